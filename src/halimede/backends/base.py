@@ -1,0 +1,128 @@
+"""The interface of a backend: open a model version, complete its configuration, make instances, run batches.
+
+Everything here is called off the event loop and may block, with one exception: `Instance.execute` may be
+called on the loop if the instance says that it never blocks and its batches were measured to be tiny.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from halimede.backends.batch import Batch
+from halimede.config.model_config_pb2 import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model version comes from, and how it is configured.
+
+    Attributes:
+        name: the model's name.
+        version: the version.
+        directory: the model's directory, which holds the version directories.
+        config: the configuration; `BackendModel.complete_config` changes it in place.
+    """
+
+    name: str
+    version: int
+    directory: Path
+    config: ModelConfig
+
+    @property
+    def version_directory(self) -> Path:
+        """The directory of this version's files."""
+        return self.directory / str(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """What the command line says to a backend, and what the machine has.
+
+    Attributes:
+        settings: `--backend-config` for this backend, over those for every backend.
+        cpu_threads: CPU threads that all instances of the server share out.
+        gpus: device numbers of the GPUs that this server may use.
+        verbose: the log's verbosity, 0 and up.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    cpu_threads: int = 1
+    gpus: tuple[int, ...] = ()
+    verbose: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """One instance to make.
+
+    Attributes:
+        name: `<group>_<index>`.
+        index: its number in the model, from 0.
+        kind: ``KIND_CPU``, ``KIND_GPU`` or ``KIND_MODEL``.
+        device: the GPU's number for KIND_GPU, else 0.
+        peers: how many instances of the model share the machine, this one included.
+    """
+
+    name: str
+    index: int = 0
+    kind: str = "KIND_CPU"
+    device: int = 0
+    peers: int = 1
+
+
+class Instance(ABC):
+    """One place where batches run, one at a time.
+
+    Attributes:
+        may_block: it may wait for something other than the processor, so it never runs on the event loop.
+    """
+
+    may_block: ClassVar[bool] = True
+
+    @abstractmethod
+    def execute(self, batch: Batch) -> None:
+        """Run the batch: set `batch.responses`, one a request, in order; or, decoupled, `batch.send` them.
+
+        Raises:
+            HalimedeError: the whole batch failed.
+        """
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class BackendModel(ABC):
+    """One model version, opened by its framework. Made by `open`; `close` gives everything back."""
+
+    def __init__(self, source: ModelSource, options: BackendOptions) -> None:
+        self.source = source
+        self.options = options
+
+    def complete_config(self) -> None:
+        """Fill in place what the configuration leaves out and the model's files tell.
+
+        May change max_batch_size, input, output, the scheduling choice if unset, and the transaction policy.
+
+        Raises:
+            HalimedeError: configuration and model contradict each other.
+        """
+
+    def check_config(self) -> None:
+        """Hold the complete configuration against the model.
+
+        Raises:
+            HalimedeError: they contradict each other; the text says where.
+        """
+
+    @abstractmethod
+    def create_instance(self, spec: InstanceSpec) -> Instance:
+        """A new instance. May be called from several threads at once.
+
+        Raises:
+            HalimedeError: the framework refuses the model.
+        """
+
+    def close(self) -> None:
+        """Give back what is shared by the instances, which are closed already."""

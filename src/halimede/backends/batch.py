@@ -1,0 +1,225 @@
+"""A batch: the requests that one execution serves, gathered into tensors and scattered back.
+
+Gathering copies each request's bytes once, with no padding; a batch of one request is not copied at all.
+Scattering cuts views.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import prod
+from time import monotonic_ns
+
+import numpy as np
+
+from halimede.config.model_config_pb2 import BatchInput
+from halimede.config.signature import Signature, TensorSpec, match_wildcards
+from halimede.core.datatypes import BY_NUMBER, BYTES
+from halimede.core.errors import InternalError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Array, Tensor
+
+Send = Callable[[InferRequest, InferResponse | None, bool], None]
+
+
+class Batch:
+    """Requests that run as one.
+
+    Attributes:
+        signature: of the model.
+        requests: at least one.
+        size: rows along the batch dimension, all requests together; 1 for a model without.
+        responses: one a request, in order, once it has run; empty for a decoupled model.
+        send: (decoupled models) sends one response of one request, from any thread; None and True end it.
+        started_ns: when the execution began.
+        inputs_ns: when the inputs were gathered; set by `gather`.
+        outputs_ns: when the model had computed; set by `scatter`.
+        ended_ns: when the execution was over.
+        failed: the whole batch failed; each response says why.
+    """
+
+    __slots__ = (
+        "ended_ns",
+        "failed",
+        "inputs_ns",
+        "outputs_ns",
+        "requests",
+        "responses",
+        "send",
+        "signature",
+        "size",
+        "started_ns",
+    )
+
+    def __init__(self, signature: Signature, requests: list[InferRequest], size: int) -> None:
+        self.signature = signature
+        self.requests = requests
+        self.size = size
+        self.responses: Sequence[InferResponse] = ()
+        self.send: Send | None = None
+        self.started_ns = 0
+        self.inputs_ns = 0
+        self.outputs_ns = 0
+        self.ended_ns = 0
+        self.failed = False
+
+    def gather(self) -> dict[str, Array]:
+        """Every input, and every `batch_input`, of the batch: name → array, perhaps read-only.
+
+        Batched inputs have shape ``[size, *dims]``; ragged ones are flat, one request after the other.
+        """
+        requests = self.requests
+        inputs: dict[str, Array]
+        if len(requests) == 1:
+            inputs = {name: tensor.array for name, tensor in requests[0].inputs.items()}
+            for spec in self.signature.inputs.values():
+                if spec.ragged and spec.name in inputs:
+                    inputs[spec.name] = inputs[spec.name].reshape(-1)
+        else:
+            specs = self.signature.inputs
+            inputs = {
+                name: _concatenate(specs[name], [request.inputs[name] for request in requests], self.size)
+                for name in requests[0].inputs
+            }
+        for batch_input in self.signature.batch_inputs:
+            values = self._batch_input(batch_input)
+            for target in batch_input.target_name:
+                inputs[target] = values
+        self.inputs_ns = monotonic_ns()
+        return inputs
+
+    def wanted(self) -> list[str]:
+        """Names of the outputs that any request wants, in the order of the configuration."""
+        names: set[str] = set()
+        for request in self.requests:
+            if not request.outputs:
+                return list(self.signature.outputs)
+            names.update(request.outputs)
+        return [name for name in self.signature.outputs if name in names]
+
+    def scatter(self, outputs: dict[str, Array]) -> None:
+        """Cut the model's outputs into responses, each with the outputs that its request wants.
+
+        Args:
+            outputs: name → array of shape ``[size, *dims]``, or ``dims`` for a model without batching;
+                in the order in which responses list them.
+
+        Raises:
+            InternalError: an output has not as many rows as the batch.
+        """
+        self.outputs_ns = monotonic_ns()
+        signature, requests = self.signature, self.requests
+        if len(requests) == 1:
+            request = requests[0]
+            tensors = {}
+            for name, array in outputs.items():
+                if not request.outputs or name in request.outputs:
+                    tensors[name] = self._whole(signature.outputs[name], array)
+            self.responses = [InferResponse(tensors)]
+            return
+        responses: list[dict[str, Tensor]] = [{} for _ in requests]
+        scattered = {name: out.source_input[0] for out in signature.batch_outputs for name in out.target_name}
+        for name, array in outputs.items():
+            spec = signature.outputs[name]
+            if name in scattered:
+                pieces = self._cut_like_input(spec, array, scattered[name])
+            else:
+                pieces = self._cut_rows(spec, array)
+            for request, response, tensor in zip(requests, responses, pieces, strict=True):
+                if not request.outputs or name in request.outputs:
+                    response[name] = tensor
+        self.responses = [InferResponse(tensors) for tensors in responses]
+
+    def _whole(self, spec: TensorSpec, array: Array) -> Tensor:
+        """The output of the only request."""
+        signature = self.signature
+        if signature.max_batch_size > 0:
+            for out in signature.batch_outputs:
+                if spec.name in out.target_name:
+                    return self._cut_like_input(spec, array, out.source_input[0])[0]
+            if array.shape[:1] != (self.size,):
+                raise _wrong_rows(spec.name, array.shape, self.size)
+        return Tensor.from_array(spec.datatype, _reshape(spec, array, batched=signature.max_batch_size > 0))
+
+    def _cut_rows(self, spec: TensorSpec, array: Array) -> list[Tensor]:
+        """An output of shape ``[size, …]``, as one tensor a request."""
+        if array.shape[:1] != (self.size,):
+            raise _wrong_rows(spec.name, array.shape, self.size)
+        array = _reshape(spec, array, batched=True)
+        tail = array.shape[1:]
+        tensors: list[Tensor] = []
+        start = 0
+        if spec.datatype is BYTES:
+            for request in self.requests:
+                end = start + request.batch_size
+                tensors.append(Tensor.from_array(BYTES, array[start:end]))
+                start = end
+            return tensors
+        row = prod(tail) * spec.datatype.itemsize
+        data = Tensor.from_array(spec.datatype, array).data
+        for request in self.requests:
+            rows = request.batch_size
+            end = start + rows * row
+            tensors.append(Tensor(spec.datatype, (rows, *tail), data[start:end]))
+            start = end
+        return tensors
+
+    def _cut_like_input(self, spec: TensorSpec, array: Array, source: str) -> list[Tensor]:
+        """A flat output whose pieces have the shapes of the requests' input `source`."""
+        flat = array.reshape(-1)
+        tensors: list[Tensor] = []
+        start = 0
+        for request in self.requests:
+            shape = request.inputs[source].shape
+            end = start + prod(shape)
+            if end > flat.size:
+                raise _wrong_rows(spec.name, array.shape, self.size)
+            tensors.append(Tensor.from_array(spec.datatype, flat[start:end].reshape(shape)))
+            start = end
+        return tensors
+
+    def _batch_input(self, batch_input: BatchInput) -> Array:
+        """A tensor that tells the backend how a ragged input is made up (`BatchInput.Kind`)."""
+        dtype = BY_NUMBER[batch_input.data_type].numpy
+        sources = [request.inputs[batch_input.source_input[0]] for request in self.requests]
+        counts = [prod(tensor.shape) for tensor in sources]
+        kind = batch_input.kind
+        if kind == BatchInput.BATCH_ELEMENT_COUNT:
+            return np.array(counts, dtype)
+        if kind == BatchInput.BATCH_ACCUMULATED_ELEMENT_COUNT:
+            return np.array(list(accumulate(counts)), dtype)
+        if kind == BatchInput.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO:
+            return np.array([0, *accumulate(counts)], dtype)
+        if kind == BatchInput.BATCH_MAX_ELEMENT_COUNT_AS_SHAPE:
+            return np.zeros(max(counts), dtype)
+        shapes = [
+            tensor.shape[1:]
+            for request, tensor in zip(self.requests, sources, strict=True)
+            for _ in range(request.batch_size)
+        ]
+        items = np.array(shapes, dtype)
+        return items if kind == BatchInput.BATCH_ITEM_SHAPE else items.reshape(-1)
+
+
+def _concatenate(spec: TensorSpec, tensors: list[Tensor], size: int) -> Array:
+    """The tensors of one input one after the other, along the batch dimension or, ragged, flat."""
+    shape = (-1,) if spec.ragged else (size, *tensors[0].shape[1:])
+    if spec.datatype is BYTES:
+        return np.concatenate([tensor.array.reshape(-1) for tensor in tensors]).reshape(shape)
+    joined = b"".join([tensor.data for tensor in tensors])
+    return np.frombuffer(joined, spec.datatype.numpy).reshape(shape)
+
+
+def _reshape(spec: TensorSpec, array: Array, *, batched: bool) -> Array:
+    """The backend's output as clients see it."""
+    if not spec.reshaped:
+        return array
+    lead = array.shape[:1] if batched else ()
+    tail = match_wildcards(array.shape[len(lead) :], spec.backend_dims, spec.dims)
+    return array.reshape(lead + tail)
+
+
+def _wrong_rows(name: str, shape: tuple[int, ...], size: int) -> InternalError:
+    return InternalError(
+        f"output '{name}' has shape {list(shape)}, which does not fit a batch of {size}: "
+        f"its first dimension should be {size}"
+    )

@@ -1,0 +1,1 @@
+"""config.pbtxt: schema, parsing, auto-completion, normalisation, validation."""

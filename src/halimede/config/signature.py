@@ -1,0 +1,105 @@
+"""What a model takes and gives, compiled from its configuration for the request path."""
+
+from dataclasses import dataclass
+
+from halimede.config.model_config_pb2 import BatchInput, BatchOutput, ModelConfig, ModelTensorReshape
+from halimede.core.datatypes import BY_NUMBER, Datatype
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output.
+
+    Attributes:
+        name: its name.
+        datatype: its datatype.
+        dims: the shape clients see, without the batch dimension; -1 for a variable size.
+        backend_dims: the shape the backend sees, likewise; differs from `dims` where `reshape` is set.
+        optional: (inputs) a request may leave it out.
+        ragged: (inputs) requests of different shapes are batched, flattened.
+        label_filename: (outputs) the file with its class labels, "" for none.
+    """
+
+    name: str
+    datatype: Datatype
+    dims: tuple[int, ...]
+    backend_dims: tuple[int, ...]
+    optional: bool = False
+    ragged: bool = False
+    label_filename: str = ""
+
+    @property
+    def reshaped(self) -> bool:
+        """Whether clients and the backend see different shapes."""
+        return self.dims != self.backend_dims
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives.
+
+    Attributes:
+        max_batch_size: 0 for a model without batch dimension.
+        inputs: name → input, in the order of the configuration.
+        outputs: name → output, likewise.
+        decoupled: a request may have any number of responses.
+        batch_inputs: tensors made from the batch itself, for ragged inputs.
+        batch_outputs: outputs cut along an input's shape.
+    """
+
+    max_batch_size: int
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    decoupled: bool
+    batch_inputs: tuple[BatchInput, ...] = ()
+    batch_outputs: tuple[BatchOutput, ...] = ()
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> "Signature":
+        """The signature of a normalised and validated configuration."""
+        inputs = {
+            entry.name: TensorSpec(
+                entry.name,
+                BY_NUMBER[entry.data_type],
+                tuple(entry.dims),
+                _backend_dims(entry.dims, entry.reshape if entry.HasField("reshape") else None),
+                optional=entry.optional,
+                ragged=entry.allow_ragged_batch,
+            )
+            for entry in config.input
+        }
+        outputs = {
+            entry.name: TensorSpec(
+                entry.name,
+                BY_NUMBER[entry.data_type],
+                tuple(entry.dims),
+                _backend_dims(entry.dims, entry.reshape if entry.HasField("reshape") else None),
+                label_filename=entry.label_filename,
+            )
+            for entry in config.output
+        }
+        return cls(
+            config.max_batch_size,
+            inputs,
+            outputs,
+            config.model_transaction_policy.decoupled,
+            tuple(config.batch_input),
+            tuple(config.batch_output),
+        )
+
+    def full_dims(self, spec: TensorSpec) -> list[int]:
+        """The shape that clients see, with -1 for the batch dimension where there is one."""
+        return [-1, *spec.dims] if self.max_batch_size > 0 else list(spec.dims)
+
+
+def _backend_dims(dims: "list[int]", reshape: ModelTensorReshape | None) -> tuple[int, ...]:
+    return tuple(dims) if reshape is None else tuple(reshape.shape)
+
+
+def match_wildcards(source: tuple[int, ...], dims: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """`target` with each -1 replaced by the size that `source` has where `dims` has its -1s, in order.
+
+    Example: a tensor of shape (4, 16), dims (-1, 16) and reshape (-1, 4, 4) give (4, 4, 4).
+    """
+    sizes = iter([size for size, dim in zip(source, dims, strict=True) if dim == -1])
+    return tuple(next(sizes) if dim == -1 else dim for dim in target)

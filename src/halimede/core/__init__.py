@@ -1,0 +1,1 @@
+"""The vocabulary: errors, datatypes, tensors, requests and responses, clock. No I/O, and nothing else of ours."""

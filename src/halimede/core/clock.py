@@ -1,0 +1,166 @@
+"""Time for schedulers: the event loop's, or a virtual one that a test moves by hand.
+
+Times are integers in nanoseconds on a steady clock.
+"""
+
+import ctypes
+import heapq
+import os
+import struct
+import sys
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from typing import Any, Protocol
+
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+
+
+class Timer:
+    """A call that will be made; `cancel` prevents it."""
+
+    __slots__ = ("args", "callback", "when")
+
+    def __init__(self, when: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.when = when
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+
+    def cancel(self) -> None:
+        """The call will not be made."""
+        self.callback = None
+        self.args = ()
+
+    def __lt__(self, other: "Timer") -> bool:
+        return self.when < other.when
+
+
+class Clock(Protocol):
+    """What schedulers need of time."""
+
+    def now(self) -> int:
+        """The steady clock, in nanoseconds."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call once this turn of the loop has read what has arrived."""
+
+    def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
+        """Call at `when`, in nanoseconds, or soon after; never before."""
+
+
+class LoopClock:
+    """The clock of an event loop, exact to some microseconds.
+
+    uvloop's own timers count whole milliseconds, which is more than most queue delays. On Linux a timer of
+    the kernel (timerfd) wakes the loop instead.
+    """
+
+    now = staticmethod(time.monotonic_ns)
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self.call_soon = loop.call_soon
+        self._timers: list[Timer] = []
+        self._armed = 0
+        self._descriptor = -1
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._descriptor = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor >= 0:
+            loop.add_reader(self._descriptor, self._wake)
+
+    def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
+        """Call at `when`, in nanoseconds, or soon after; never before."""
+        timer = Timer(when, callback, args)
+        heapq.heappush(self._timers, timer)
+        self._arm()
+        return timer
+
+    def close(self) -> None:
+        """Give the timer back to the kernel; nothing is called any more."""
+        self._timers.clear()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _arm(self) -> None:
+        timers = self._timers
+        while timers and timers[0].callback is None:
+            heapq.heappop(timers)
+        if not timers or timers[0].when == self._armed:
+            return
+        self._armed = timers[0].when
+        if self._descriptor < 0:
+            self._loop.call_later(max(0.0, (self._armed - self.now()) / SECOND), self._run)
+            return
+        # struct itimerspec: interval, then the absolute time; a zero time would disarm it
+        seconds, nanoseconds = divmod(max(1, self._armed), SECOND)
+        absolute = 1
+        self._libc.timerfd_settime(
+            self._descriptor, absolute, struct.pack("@qqqq", 0, 0, seconds, nanoseconds), None
+        )
+
+    def _wake(self) -> None:
+        try:
+            os.read(self._descriptor, 8)
+        except BlockingIOError:  # it was armed again since
+            return
+        self._run()
+
+    def _run(self) -> None:
+        self._armed = 0
+        now = self.now()
+        timers = self._timers
+        while timers and timers[0].when <= now:
+            timer = heapq.heappop(timers)
+            if timer.callback is not None:
+                timer.callback(*timer.args)
+        self._arm()
+
+
+class VirtualClock:
+    """A clock that stands still until a test moves it; everything due is then called in order."""
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._timers: list[tuple[int, int, Timer]] = []
+        self._count = 0
+
+    def now(self) -> int:
+        """The time that the test has reached, in nanoseconds."""
+        return self._now
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call at the next `advance` or `run`."""
+        self._soon.append((callback, args))
+
+    def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
+        """Call when the test reaches `when`."""
+        timer = Timer(when, callback, args)
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, timer))
+        return timer
+
+    def run(self) -> None:
+        """Call all that is due now, and what those calls make due now."""
+        self.advance(0)
+
+    def advance(self, nanoseconds: int) -> None:
+        """Move on, calling what falls due on the way, each at its own time."""
+        end = self._now + nanoseconds
+        while True:
+            while self._soon:
+                soon, self._soon = self._soon, []
+                for callback, args in soon:
+                    callback(*args)
+            if not self._timers or self._timers[0][0] > end:
+                break
+            when, _, timer = heapq.heappop(self._timers)
+            self._now = max(self._now, when)
+            if timer.callback is not None:
+                timer.callback(*timer.args)
+        self._now = end

@@ -1,0 +1,27 @@
+"""How many processors this process may use."""
+
+import os
+from pathlib import Path
+
+
+def cpu_budget() -> int:
+    """CPUs that this process may keep busy, at least 1: its affinity, cut by the cgroup's quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(allowed, quota)) if quota else max(1, allowed)
+
+
+def _cgroup_quota() -> int:
+    """The cgroup's limit in whole CPUs, rounded up; 0 for none."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if limit == "max":
+            return 0
+    except (OSError, ValueError):
+        try:
+            base = Path("/sys/fs/cgroup/cpu")
+            limit = (base / "cpu.cfs_quota_us").read_text()
+            period = (base / "cpu.cfs_period_us").read_text()
+        except OSError:
+            return 0
+    return 0 if int(limit) <= 0 else -(-int(limit) // int(period))

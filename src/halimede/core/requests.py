@@ -1,0 +1,127 @@
+"""Requests and responses: what every protocol is turned into, and every scheduler and backend works on."""
+
+from collections.abc import Callable
+
+from halimede.core.errors import HalimedeError
+from halimede.core.tensors import Tensor
+
+ParameterValue = bool | int | float | str
+
+
+class InferResponse:
+    """One response to a request: outputs, or an error.
+
+    Attributes:
+        outputs: name → tensor, in the order in which the model lists them; empty with an error, and in the
+            flags-only final response of a decoupled model.
+        parameters: response parameters, as the backend set them.
+        error: what went wrong, or None.
+    """
+
+    __slots__ = ("error", "outputs", "parameters")
+
+    def __init__(
+        self,
+        outputs: dict[str, Tensor] | None = None,
+        parameters: dict[str, ParameterValue] | None = None,
+        error: HalimedeError | None = None,
+    ) -> None:
+        self.outputs = outputs if outputs is not None else {}
+        self.parameters = parameters
+        self.error = error
+
+
+Respond = Callable[[InferResponse | None, bool], None]
+"""``respond(response, final)``, called on the event loop. ``(None, True)`` ends a decoupled request whose last
+response is already sent. After ``final`` nothing more comes."""
+
+
+class InferRequest:
+    """One inference request on its way through the engine.
+
+    Attributes:
+        model_name: the model.
+        model_version: the version, or -1 for the highest that is ready.
+        id: the client's identifier, "" if it gave none.
+        inputs: name → tensor.
+        outputs: names of the outputs wanted; empty for all.
+        parameters: custom parameters, or None.
+        priority: 0 for the model's default, 1 the highest.
+        timeout_us: longest time in the queue, in microseconds; 0 for the model's default.
+        sequence_id: correlation id, 0 or "" for none.
+        sequence_start: the first request of its sequence.
+        sequence_end: the last request of its sequence.
+        respond: where responses go.
+        batch_size: rows along the batch dimension, 1 for a model without; set by validation.
+        cancelled: the client gave up.
+        on_cancel: set by whoever can act on a cancellation while it holds the request.
+        received_ns: when the request was complete, on the engine's clock.
+        queued_ns: when it entered its scheduler.
+    """
+
+    __slots__ = (
+        "batch_size",
+        "cancelled",
+        "id",
+        "inputs",
+        "model_name",
+        "model_version",
+        "on_cancel",
+        "outputs",
+        "parameters",
+        "priority",
+        "queued_ns",
+        "received_ns",
+        "respond",
+        "sequence_end",
+        "sequence_id",
+        "sequence_start",
+        "timeout_us",
+    )
+
+    def __init__(
+        self,
+        model_name: str,
+        inputs: dict[str, Tensor],
+        respond: Respond,
+        *,
+        model_version: int = -1,
+        id: str = "",  # noqa: A002 - the protocol's name
+        outputs: tuple[str, ...] = (),
+        parameters: dict[str, ParameterValue] | None = None,
+        priority: int = 0,
+        timeout_us: int = 0,
+        sequence_id: int | str = 0,
+        sequence_start: bool = False,
+        sequence_end: bool = False,
+        received_ns: int = 0,
+    ) -> None:
+        self.model_name = model_name
+        self.model_version = model_version
+        self.id = id
+        self.inputs = inputs
+        self.outputs = outputs
+        self.parameters = parameters
+        self.priority = priority
+        self.timeout_us = timeout_us
+        self.sequence_id = sequence_id
+        self.sequence_start = sequence_start
+        self.sequence_end = sequence_end
+        self.respond = respond
+        self.batch_size = 1
+        self.cancelled = False
+        self.on_cancel: Callable[[InferRequest], None] | None = None
+        self.received_ns = received_ns
+        self.queued_ns = received_ns
+
+    def cancel(self) -> None:
+        """The client gave up: a queued request leaves its queue; a running one may be told."""
+        if not self.cancelled:
+            self.cancelled = True
+            if self.on_cancel is not None:
+                self.on_cancel(self)
+
+    @property
+    def prefix(self) -> str:
+        """How errors about this request begin."""
+        return f"[request id: {self.id or '<id_unknown>'}] "

@@ -1,0 +1,121 @@
+"""Tensors: a datatype, a shape and bytes, as a view for as long as that is possible.
+
+A tensor that came from a socket holds a view on the receive buffer; one that a model made holds the
+array. Each turns into the other form when it is first asked for.
+"""
+
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halimede.core.datatypes import BYTES, Datatype
+from halimede.core.errors import InvalidArgumentError
+
+Array = npt.NDArray[Any]
+Buffer = bytes | bytearray | memoryview
+
+_LENGTH = struct.Struct("<I")
+
+
+class Tensor:
+    """A tensor of any datatype.
+
+    Attributes:
+        datatype: what an element is.
+        shape: the full shape, batch dimension included.
+    """
+
+    __slots__ = ("_array", "_data", "datatype", "shape")
+
+    def __init__(
+        self,
+        datatype: Datatype,
+        shape: tuple[int, ...],
+        data: Buffer | None = None,
+        array: Array | None = None,
+    ) -> None:
+        self.datatype = datatype
+        self.shape = shape
+        self._data = data
+        self._array = array
+
+    @classmethod
+    def from_array(cls, datatype: Datatype, array: Array) -> "Tensor":
+        """A tensor over `array`, which is not copied unless it is not C-contiguous."""
+        return cls(datatype, array.shape, None, array)
+
+    @property
+    def data(self) -> Buffer:
+        """The elements as bytes: little-endian, row-major; BYTES as 4-byte length and content in turn.
+
+        `len()` of it is the number of bytes.
+        """
+        if self._data is None:
+            array = self._array
+            assert array is not None
+            if self.datatype is BYTES:
+                self._data = encode_bytes(array.ravel().tolist())
+            elif array.size == 0:
+                self._data = b""
+            else:
+                self._data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        return self._data
+
+    @property
+    def array(self) -> Array:
+        """The elements as an array of `shape`; BYTES as an object array of `bytes`. Perhaps read-only."""
+        if self._array is None:
+            data = self._data
+            assert data is not None
+            if self.datatype is BYTES:
+                array = np.empty(prod(self.shape), dtype=np.object_)
+                array[:] = decode_bytes(data)
+            else:
+                array = np.frombuffer(data, dtype=self.datatype.numpy)
+            self._array = array.reshape(self.shape)
+        return self._array
+
+    def reshaped(self, shape: tuple[int, ...]) -> "Tensor":
+        """The same elements under another shape of as many elements."""
+        array = None if self._array is None else self._array.reshape(shape)
+        return Tensor(self.datatype, shape, self._data, array)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.datatype}, {list(self.shape)})"
+
+
+def encode_bytes(elements: Sequence[bytes | str]) -> bytes:
+    """BYTES elements as the protocol sends them: each a 4-byte little-endian length, then its content."""
+    parts: list[bytes] = []
+    for element in elements:
+        content = element.encode() if isinstance(element, str) else bytes(element)
+        parts.append(_LENGTH.pack(len(content)))
+        parts.append(content)
+    return b"".join(parts)
+
+
+def decode_bytes(data: Buffer) -> list[bytes]:
+    """The elements of a BYTES tensor.
+
+    Raises:
+        InvalidArgumentError: a length or its content is cut off.
+    """
+    elements: list[bytes] = []
+    position, end = 0, len(data)
+    view = memoryview(data)
+    while position < end:
+        if end - position < _LENGTH.size:
+            msg = f"expecting 4 bytes of string length but only {end - position} bytes available"
+            raise InvalidArgumentError(msg)
+        (length,) = _LENGTH.unpack_from(view, position)
+        position += _LENGTH.size
+        if end - position < length:
+            msg = f"expecting string of {length} bytes but only {end - position} bytes available"
+            raise InvalidArgumentError(msg)
+        elements.append(bytes(view[position : position + length]))
+        position += length
+    return elements

@@ -1,0 +1,1 @@
+"""What is loaded and one request's way: validation, queues, batching, instances, statistics."""

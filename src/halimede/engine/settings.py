@@ -1,0 +1,55 @@
+"""What the command line decides about the engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from halimede.core.cpus import cpu_budget
+
+
+class ControlMode(Enum):
+    """How models come and go (`--model-control-mode`)."""
+
+    NONE = "none"
+    POLL = "poll"
+    EXPLICIT = "explicit"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings of the engine; each is the `halimede serve` flag of the same name.
+
+    Attributes:
+        model_repositories: directories of models.
+        control_mode: how models come and go.
+        repository_poll_secs: seconds between two looks at the repositories, in poll mode; 0 for never.
+        load_models: models to load at start in explicit mode; ``*`` alone for all.
+        auto_complete_config: whether backends may complete configurations.
+        model_config_name: use ``configs/<name>.pbtxt`` where it exists; "" for ``config.pbtxt``.
+        load_threads: how many models load at once.
+        load_retry_count: further attempts at a version that failed to load.
+        strict_readiness: the server is ready only while every model is.
+        backend_config: backend → setting → value; settings under "" are for every backend.
+        cpu_threads: CPU threads that all instances share out.
+        verbose: the log's verbosity, 0 and up.
+        counter_latencies: whether the counters of the metrics count (`--metrics-config`).
+    """
+
+    model_repositories: tuple[Path, ...]
+    control_mode: ControlMode = ControlMode.NONE
+    repository_poll_secs: int = 15
+    load_models: tuple[str, ...] = ()
+    auto_complete_config: bool = True
+    model_config_name: str = ""
+    load_threads: int = 4
+    load_retry_count: int = 0
+    strict_readiness: bool = True
+    backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    cpu_threads: int = field(default_factory=cpu_budget)
+    verbose: int = 0
+    counter_latencies: bool = True
+
+    def backend_settings(self, backend: str) -> dict[str, str]:
+        """`--backend-config` for one backend, over the settings for every backend."""
+        return {**self.backend_config.get("", {}), **self.backend_config.get(backend, {})}

@@ -1,0 +1,167 @@
+"""What is counted of a model version: plain integers, added up on the event loop.
+
+Field meanings are those of Triton's statistics extension: a batch adds its compute times once to each of its
+requests, and once to the statistics of its batch size.
+"""
+
+from bisect import bisect_left
+from enum import Enum
+from time import time_ns
+
+
+class FailureReason(Enum):
+    """Label `reason` of the failure counter."""
+
+    REJECTED = "REJECTED"
+    CANCELED = "CANCELED"
+    BACKEND = "BACKEND"
+    OTHER = "OTHER"
+
+
+class Duration:
+    """How often something took how long in total: `count` and `ns`."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ns = 0
+
+    def add(self, ns: int, count: int = 1) -> None:
+        """Add `ns` nanoseconds that stand for `count` events."""
+        self.count += count
+        self.ns += ns
+
+
+class Histogram:
+    """Counts of observations by upper bound, as Prometheus has them.
+
+    Attributes:
+        bounds: inclusive upper bounds of the buckets, ascending; one more bucket takes the rest.
+        counts: observations in each bucket (not cumulated); one longer than `bounds`.
+        total: sum of all observations.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0
+
+    def observe(self, value: int, times: int = 1) -> None:
+        """Count `value`, `times` over."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+
+DURATION_BOUNDS_US = (
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 10_000_000,
+)  # fmt: skip
+BATCH_SIZE_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class BatchStatistics:
+    """Times of the executions of one total batch size."""
+
+    __slots__ = ("compute_infer", "compute_input", "compute_output")
+
+    def __init__(self) -> None:
+        self.compute_input = Duration()
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+
+
+class ModelStatistics:
+    """All counts of one model version.
+
+    Attributes:
+        last_inference_ms: end of the last execution, in milliseconds since the epoch; 0 for never.
+        inference_count: rows executed.
+        execution_count: executions by the backend; a batch counts once.
+        success, fail: requests and their time from receipt to response.
+        queue, compute_input, compute_infer, compute_output: of successful requests.
+        cache_hit, cache_miss: look-ups in the response cache.
+        batches: total batch size → its statistics.
+        failures: failed requests by reason.
+        pending: requests that wait for an execution.
+        request_us, queue_us, compute_us: histograms in microseconds.
+        batch_size: histogram of executed batch sizes.
+        load_ns: how long the version took to load.
+    """
+
+    __slots__ = (
+        "batch_size",
+        "batches",
+        "cache_hit",
+        "cache_miss",
+        "compute_infer",
+        "compute_input",
+        "compute_output",
+        "compute_us",
+        "execution_count",
+        "fail",
+        "failures",
+        "inference_count",
+        "last_inference_ms",
+        "load_ns",
+        "pending",
+        "queue",
+        "queue_us",
+        "request_us",
+        "success",
+    )
+
+    def __init__(self) -> None:
+        self.last_inference_ms = 0
+        self.inference_count = 0
+        self.execution_count = 0
+        self.success = Duration()
+        self.fail = Duration()
+        self.queue = Duration()
+        self.compute_input = Duration()
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.cache_hit = Duration()
+        self.cache_miss = Duration()
+        self.batches: dict[int, BatchStatistics] = {}
+        self.failures = dict.fromkeys(FailureReason, 0)
+        self.pending = 0
+        self.request_us = Histogram(DURATION_BOUNDS_US)
+        self.queue_us = Histogram(DURATION_BOUNDS_US)
+        self.compute_us = Histogram(DURATION_BOUNDS_US)
+        self.batch_size = Histogram(BATCH_SIZE_BOUNDS)
+        self.load_ns = 0
+
+    def count_execution(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """Count one execution of `size` rows and its three phases."""
+        self.last_inference_ms = time_ns() // 1_000_000
+        self.inference_count += size
+        self.execution_count += 1
+        self.batch_size.observe(size)
+        batch = self.batches.get(size)
+        if batch is None:
+            batch = self.batches[size] = BatchStatistics()
+        batch.compute_input.add(input_ns)
+        batch.compute_infer.add(infer_ns)
+        batch.compute_output.add(output_ns)
+
+    def count_computed(self, requests: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """Count the three phases of one execution for each of its successful `requests`."""
+        self.compute_input.add(input_ns * requests, requests)
+        self.compute_infer.add(infer_ns * requests, requests)
+        self.compute_output.add(output_ns * requests, requests)
+        self.compute_us.observe((input_ns + infer_ns + output_ns) // 1_000, requests)
+
+    def count_success(self, request_ns: int, queue_ns: int) -> None:
+        """Count a request that was answered, `request_ns` after its receipt."""
+        self.success.add(request_ns)
+        self.queue.add(queue_ns)
+        self.request_us.observe(request_ns // 1_000)
+        self.queue_us.observe(queue_ns // 1_000)
+
+    def count_failure(self, request_ns: int, reason: FailureReason) -> None:
+        """Count a request that failed."""
+        self.fail.add(request_ns)
+        self.failures[reason] += 1

@@ -1,0 +1,1 @@
+"""What lies on disk: layout, versions, labels, change detection."""
