@@ -1,6 +1,7 @@
 """What a model takes and gives, compiled from its configuration for the request path."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from halimede.config.model_config_pb2 import BatchInput, BatchOutput, ModelConfig, ModelTensorReshape
 from halimede.core.datatypes import BY_NUMBER, Datatype
@@ -18,6 +19,8 @@ class TensorSpec:
         optional: (inputs) a request may leave it out.
         ragged: (inputs) requests of different shapes are batched, flattened.
         label_filename: (outputs) the file with its class labels, "" for none.
+        reshaped: clients and the backend see different shapes.
+        fixed: a tensor has exactly `dims`, for clients and the backend alike.
     """
 
     name: str
@@ -27,11 +30,12 @@ class TensorSpec:
     optional: bool = False
     ragged: bool = False
     label_filename: str = ""
+    reshaped: bool = field(init=False)
+    fixed: bool = field(init=False)
 
-    @property
-    def reshaped(self) -> bool:
-        """Whether clients and the backend see different shapes."""
-        return self.dims != self.backend_dims
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reshaped", self.dims != self.backend_dims)
+        object.__setattr__(self, "fixed", -1 not in self.dims and not self.reshaped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +96,13 @@ class Signature:
         return [-1, *spec.dims] if self.max_batch_size > 0 else list(spec.dims)
 
 
-def _backend_dims(dims: "list[int]", reshape: ModelTensorReshape | None) -> tuple[int, ...]:
+def _backend_dims(dims: Iterable[int], reshape: ModelTensorReshape | None) -> tuple[int, ...]:
     return tuple(dims) if reshape is None else tuple(reshape.shape)
 
 
-def match_wildcards(source: tuple[int, ...], dims: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+def match_wildcards(
+    source: tuple[int, ...], dims: tuple[int, ...], target: tuple[int, ...]
+) -> tuple[int, ...]:
     """`target` with each -1 replaced by the size that `source` has where `dims` has its -1s, in order.
 
     Example: a tensor of shape (4, 16), dims (-1, 16) and reshape (-1, 4, 4) give (4, 4, 4).

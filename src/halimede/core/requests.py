@@ -14,7 +14,7 @@ class InferResponse:
     Attributes:
         outputs: name → tensor, in the order in which the model lists them; empty with an error, and in the
             flags-only final response of a decoupled model.
-        parameters: response parameters, as the backend set them.
+        parameters: response parameters that the backend set, or None.
         error: what went wrong, or None.
     """
 

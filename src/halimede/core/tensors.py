@@ -79,6 +79,13 @@ class Tensor:
             self._array = array.reshape(self.shape)
         return self._array
 
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the elements as `data` has them."""
+        if self._data is None and self._array is not None and self.datatype is not BYTES:
+            return self._array.nbytes
+        return len(self.data)
+
     def reshaped(self, shape: tuple[int, ...]) -> "Tensor":
         """The same elements under another shape of as many elements."""
         array = None if self._array is None else self._array.reshape(shape)

@@ -6,6 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from halimede.core.cpus import cpu_budget
+from halimede.core.gpus import visible_gpus
 
 
 class ControlMode(Enum):
@@ -32,6 +33,7 @@ class EngineSettings:
         strict_readiness: the server is ready only while every model is.
         backend_config: backend → setting → value; settings under "" are for every backend.
         cpu_threads: CPU threads that all instances share out.
+        gpus: numbers of the GPUs that models may use.
         verbose: the log's verbosity, 0 and up.
         counter_latencies: whether the counters of the metrics count (`--metrics-config`).
     """
@@ -47,6 +49,7 @@ class EngineSettings:
     strict_readiness: bool = True
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     cpu_threads: int = field(default_factory=cpu_budget)
+    gpus: tuple[int, ...] = field(default_factory=visible_gpus)
     verbose: int = 0
     counter_latencies: bool = True
 

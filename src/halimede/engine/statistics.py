@@ -85,7 +85,6 @@ class ModelStatistics:
         cache_hit, cache_miss: look-ups in the response cache.
         batches: total batch size → its statistics.
         failures: failed requests by reason.
-        pending: requests that wait for an execution.
         request_us, queue_us, compute_us: histograms in microseconds.
         batch_size: histogram of executed batch sizes.
         load_ns: how long the version took to load.
@@ -106,7 +105,6 @@ class ModelStatistics:
         "inference_count",
         "last_inference_ms",
         "load_ns",
-        "pending",
         "queue",
         "queue_us",
         "request_us",
@@ -127,7 +125,6 @@ class ModelStatistics:
         self.cache_miss = Duration()
         self.batches: dict[int, BatchStatistics] = {}
         self.failures = dict.fromkeys(FailureReason, 0)
-        self.pending = 0
         self.request_us = Histogram(DURATION_BOUNDS_US)
         self.queue_us = Histogram(DURATION_BOUNDS_US)
         self.compute_us = Histogram(DURATION_BOUNDS_US)

@@ -1,0 +1,222 @@
+"""Reading a model's configuration: `config.pbtxt`, and the JSON that overrides it.
+
+Neither can nest deeper than the schema, so neither can exhaust the stack; their size is bounded.
+"""
+
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import orjson
+from google.protobuf import json_format, text_format
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.errors import InvalidArgumentError, NotFoundError
+
+MAX_SIZE = 16 << 20
+"""Bytes of the largest configuration that is read; real ones are a thousand times smaller."""
+
+_UNKNOWN_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>.*)"', re.DOTALL)
+_UNKNOWN_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named (?P<name>\w+)')
+_TWICE = re.compile(r'Message type "[\w.]+" should not have multiple "(?P<name>\w+)" fields')
+_ONE_OF = re.compile(r'Field "(?P<one>\w+)" is specified along with field "(?P<other>\w+)"')
+
+_POOL = ModelConfig.DESCRIPTOR.file.pool
+_PACKAGE = f"{ModelConfig.DESCRIPTOR.file.package}."
+
+
+class ConfigTextError(InvalidArgumentError):
+    """The text of a configuration is not what the schema says.
+
+    Attributes:
+        line: where, from 1; 0 if it concerns the whole file.
+        column: where in the line, from 1; 0 likewise.
+        mend: what the line should be, "" if that cannot be told.
+    """
+
+    def __init__(self, message: str, line: int = 0, column: int = 0, mend: str = "") -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+        self.mend = mend
+
+
+def read_config(path: Path) -> ModelConfig:
+    """The configuration in a file in protobuf's text format.
+
+    Raises:
+        NotFoundError: there is no such file.
+        ConfigTextError: it cannot be read, or is not a model configuration.
+    """
+    return parse_text(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        ConfigTextError: it cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SIZE + 1)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"failed to open text file for read {path}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigTextError(f"failed to open text file for read {path}: {reason}") from error
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        if len(content) > MAX_SIZE:
+            raise _too_large(str(path)) from error
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise _text_error(str(path), "it is not UTF-8; save it as UTF-8", line, column) from error
+
+
+def parse_text(text: str, origin: str) -> ModelConfig:
+    """The configuration that a text in protobuf's text format spells.
+
+    Args:
+        text: the text.
+        origin: where it comes from, for errors; usually a path.
+
+    Raises:
+        ConfigTextError: it is not a model configuration.
+    """
+    if len(text) > MAX_SIZE:
+        raise _too_large(origin)
+    try:
+        return text_format.Parse(text, ModelConfig())
+    except text_format.ParseError as error:
+        line, column = error.GetLine() or 0, error.GetColumn() or 0
+        lines = text.split("\n")
+        source = lines[line - 1] if 0 < line <= len(lines) else ""
+        what, mend = _explain(str(error), source, column)
+        raise _text_error(origin, what, line, column, mend) from error
+    except ValueError as error:
+        raise _text_error(origin, _shorten(str(error))) from error
+
+
+def _too_large(origin: str) -> ConfigTextError:
+    return _text_error(origin, f"it is larger than {MAX_SIZE} bytes, the most that a configuration may have")
+
+
+def _text_error(origin: str, what: str, line: int = 0, column: int = 0, mend: str = "") -> ConfigTextError:
+    where = f"line {line}, column {column}: " if line else ""
+    return ConfigTextError(f"failed to read text proto from {origin}: {where}{what}", line, column, mend)
+
+
+def _explain(report: str, source: str, column: int) -> tuple[str, str]:
+    """What is wrong and what would be right, and the mended line, from the tokenizer's own report."""
+    if match := _UNKNOWN_FIELD.search(report):
+        message: Descriptor = _POOL.FindMessageTypeByName(match["type"])
+        name = match["name"]
+        return _unknown(name, f"a field of {message.name}", list(message.fields_by_name), source, column)
+    if match := _UNKNOWN_VALUE.search(report):
+        enum: EnumDescriptor = _POOL.FindEnumTypeByName(match["type"])
+        return _unknown(match["name"], f"a {enum.name}", list(enum.values_by_name), source, column)
+    if match := _TWICE.search(report):
+        return f"'{match['name']}' is given twice; it may be given once", ""
+    if match := _ONE_OF.search(report):
+        return f"'{match['one']}' and '{match['other']}' exclude each other; only one may be given", ""
+    # what remains ends with the reason, after the position and a copy of the line
+    reason = re.sub(r"^\d+:\d+ : ", "", report).rpartition("': ")[2]
+    return _shorten(reason[:1].lower() + reason[1:].rstrip(".")), ""
+
+
+def _unknown(name: str, kind: str, known: list[str], source: str, column: int) -> tuple[str, str]:
+    right = suggest(name, known)
+    if not right:
+        return f"'{_shorten(name)}' is not {kind}, which are: {', '.join(sorted(known))}", ""
+    start = column - 1
+    mended = source[:start] + source[start:].replace(name, right, 1)
+    return f"'{_shorten(name)}' is not {kind}; did you mean '{right}'?", _shorten(mended.strip())
+
+
+def suggest(name: str, known: list[str]) -> str:
+    """The name among `known` that was probably meant, "" if there is none."""
+    for candidate in known:
+        if candidate.lower() == name.lower() or candidate.endswith(f"_{name.upper()}"):
+            return candidate
+    if len(name) > 100:
+        return ""
+    return next(iter(get_close_matches(name, known, 1)), "")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def parse_json(text: str | bytes) -> ModelConfig:
+    """The configuration that a load request brings as JSON. Enum values may be written in any case.
+
+    Raises:
+        InvalidArgumentError: it is not JSON, or not a model configuration.
+    """
+    if len(text) > MAX_SIZE:
+        raise _override_error(f"it is larger than {MAX_SIZE} bytes, the most that a configuration may have")
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _override_error(_shorten(str(error))) from error
+    prepared = _prepare(document, ModelConfig.DESCRIPTOR, "")
+    try:
+        return json_format.ParseDict(prepared, ModelConfig())
+    except (json_format.ParseError, ValueError) as error:
+        raise _override_error(_shorten(str(error).replace(_PACKAGE, ""))) from error
+
+
+def _override_error(what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"Invalid config override: {what}")
+
+
+def _prepare(document: object, message: Descriptor, path: str) -> dict[str, Any]:
+    """The JSON object with known fields only, and with the names of enum values as the schema has them."""
+    if not isinstance(document, dict):
+        raise _override_error(f"{path or 'the configuration'} must be an object")
+    prepared = {}
+    for name, value in document.items():
+        field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
+        if field is None:
+            right = suggest(name, list(message.fields_by_name))
+            hint = f"; did you mean '{right}'?" if right else ""
+            prefix = f"{path}: " if path else ""
+            raise _override_error(f"{prefix}'{_shorten(name)}' is not a field of {message.name}{hint}")
+        prepared[name] = _prepare_field(value, field, f"{path}.{name}" if path else name)
+    return prepared
+
+
+def _prepare_field(value: object, field: FieldDescriptor, path: str) -> object:
+    if value is None:
+        return None
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return _prepare_map(value, field.message_type.fields_by_name["value"], path)
+    if field.is_repeated:
+        if not isinstance(value, list):
+            raise _override_error(f"{path} must be an array")
+        return [_prepare_value(item, field, f"{path}[{index}]") for index, item in enumerate(value)]
+    return _prepare_value(value, field, path)
+
+
+def _prepare_map(value: object, entry: FieldDescriptor, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _override_error(f"{path} must be an object")
+    return {key: _prepare_value(item, entry, f'{path}["{_shorten(key)}"]') for key, item in value.items()}
+
+
+def _prepare_value(value: object, field: FieldDescriptor, path: str) -> object:
+    if field.message_type is not None:
+        return _prepare(value, field.message_type, path)
+    if field.enum_type is not None and isinstance(value, str):
+        known = field.enum_type.values_by_name
+        if value.upper() in known:
+            return value.upper()
+        right = suggest(value, list(known))
+        hint = f"did you mean '{right}'?" if right else f"which are: {', '.join(sorted(known))}"
+        raise _override_error(f"{path}: '{_shorten(value)}' is not a {field.enum_type.name}; {hint}")
+    return value

@@ -1,0 +1,109 @@
+"""Running batches on instances: each on a thread of its own, or, when that costs more than the work, on the loop.
+
+Handing a batch to a thread and back costs tens of microseconds, more than a tiny model computes. So an instance that
+never blocks runs its small batches on the event loop itself once their cost has been measured to be below that
+hand-over, and goes back to its thread as soon as one was slow.
+"""
+
+import logging
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from queue import SimpleQueue
+from time import monotonic_ns, thread_time_ns
+
+from halimede.backends.base import Instance
+from halimede.backends.batch import Batch
+from halimede.core.errors import HalimedeError, InternalError
+from halimede.core.requests import InferResponse
+
+logger = logging.getLogger("halimede")
+
+INLINE_COST_NS = 40_000
+INLINE_BYTES = 65_536
+MEASURED_RUNS = 3
+
+
+class Runner:
+    """Runs the batches of one instance, one at a time. Its methods are called on the event loop.
+
+    Attributes:
+        instance: what runs them.
+    """
+
+    def __init__(
+        self, name: str, instance: Instance, loop: AbstractEventLoop, done: Callable[["Runner", Batch], None]
+    ) -> None:
+        """A runner that calls `done` on the loop for each batch that ran on its thread."""
+        self.instance = instance
+        self._name = name
+        self._loop = loop
+        self._done = done
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._cost_ns = INLINE_COST_NS
+        self._unmeasured = MEASURED_RUNS
+
+    def run(self, batch: Batch) -> bool:
+        """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
+        if self._cost_ns < INLINE_COST_NS and _byte_size(batch) <= INLINE_BYTES:
+            execute(self.instance, batch)
+            self._measure(batch.ended_ns - batch.started_ns)
+            return True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        self._batches.put(batch)
+        return False
+
+    def close(self) -> None:
+        """End the thread, once its batch is done. Blocks."""
+        if self._thread is not None:
+            self._batches.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _serve(self) -> None:
+        # The processor's time, not the clock's: waiting for the interpreter's lock is no cost of the model.
+        while (batch := self._batches.get()) is not None:
+            began = thread_time_ns()
+            execute(self.instance, batch)
+            cost = thread_time_ns() - began
+            self._loop.call_soon_threadsafe(self._finish, batch, cost)
+
+    def _finish(self, batch: Batch, cost: int) -> None:
+        if self._unmeasured > 0:
+            self._unmeasured -= 1
+        elif not self.instance.may_block and _byte_size(batch) <= INLINE_BYTES:
+            self._measure(cost)
+        self._done(self, batch)
+
+    def _measure(self, cost: int) -> None:
+        """One slow run counts at once; it takes many fast ones to outweigh it."""
+        self._cost_ns = max(cost, self._cost_ns * 15 // 16)
+
+
+def execute(instance: Instance, batch: Batch) -> None:
+    """Run the batch and see to it that every request has a response; whatever goes wrong becomes an error."""
+    batch.started_ns = monotonic_ns()
+    try:
+        instance.execute(batch)
+        if not batch.signature.decoupled and len(batch.responses) != len(batch.requests):
+            msg = f"the backend gave {len(batch.responses)} responses to {len(batch.requests)} requests"
+            raise InternalError(msg)
+    except HalimedeError as error:
+        fail(batch, error)
+    except Exception as error:
+        logger.exception("an execution failed")
+        fail(batch, InternalError(f"{type(error).__name__}: {error}"))
+    batch.ended_ns = monotonic_ns()
+
+
+def fail(batch: Batch, error: HalimedeError) -> None:
+    """Make `error` the response to every request of the batch."""
+    batch.failed = True
+    batch.responses = [InferResponse(error=error) for _ in batch.requests]
+
+
+def _byte_size(batch: Batch) -> int:
+    return sum(tensor.byte_size for request in batch.requests for tensor in request.inputs.values())

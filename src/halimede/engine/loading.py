@@ -1,0 +1,148 @@
+"""Loading one version of a model: from files and configuration to instances that have run once.
+
+Blocks, so the lifecycle calls it off the event loop. What fails gives back all that it took.
+"""
+
+import ctypes
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.backends.registry import backend_class
+from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
+from halimede.config.normalise import normalise
+from halimede.config.signature import Signature
+from halimede.config.validate import validate
+from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
+from halimede.engine.settings import EngineSettings
+from halimede.engine.warmup import warm_up
+from halimede.repository.labels import read_labels
+
+logger = logging.getLogger("halimede")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedInstance:
+    """An instance and what it was made from."""
+
+    spec: InstanceSpec
+    passive: bool
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVersion:
+    """A version that is ready to run.
+
+    Attributes:
+        source: where it came from, with its final configuration.
+        signature: what it takes and gives.
+        backend: the opened model.
+        instances: at least one; passive ones get no requests.
+        labels: output → class labels.
+        load_ns: how long loading took.
+    """
+
+    source: ModelSource
+    signature: Signature
+    backend: BackendModel
+    instances: tuple[LoadedInstance, ...]
+    labels: dict[str, list[str]]
+    load_ns: int
+
+    def close(self) -> None:
+        """Give everything back, the freed memory to the system too. Blocks."""
+        for loaded in self.instances:
+            loaded.instance.close()
+        self.backend.close()
+        trim_memory()
+
+
+def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion:
+    """The version, loaded and warmed up. Blocks.
+
+    Raises:
+        HalimedeError: it cannot be loaded; nothing is left of the attempt.
+    """
+    began = monotonic_ns()
+    config = ModelConfig()
+    config.CopyFrom(source.config)
+    source = replace(source, config=config)
+    try:
+        with ExitStack() as undo:
+            undo.callback(trim_memory)
+            refuse_unsupported(config)
+            options = BackendOptions(
+                settings.backend_settings(config.backend),
+                settings.cpu_threads,
+                settings.gpus,
+                settings.verbose,
+            )
+            backend = backend_class(config)(source, options)
+            undo.callback(backend.close)
+            if settings.auto_complete_config:
+                backend.complete_config()
+                normalise(config, settings.gpus)
+                validate(config)
+                refuse_unsupported(config)
+            backend.check_config()
+            signature = Signature.from_config(config)
+            specs = instance_specs(config)
+            instances: list[LoadedInstance] = []
+            for spec, passive in specs:
+                instance = backend.create_instance(spec)
+                undo.callback(instance.close)
+                warm_up(source, signature, instance)
+                instances.append(LoadedInstance(spec, passive, instance))
+            labels = read_labels(source.directory, config)
+            undo.pop_all()
+    except HalimedeError:
+        raise
+    except Exception as error:
+        logger.exception("failed to load '%s' version %d", source.name, source.version)
+        raise InternalError(f"{type(error).__name__}: {error}") from error
+    return LoadedVersion(source, signature, backend, tuple(instances), labels, monotonic_ns() - began)
+
+
+def refuse_unsupported(config: ModelConfig) -> None:
+    """Refuse what this version of the server cannot do.
+
+    Raises:
+        UnsupportedError: the text names the setting.
+    """
+    if config.HasField("ensemble_scheduling") or config.platform == "ensemble":
+        raise UnsupportedError(
+            f"model '{config.name}' is an ensemble; ensembles are not available in this version"
+        )
+    if config.HasField("sequence_batching"):
+        msg = f"model '{config.name}' sets 'sequence_batching', which is not available in this version"
+        raise UnsupportedError(msg)
+    if config.model_repository_agents.agents:
+        msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
+        raise UnsupportedError(msg)
+
+
+def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
+    """The instances that the configuration asks for, each with whether it is passive."""
+    places: list[tuple[str, str, int, bool]] = []
+    for group in config.instance_group:
+        kind = ModelInstanceGroup.Kind.Name(group.kind)
+        devices = list(group.gpus) if kind == "KIND_GPU" else [0]
+        number = 0
+        for device in devices:
+            for _ in range(group.count):
+                places.append((f"{group.name}_{number}", kind, device, group.passive))
+                number += 1
+    return [
+        (InstanceSpec(name, index, kind, device, len(places)), passive)
+        for index, (name, kind, device, passive) in enumerate(places)
+    ]
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

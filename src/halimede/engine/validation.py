@@ -1,0 +1,186 @@
+"""Is this request one that the model can serve? Checked once, before any scheduler sees it.
+
+The order of the checks and their texts are those of Triton. A request that passes has its `batch_size` set and
+its inputs under the shapes that the backend sees.
+"""
+
+from math import prod
+
+from halimede.config.signature import Signature, TensorSpec, match_wildcards
+from halimede.core.datatypes import BYTES
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.requests import InferRequest
+from halimede.core.tensors import Tensor
+
+
+def validate(request: InferRequest, signature: Signature) -> None:
+    """Hold the request against what the model takes and gives.
+
+    Raises:
+        InvalidArgumentError: the text says what is wrong.
+    """
+    model = request.model_name
+    for name in request.outputs:
+        if name not in signature.outputs:
+            raise _invalid(request, f"unexpected inference output '{name}' for model '{model}'")
+    specs, inputs = signature.inputs, request.inputs
+    if len(inputs) != len(specs):
+        _check_count(request, signature)
+    batched = signature.max_batch_size > 0
+    batch_size = -1
+    for name, tensor in inputs.items():
+        spec = specs.get(name)
+        if spec is None:
+            raise _invalid(request, f"unexpected inference input '{name}' for model '{model}'")
+        shape = tensor.shape
+        if batched:
+            if not shape:
+                msg = f"input '{name}' has no shape but model requires batch dimension for '{model}'"
+                raise _invalid(request, msg)
+            if batch_size < 0:
+                batch_size = shape[0]
+            elif batch_size != shape[0]:
+                msg = f"input '{name}' batch size does not match other inputs for '{model}'"
+                raise _invalid(request, msg)
+            if spec.fixed and tensor.datatype is spec.datatype and shape[1:] == spec.dims:
+                _check_bytes(request, spec, tensor)
+                continue
+        elif spec.fixed and tensor.datatype is spec.datatype and shape == spec.dims:
+            _check_bytes(request, spec, tensor)
+            continue
+        inputs[name] = _checked(request, signature, spec, tensor)
+    if batched:
+        if batch_size > signature.max_batch_size:
+            msg = f"inference request batch-size must be <= {signature.max_batch_size} for '{model}'"
+            raise _invalid(request, msg)
+        request.batch_size = 1 if batch_size < 0 else batch_size
+    if len(inputs) < len(specs):
+        _check_required(request, signature)
+
+
+def _checked(request: InferRequest, signature: Signature, spec: TensorSpec, tensor: Tensor) -> Tensor:
+    """The tensor under the backend's shape, once datatype, shape and size are right."""
+    model, name = request.model_name, spec.name
+    if tensor.datatype is not spec.datatype:
+        msg = (
+            f"inference input '{name}' data-type is '{tensor.datatype}', "
+            f"but model '{model}' expects '{spec.datatype}'"
+        )
+        raise _invalid(request, msg)
+    expected = signature.full_dims(spec)
+    shape = tensor.shape
+    fits = len(shape) == len(expected) and all(
+        dim in (-1, size) for dim, size in zip(expected, shape, strict=True)
+    )
+    if not fits:
+        msg = (
+            f"unexpected shape for input '{name}' for model '{model}'. "
+            f"Expected {_dims(expected)}, got {_dims(shape)}. "
+        )
+        if signature.max_batch_size > 0:
+            msg += (
+                "NOTE: a model with a non-zero max_batch_size expects a batch dimension in front of the dims of its "
+                "configuration; for dims that are the full shape, set max_batch_size to 0."
+            )
+        raise _invalid(request, msg)
+    if min(shape, default=1) < 0:
+        msg = f"All input dimensions should be specified for input '{name}' for model '{model}', got {_dims(shape)}"
+        raise _invalid(request, msg)
+    _check_bytes(request, spec, tensor)
+    if not spec.reshaped:
+        return tensor
+    lead = 1 if signature.max_batch_size > 0 else 0
+    tail = match_wildcards(shape[lead:], spec.dims, spec.backend_dims)
+    return tensor.reshaped(shape[:lead] + tail)
+
+
+def _check_bytes(request: InferRequest, spec: TensorSpec, tensor: Tensor) -> None:
+    """Are there as many bytes as the shape takes?"""
+    elements = prod(tensor.shape)
+    if spec.datatype is BYTES:
+        _check_strings(request, spec, tensor, elements)
+        return
+    expected = elements * spec.datatype.itemsize
+    if tensor.byte_size != expected:
+        msg = (
+            f"input byte size mismatch for input '{spec.name}' for model '{request.model_name}'. "
+            f"Expected {expected}, got {tensor.byte_size}"
+        )
+        raise _invalid(request, msg)
+
+
+def _check_strings(request: InferRequest, spec: TensorSpec, tensor: Tensor, elements: int) -> None:
+    """Do the length prefixes add up to as many strings as the shape takes?"""
+    where = f"inference input '{spec.name}' for model '{request.model_name}'"
+    data = memoryview(tensor.data)
+    position, end, count = 0, len(data), 0
+    while position < end:
+        if count == elements:
+            msg = f"unexpected number of string elements {count + 1} for {where}, expecting {elements}"
+            raise _invalid(request, msg)
+        if end - position < 4:
+            msg = (
+                f"incomplete string length indicator for {where}, expecting 4 bytes but only "
+                f"{end - position} bytes available. Each string is a 4-byte little-endian length and its content"
+            )
+            raise _invalid(request, msg)
+        length = int.from_bytes(data[position : position + 4], "little")
+        position += 4
+        if end - position < length:
+            msg = (
+                f"incomplete string data for {where}, expecting string of length {length} but only "
+                f"{end - position} bytes available"
+            )
+            raise _invalid(request, msg)
+        position += length
+        count += 1
+    if count != elements:
+        raise _invalid(request, f"expected {elements} string elements for {where}, got {count}")
+
+
+def _check_count(request: InferRequest, signature: Signature) -> None:
+    """Is the number of inputs one that the model takes?"""
+    specs, given = signature.inputs, request.inputs
+    required = [name for name, spec in specs.items() if not spec.optional]
+    if len(required) <= len(given) <= len(specs) and len(required) < len(specs):
+        return
+    if len(required) == len(specs):
+        expected = f"expected {len(specs)} inputs"
+    else:
+        expected = f"expected number of inputs between {len(required)} and {len(specs)}"
+    msg = f"{expected} but got {len(given)} inputs for model '{request.model_name}'. {_missing(request, required)}"
+    raise _invalid(request, msg.rstrip())
+
+
+def _check_required(request: InferRequest, signature: Signature) -> None:
+    """Are all inputs there that are not optional?"""
+    required = [name for name, spec in signature.inputs.items() if not spec.optional]
+    missing = _missing(request, required)
+    if missing:
+        msg = (
+            f"expected number of inputs between {len(required)} and {len(signature.inputs)} but got "
+            f"{len(request.inputs)} inputs for model '{request.model_name}'. {missing}"
+        )
+        raise _invalid(request, msg)
+
+
+def _missing(request: InferRequest, required: list[str]) -> str:
+    missing = [name for name in required if name not in request.inputs]
+    if not missing:
+        return ""
+    return (
+        f"Got input(s) {_names(list(request.inputs))}, but missing required input(s) {_names(missing)}. "
+        f"Please provide all required input(s)."
+    )
+
+
+def _names(names: list[str]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"
+
+
+def _dims(dims: "list[int] | tuple[int, ...]") -> str:
+    return "[" + ",".join(str(dim) for dim in dims) + "]"
+
+
+def _invalid(request: InferRequest, text: str) -> InvalidArgumentError:
+    return InvalidArgumentError(request.prefix + text)

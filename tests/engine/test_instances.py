@@ -1,0 +1,121 @@
+import threading
+from time import thread_time_ns
+
+import pytest
+
+from halimede.backends.base import Instance
+from halimede.backends.batch import Batch
+from halimede.core.clock import MICROSECOND
+from halimede.core.datatypes import FP32
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Tensor
+from halimede.engine.instances import MEASURED_RUNS, Runner, execute
+from tests.engine.scheduling import signature, spec
+from tests.support.loops import LoopThread
+
+
+class Recording(Instance):
+    """Notes the thread of each execution; computes for `cost_us`."""
+
+    may_block = False
+
+    def __init__(self, cost_us: int = 0) -> None:
+        self.cost_us = cost_us
+        self.threads: list[str] = []
+
+    def execute(self, batch: Batch) -> None:
+        self.threads.append(threading.current_thread().name)
+        end = thread_time_ns() + self.cost_us * MICROSECOND
+        while thread_time_ns() < end:
+            pass
+        batch.responses = [InferResponse() for _ in batch.requests]
+
+
+class Blocking(Recording):
+    may_block = True
+
+
+def batch(size: int = 16) -> Batch:
+    def respond(response: InferResponse | None, final: bool) -> None:
+        """Nobody waits."""
+
+    request = InferRequest("m", {"IN": Tensor(FP32, (1, size), bytes(4 * size))}, respond)
+    return Batch(signature(spec("IN", (-1,))), [request], 1)
+
+
+def run(instance: Instance, batches: list[Batch]) -> None:
+    """Run the batches one after the other on a loop."""
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
+        for item in batches:
+            if not loop.call(runner.run, item):
+                assert done.acquire(timeout=10)
+        runner.close()
+
+
+def test_a_tiny_model_moves_to_the_loop_once_it_is_measured() -> None:
+    instance = Recording()
+    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)])
+    assert instance.threads[0] == "instance-thread"
+    assert instance.threads[-1] == "test-loop"
+
+
+def test_a_slow_model_stays_on_its_thread() -> None:
+    instance = Recording(cost_us=200)
+    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)])
+    assert set(instance.threads) == {"instance-thread"}
+
+
+def test_one_slow_batch_sends_the_model_back_to_its_thread() -> None:
+    instance = Recording()
+    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)])
+    instance.threads.clear()
+    batches = [batch() for _ in range(MEASURED_RUNS + 5)]
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
+        for number, item in enumerate(batches):
+            instance.cost_us = 500 if number == len(batches) - 2 else 0
+            if not loop.call(runner.run, item):
+                assert done.acquire(timeout=10)
+        runner.close()
+    assert instance.threads[-2:] == ["test-loop", "instance-thread"]
+
+
+def test_a_model_that_may_block_never_runs_on_the_loop() -> None:
+    instance = Blocking()
+    run(instance, [batch() for _ in range(MEASURED_RUNS + 5)])
+    assert set(instance.threads) == {"instance-thread"}
+
+
+def test_a_large_batch_never_runs_on_the_loop() -> None:
+    instance = Recording()
+    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)] + [batch(100_000)])
+    assert instance.threads[-1] == "instance-thread"
+
+
+class Failing(Recording):
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self.error = error
+
+    def execute(self, batch: Batch) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (InvalidArgumentError("the model says no"), "the model says no"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (None, "the backend gave 0 responses to 1 requests"),
+    ],
+)
+def test_whatever_goes_wrong_is_an_error_response_to_each_request(error: Exception | None, text: str) -> None:
+    item = batch()
+    execute(Failing(error), item)
+    assert item.failed
+    assert [str(response.error) for response in item.responses] == [text]

@@ -1,0 +1,206 @@
+import numpy as np
+import pytest
+
+from halimede.config.signature import Signature, TensorSpec
+from halimede.core.datatypes import BYTES, FP32, INT32, Datatype
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Tensor, encode_bytes
+from halimede.engine.validation import validate
+
+
+def spec(
+    name: str,
+    dims: tuple[int, ...],
+    datatype: Datatype = FP32,
+    *,
+    reshape: tuple[int, ...] | None = None,
+    optional: bool = False,
+) -> TensorSpec:
+    return TensorSpec(name, datatype, dims, dims if reshape is None else reshape, optional=optional)
+
+
+def model(*inputs: TensorSpec, max_batch_size: int = 4) -> Signature:
+    return Signature(
+        max_batch_size, {item.name: item for item in inputs}, {"OUT": spec("OUT", (16,))}, decoupled=False
+    )
+
+
+def tensor(shape: tuple[int, ...], datatype: Datatype = FP32, data: bytes | None = None) -> Tensor:
+    size = int(np.prod(shape)) * datatype.itemsize
+    return Tensor(datatype, shape, bytes(max(size, 0)) if data is None else data)
+
+
+def request(inputs: dict[str, Tensor], outputs: tuple[str, ...] = (), id: str = "7") -> InferRequest:  # noqa: A002 - the protocol's name
+    def respond(response: InferResponse | None, final: bool) -> None:
+        """Validation answers nobody."""
+
+    return InferRequest("m", inputs, respond, outputs=outputs, id=id)
+
+
+def refusal(signature: Signature, inputs: dict[str, Tensor], outputs: tuple[str, ...] = ()) -> str:
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request(inputs, outputs), signature)
+    assert caught.value.message.startswith("[request id: 7] ")
+    return caught.value.message.removeprefix("[request id: 7] ")
+
+
+ONE = model(spec("A", (16,)))
+
+
+def test_a_right_request_passes_with_its_batch_size() -> None:
+    asked = request({"A": tensor((3, 16))}, ("OUT",))
+    validate(asked, ONE)
+    assert asked.batch_size == 3
+
+
+def test_a_model_without_batching_has_batch_size_one() -> None:
+    asked = request({"A": tensor((16,))})
+    validate(asked, model(spec("A", (16,)), max_batch_size=0))
+    assert asked.batch_size == 1
+
+
+def test_a_request_without_id_is_named_so() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^\[request id: <id_unknown>\] "):
+        validate(request({}, id=""), ONE)
+
+
+TEXTS = [
+    (ONE, {"A": tensor((1, 16))}, ("X",), "unexpected inference output 'X' for model 'm'"),
+    (
+        model(spec("A", (16,)), spec("B", (16,))),
+        {"A": tensor((1, 16))},
+        (),
+        (
+            "expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required input(s) "
+            "['B']. Please provide all required input(s)."
+        ),
+    ),
+    (
+        model(spec("A", (16,)), spec("B", (16,), optional=True)),
+        {},
+        (),
+        (
+            "expected number of inputs between 1 and 2 but got 0 inputs for model 'm'. Got input(s) [], but missing "
+            "required input(s) ['A']. Please provide all required input(s)."
+        ),
+    ),
+    (
+        model(spec("A", (16,)), spec("B", (16,), optional=True)),
+        {"B": tensor((1, 16))},
+        (),
+        (
+            "expected number of inputs between 1 and 2 but got 1 inputs for model 'm'. Got input(s) ['B'], but "
+            "missing required input(s) ['A']. Please provide all required input(s)."
+        ),
+    ),
+    (
+        ONE,
+        {"A": tensor((1, 16)), "B": tensor((1, 16))},
+        (),
+        "expected 1 inputs but got 2 inputs for model 'm'.",
+    ),
+    (ONE, {"X": tensor((1, 16))}, (), "unexpected inference input 'X' for model 'm'"),
+    (ONE, {"A": tensor(())}, (), "input 'A' has no shape but model requires batch dimension for 'm'"),
+    (
+        model(spec("A", (16,)), spec("B", (16,))),
+        {"A": tensor((1, 16)), "B": tensor((2, 16))},
+        (),
+        "input 'B' batch size does not match other inputs for 'm'",
+    ),
+    (ONE, {"A": tensor((5, 16))}, (), "inference request batch-size must be <= 4 for 'm'"),
+    (
+        ONE,
+        {"A": tensor((1, 16), INT32)},
+        (),
+        "inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'",
+    ),
+    (
+        model(spec("A", (16,)), max_batch_size=0),
+        {"A": tensor((15,))},
+        (),
+        "unexpected shape for input 'A' for model 'm'. Expected [16], got [15]. ",
+    ),
+    (
+        model(spec("A", (-1,))),
+        {"A": tensor((1, -1))},
+        (),
+        "All input dimensions should be specified for input 'A' for model 'm', got [1,-1]",
+    ),
+    (
+        ONE,
+        {"A": tensor((1, 16), data=bytes(60))},
+        (),
+        "input byte size mismatch for input 'A' for model 'm'. Expected 64, got 60",
+    ),
+]
+
+
+@pytest.mark.parametrize(("signature", "inputs", "outputs", "text"), TEXTS)
+def test_a_wrong_request_is_refused_with_the_text_clients_know(
+    signature: Signature, inputs: dict[str, Tensor], outputs: tuple[str, ...], text: str
+) -> None:
+    assert refusal(signature, inputs, outputs) == text
+
+
+def test_a_wrong_shape_of_a_batching_model_says_what_a_batch_dimension_is() -> None:
+    text = refusal(ONE, {"A": tensor((1, 15))})
+    assert text.startswith(
+        "unexpected shape for input 'A' for model 'm'. Expected [-1,16], got [1,15]. NOTE: "
+    )
+
+
+STRINGS = model(spec("S", (2,), BYTES))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (encode_bytes([b"a"]), "expected 2 string elements for inference input 'S' for model 'm', got 1"),
+        (
+            encode_bytes([b"a", b"b", b"c"]),
+            "unexpected number of string elements 3 for inference input 'S' for model 'm', expecting 2",
+        ),
+        (
+            encode_bytes([b"a"]) + b"\x01\x00",
+            (
+                "incomplete string length indicator for inference input 'S' for model 'm', expecting 4 bytes but only "
+                "2 bytes available. Each string is a 4-byte little-endian length and its content"
+            ),
+        ),
+        (
+            encode_bytes([b"a"]) + b"\xff\xff\xff\xffab",
+            (
+                "incomplete string data for inference input 'S' for model 'm', expecting string of length 4294967295 "
+                "but only 2 bytes available"
+            ),
+        ),
+    ],
+)
+def test_wrong_strings_are_refused(data: bytes, text: str) -> None:
+    assert refusal(STRINGS, {"S": tensor((1, 2), BYTES, data)}) == text
+
+
+def test_right_strings_pass() -> None:
+    validate(request({"S": tensor((1, 2), BYTES, encode_bytes([b"", "ü"]))}), STRINGS)
+
+
+def test_the_backend_sees_the_reshaped_input() -> None:
+    asked = request({"A": tensor((2, 3, 16))})
+    validate(asked, model(spec("A", (-1, 16), reshape=(-1, 4, 4))))
+    assert asked.inputs["A"].shape == (2, 3, 4, 4)
+
+
+def test_a_reshape_to_a_scalar_leaves_the_batch_dimension() -> None:
+    asked = request({"A": tensor((2, 1))})
+    validate(asked, model(spec("A", (1,), reshape=())))
+    assert asked.inputs["A"].shape == (2,)
+
+
+def test_an_optional_input_may_be_left_out() -> None:
+    validate(request({"A": tensor((1, 16))}), model(spec("A", (16,)), spec("B", (16,), optional=True)))
+
+
+def test_an_enormous_shape_is_a_size_mismatch_not_an_overflow() -> None:
+    text = refusal(model(spec("A", (-1, -1))), {"A": Tensor(FP32, (1, 2**62, 2**62), b"")})
+    assert text.startswith("input byte size mismatch for input 'A' for model 'm'. Expected ")
