@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelConfig
@@ -79,7 +78,7 @@ class Instance(ABC):
         may_block: it may wait for something other than the processor, so it never runs on the event loop.
     """
 
-    may_block: ClassVar[bool] = True
+    may_block: bool = True
 
     @abstractmethod
     def execute(self, batch: Batch) -> None:
@@ -94,7 +93,7 @@ class Instance(ABC):
 
 
 class BackendModel(ABC):
-    """One model version, opened by its framework. Made by `open`; `close` gives everything back."""
+    """One model version, opened by its framework; `close` gives everything back."""
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         self.source = source

@@ -20,7 +20,8 @@ def config_document(config: ModelConfig) -> dict[str, Any]:
 
 
 def _document(message: Message) -> dict[str, Any]:
-    document = {}
+    document: dict[str, Any] = {}
+    field: Any  # a descriptor, whose class depends on how protobuf is built
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -33,7 +34,7 @@ def _document(message: Message) -> dict[str, Any]:
     return document
 
 
-def _value(value: Any, field: FieldDescriptor) -> Any:
+def _value(value: Any, field: Any) -> Any:
     if field.message_type is not None:
         return _document(value)
     if field.enum_type is not None:

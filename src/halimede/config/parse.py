@@ -10,18 +10,21 @@ from typing import Any
 
 import orjson
 from google.protobuf import json_format, text_format
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, NotFoundError
 
-MAX_SIZE = 16 << 20
-"""Bytes of the largest configuration that is read; real ones are a thousand times smaller."""
+MAX_SIZE = 4 << 20
+"""Bytes of the largest configuration that is read; real ones are a hundred times smaller."""
 
 _UNKNOWN_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>.*)"', re.DOTALL)
 _UNKNOWN_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named (?P<name>\w+)')
 _TWICE = re.compile(r'Message type "[\w.]+" should not have multiple "(?P<name>\w+)" fields')
 _ONE_OF = re.compile(r'Field "(?P<one>\w+)" is specified along with field "(?P<other>\w+)"')
+
+MessageType = Any
+"""A message's or a field's descriptor: its class depends on how protobuf is built, and so do its type stubs."""
+FieldType = Any
 
 _POOL = ModelConfig.DESCRIPTOR.file.pool
 _PACKAGE = f"{ModelConfig.DESCRIPTOR.file.package}."
@@ -114,11 +117,11 @@ def _text_error(origin: str, what: str, line: int = 0, column: int = 0, mend: st
 def _explain(report: str, source: str, column: int) -> tuple[str, str]:
     """What is wrong and what would be right, and the mended line, from the tokenizer's own report."""
     if match := _UNKNOWN_FIELD.search(report):
-        message: Descriptor = _POOL.FindMessageTypeByName(match["type"])
+        message = _POOL.FindMessageTypeByName(match["type"])
         name = match["name"]
         return _unknown(name, f"a field of {message.name}", list(message.fields_by_name), source, column)
     if match := _UNKNOWN_VALUE.search(report):
-        enum: EnumDescriptor = _POOL.FindEnumTypeByName(match["type"])
+        enum = _POOL.FindEnumTypeByName(match["type"])
         return _unknown(match["name"], f"a {enum.name}", list(enum.values_by_name), source, column)
     if match := _TWICE.search(report):
         return f"'{match['name']}' is given twice; it may be given once", ""
@@ -126,7 +129,8 @@ def _explain(report: str, source: str, column: int) -> tuple[str, str]:
         return f"'{match['one']}' and '{match['other']}' exclude each other; only one may be given", ""
     # what remains ends with the reason, after the position and a copy of the line
     reason = re.sub(r"^\d+:\d+ : ", "", report).rpartition("': ")[2]
-    return _shorten(reason[:1].lower() + reason[1:].rstrip(".")), ""
+    reason = reason[:1].lower() + reason[1:].rstrip(".")
+    return _shorten(reason), "}" if reason == 'expected "}"' else ""
 
 
 def _unknown(name: str, kind: str, known: list[str], source: str, column: int) -> tuple[str, str]:
@@ -175,7 +179,7 @@ def _override_error(what: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"Invalid config override: {what}")
 
 
-def _prepare(document: object, message: Descriptor, path: str) -> dict[str, Any]:
+def _prepare(document: object, message: MessageType, path: str) -> dict[str, Any]:
     """The JSON object with known fields only, and with the names of enum values as the schema has them."""
     if not isinstance(document, dict):
         raise _override_error(f"{path or 'the configuration'} must be an object")
@@ -191,7 +195,7 @@ def _prepare(document: object, message: Descriptor, path: str) -> dict[str, Any]
     return prepared
 
 
-def _prepare_field(value: object, field: FieldDescriptor, path: str) -> object:
+def _prepare_field(value: object, field: FieldType, path: str) -> object:
     if value is None:
         return None
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -203,13 +207,13 @@ def _prepare_field(value: object, field: FieldDescriptor, path: str) -> object:
     return _prepare_value(value, field, path)
 
 
-def _prepare_map(value: object, entry: FieldDescriptor, path: str) -> dict[str, Any]:
+def _prepare_map(value: object, entry: FieldType, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _override_error(f"{path} must be an object")
     return {key: _prepare_value(item, entry, f'{path}["{_shorten(key)}"]') for key, item in value.items()}
 
 
-def _prepare_value(value: object, field: FieldDescriptor, path: str) -> object:
+def _prepare_value(value: object, field: FieldType, path: str) -> object:
     if field.message_type is not None:
         return _prepare(value, field.message_type, path)
     if field.enum_type is not None and isinstance(value, str):

@@ -43,7 +43,7 @@ class Clock(Protocol):
     def now(self) -> int:
         """The steady clock, in nanoseconds."""
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         """Call once this turn of the loop has read what has arrived."""
 
     def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
@@ -61,7 +61,7 @@ class LoopClock:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.call_soon = loop.call_soon
+        self.call_soon: Callable[..., object] = loop.call_soon
         self._timers: list[Timer] = []
         self._armed = 0
         self._descriptor = -1

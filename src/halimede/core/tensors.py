@@ -62,7 +62,7 @@ class Tensor:
             elif array.size == 0:
                 self._data = b""
             else:
-                self._data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+                self._data = np.ascontiguousarray(array).data.cast("B")
         return self._data
 
     @property

@@ -96,7 +96,11 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
                 undo.callback(instance.close)
                 warm_up(source, signature, instance)
                 instances.append(LoadedInstance(spec, passive, instance))
-            labels = read_labels(source.directory, config)
+            labels = {
+                name: read_labels(source.directory, output.label_filename)
+                for name, output in signature.outputs.items()
+                if output.label_filename
+            }
             undo.pop_all()
     except HalimedeError:
         raise

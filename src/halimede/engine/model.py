@@ -13,7 +13,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.batching import DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.instances import Runner
 from halimede.engine.loading import LoadedVersion
-from halimede.engine.statistics import FailureReason, ModelStatistics
+from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, FailureReason, ModelStatistics
 from halimede.engine.validation import validate
 
 
@@ -38,13 +38,13 @@ class Model:
         self.config: ModelConfig = loaded.source.config
         self.signature: Signature = loaded.signature
         self.labels = loaded.labels
-        self.statistics = ModelStatistics()
+        self.statistics = ModelStatistics(_first_response_bounds(self.config))
         self.statistics.load_ns = loaded.load_ns
         self.inflight = 0
         self._loop = loop
         self._clock = clock
         self._stopping = False
-        self._open: set[InferRequest] = set()
+        self._open: dict[InferRequest, int] = {}  # of a decoupled model, each with when its first response came
         self._drained: asyncio.Future[None] | None = None
         self._scheduler: Scheduler
         if self.config.HasField("dynamic_batching"):
@@ -96,7 +96,7 @@ class Model:
     def starting(self, batch: Batch) -> None:
         """An execution begins: let a decoupled model send its responses."""
         if self.signature.decoupled:
-            self._open.update(batch.requests)
+            self._open.update(dict.fromkeys(batch.requests, 0))
             batch.send = partial(self._send, batch)
 
     def completed(self, batch: Batch) -> None:
@@ -111,12 +111,13 @@ class Model:
             statistics.count_computed(len(batch.requests), *phases)
         if self.signature.decoupled:
             if batch.failed:
-                for request in self._open.intersection(batch.requests):
+                for request in batch.requests:
                     self._deliver(batch, request, batch.responses[0], True)
             return  # its other responses come one by one
         for request, response in zip(batch.requests, batch.responses, strict=True):
             if response.error is None:
-                statistics.count_success(self._clock.now() - request.received_ns, started - request.queued_ns)
+                request_ns = self._clock.now() - request.received_ns
+                statistics.count_success(request_ns, started - request.queued_ns, request_ns)
             else:
                 statistics.count_failure(self._clock.now() - request.received_ns, FailureReason.BACKEND)
             self._finish()
@@ -134,13 +135,17 @@ class Model:
         """Send one response of a decoupled model on; its request counts when its last response is sent."""
         if request not in self._open:
             return  # the batch failed, and the client was told
+        now = self._clock.now()
+        if not self._open[request]:
+            self._open[request] = now
         if final:
-            self._open.discard(request)
-            request_ns = self._clock.now() - request.received_ns
+            first = self._open.pop(request)
+            request_ns = now - request.received_ns
             if response is not None and response.error is not None:
                 self.statistics.count_failure(request_ns, FailureReason.BACKEND)
             else:
-                self.statistics.count_success(request_ns, batch.started_ns - request.queued_ns)
+                queue_ns = batch.started_ns - request.queued_ns
+                self.statistics.count_success(request_ns, queue_ns, first - request.received_ns)
             self._finish()
         request.respond(response, final)
 
@@ -169,3 +174,11 @@ class Model:
         if not self.inflight and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
+
+
+def _first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
+    """Buckets of the histogram of first responses, in milliseconds, as `model_metrics` may set them."""
+    for control in config.model_metrics.metric_control:
+        if control.metric_identifier.family == "nv_inference_first_response_histogram_ms":
+            return tuple(sorted(control.histogram_options.buckets))
+    return FIRST_RESPONSE_BOUNDS_MS

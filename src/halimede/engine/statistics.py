@@ -44,7 +44,7 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: tuple[int, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0
@@ -59,6 +59,7 @@ DURATION_BOUNDS_US = (
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 10_000_000,
 )  # fmt: skip
+FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2_000, 5_000)
 BATCH_SIZE_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -86,6 +87,7 @@ class ModelStatistics:
         batches: total batch size → its statistics.
         failures: failed requests by reason.
         request_us, queue_us, compute_us: histograms in microseconds.
+        first_response_ms: histogram of the times from receipt to first response, in milliseconds.
         batch_size: histogram of executed batch sizes.
         load_ns: how long the version took to load.
     """
@@ -102,6 +104,7 @@ class ModelStatistics:
         "execution_count",
         "fail",
         "failures",
+        "first_response_ms",
         "inference_count",
         "last_inference_ms",
         "load_ns",
@@ -111,7 +114,7 @@ class ModelStatistics:
         "success",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, first_response_bounds_ms: tuple[float, ...] = FIRST_RESPONSE_BOUNDS_MS) -> None:
         self.last_inference_ms = 0
         self.inference_count = 0
         self.execution_count = 0
@@ -128,6 +131,7 @@ class ModelStatistics:
         self.request_us = Histogram(DURATION_BOUNDS_US)
         self.queue_us = Histogram(DURATION_BOUNDS_US)
         self.compute_us = Histogram(DURATION_BOUNDS_US)
+        self.first_response_ms = Histogram(first_response_bounds_ms)
         self.batch_size = Histogram(BATCH_SIZE_BOUNDS)
         self.load_ns = 0
 
@@ -151,12 +155,13 @@ class ModelStatistics:
         self.compute_output.add(output_ns * requests, requests)
         self.compute_us.observe((input_ns + infer_ns + output_ns) // 1_000, requests)
 
-    def count_success(self, request_ns: int, queue_ns: int) -> None:
-        """Count a request that was answered, `request_ns` after its receipt."""
+    def count_success(self, request_ns: int, queue_ns: int, first_response_ns: int) -> None:
+        """Count a request that was answered: all of it `request_ns` after its receipt, the first response earlier."""
         self.success.add(request_ns)
         self.queue.add(queue_ns)
         self.request_us.observe(request_ns // 1_000)
         self.queue_us.observe(queue_ns // 1_000)
+        self.first_response_ms.observe(first_response_ns // 1_000_000)
 
     def count_failure(self, request_ns: int, reason: FailureReason) -> None:
         """Count a request that failed."""

@@ -89,7 +89,7 @@ class Version:
     Attributes:
         number: the version.
         state: what it is doing.
-        reason: why it is UNAVAILABLE, else "".
+        reason: why it is UNAVAILABLE or UNLOADING, else "".
         serving: what answers its requests, if anything does: in state READY, and only then.
         draining: what finishes its last requests, in state UNLOADING.
     """
@@ -125,6 +125,7 @@ class ModelRecord:
         loading: versions are being loaded now.
         turn: held by the operation under way; others queue for it in order of arrival.
         operations: how many operations hold it or wait for it.
+        published: the versions that requests are sent to.
     """
 
     name: str
@@ -135,25 +136,31 @@ class ModelRecord:
     loading: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     operations: int = 0
+    published: set[int] = field(default_factory=set)
 
     @property
     def ready(self) -> bool:
         """Whether the server can be ready, as far as this model is concerned.
 
-        Versions that were unloaded on purpose, or are finishing their last requests, don't count.
+        Versions that are or will be unloaded on purpose don't count.
         """
         if self.loading or (self.reason and not self.versions):
             return False
         return all(
-            version.state in (VersionState.READY, VersionState.UNLOADING) or version.reason == UNLOADED
+            version.state is VersionState.READY or version.reason == UNLOADED
             for version in self.versions.values()
         )
 
     @property
-    def serving(self) -> dict[int, Serving]:
+    def known(self) -> bool:
+        """Whether requests for it are told about its versions, rather than that there is no such model."""
+        return bool(self.versions or self.reason)
+
+    @property
+    def models(self) -> dict[int, Model]:
         """What answers requests, by version, ascending."""
         return {
-            number: version.serving
+            number: version.serving.model
             for number, version in sorted(self.versions.items())
             if version.serving is not None
         }

@@ -1,1 +1,1 @@
-"""What lies on disk: layout, versions, labels, change detection."""
+"""What lies on disk: models of the repositories, their versions, labels, overrides, and whether they changed."""

@@ -1,0 +1,54 @@
+# Each target sets up what it needs; a fresh machine needs only python3 (3.11 or later), make and a package index.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXAMPLES := build/examples
+FUZZ_MINUTES ?= 10
+
+.PHONY: help serve test check bench fuzz protos docs clean
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
+	exec $(BIN)/halimede serve --model-repository $(EXAMPLES)/models
+
+test: $(VENV)/.test ## Run the tests
+	scripts/need-debian-package.sh h2load nghttp2-client
+	$(BIN)/pytest
+
+check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_protos.py --check
+	$(BIN)/python scripts/generate_docs.py --check
+
+bench: $(VENV)/.bench ## Measure against the physical limits; BENCH_ARGS="--only json --rounds 3" narrows it
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+fuzz: $(VENV)/.test ## Run the property tests for FUZZ_MINUTES, with fresh examples in each round
+	scripts/fuzz.sh $(BIN)/pytest $(FUZZ_MINUTES)
+
+protos: $(VENV)/.test ## Generate the protobuf modules
+	$(BIN)/python scripts/generate_protos.py
+
+docs: $(VENV)/.test ## Generate the reference pages of docs/
+	$(BIN)/python scripts/generate_docs.py
+
+clean: ## Remove what was built, the virtual environment too
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	PYTHON="$(PYTHON)" scripts/make-venv.sh $(VENV)
+
+# One stamp for each set of extras: $(VENV)/.test stands for `pip install -e .[test]`.
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	touch $@
+
+$(EXAMPLES)/.built: $(VENV)/.examples $(shell find examples -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.build $(EXAMPLES)
+	touch $@

@@ -1,0 +1,50 @@
+"""Measure every workload and print the table; `python -m benchmarks --help` says what can be chosen."""
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks import footprint, json_decoding, report, resnet, wire
+from benchmarks.tools import ROOT
+from benchmarks.workload import Result, measure
+
+OUTPUT = ROOT / "build" / "benchmarks.json"
+
+
+def main() -> None:
+    """Measure, print a line while it lasts and the table at the end, and write the JSON file."""
+    every = [*wire.workloads(), *resnet.workloads(), *json_decoding.workloads(), *footprint.workloads()]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="workloads whose name contains it; may be repeated"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side (default 5)")
+    parser.add_argument("--seconds", type=float, default=3, help="length of a measurement (default 3)")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file (default %(default)s)")
+    parser.add_argument("--list", action="store_true", help="only print the names")
+    arguments = parser.parse_args()
+
+    chosen = [one for one in every if not arguments.only or any(part in one.name for part in arguments.only)]
+    if arguments.list or not chosen:
+        print("\n".join(one.name for one in (chosen or every)))
+        parser.exit(0 if arguments.list else 2)
+    results: list[Result] = []
+    for workload in chosen:
+        result = Result(workload)
+        for result in measure(workload, arguments.rounds, arguments.seconds):
+            ours, limit = result.ours[-1].value, result.limit[-1].value
+            print(
+                f"{workload.name}, round {len(result.ours)}: "
+                f"{report.figure(ours)} against {report.figure(limit)} {workload.unit}",
+                flush=True,
+            )
+        results.append(result)
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(report.document(results), indent=2) + "\n")
+    print(
+        f"\nMedians of {arguments.rounds} rounds, lowest and highest in brackets\n\n{report.table(results)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Processes under measurement: started on given cores, asked over HTTP, weighed through /proc, ended by signal."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+READY_WITHIN_S = 60
+STOPPED_WITHIN_S = 30
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+HALIMEDE = Path(sys.executable).with_name("halimede")
+
+
+def cores() -> tuple[set[int], set[int]]:
+    """The cores of the server and of the client: one each where there are two or more."""
+    available = sorted(os.sched_getaffinity(0))
+    return {available[0]}, {available[min(1, len(available) - 1)]}
+
+
+@contextmanager
+def pinned(on_cores: Collection[int]) -> Iterator[None]:
+    """This process keeps to those cores meanwhile, and what it starts keeps to them for good."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, on_cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def process(
+    command: Sequence[str | Path], on_cores: Collection[int] | None = None, **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A running process, on those cores only if they are given; it is ended at the close."""
+    with pinned(on_cores or os.sched_getaffinity(0)):
+        child = subprocess.Popen(command, **options)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Server:
+    """A running HTTP and gRPC server."""
+
+    def __init__(self, child: subprocess.Popen[bytes], http_port: int, grpc_port: int) -> None:
+        self.child = child
+        self.http_port = http_port
+        self.grpc_port = grpc_port
+
+    def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes, Any]:
+        """Status, body and headers of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
+        try:
+            names = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body or None, names)
+            answer = connection.getresponse()
+            return answer.status, answer.read(), answer.headers
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> bytes:
+        """The body that a GET brings; anything but 200 ends the benchmark."""
+        status, body, _ = self.request("GET", path)
+        if status != 200:
+            raise SystemExit(f"GET {path} on port {self.http_port}: {status} {body.decode(errors='replace')}")
+        return body
+
+    def requests_served(self, model: str) -> int:
+        """How many inference requests the server has completed."""
+        [statistics] = json.loads(self.get(f"/v2/models/{model}/stats"))["model_stats"]
+        return int(statistics["inference_stats"]["success"]["count"])
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the process has used, in user and kernel mode."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def resident_mb(self) -> float:
+        """Resident memory."""
+        return resident_mb(self.child.pid)
+
+    def await_ready(self) -> None:
+        """Return as soon as the server says that it is ready."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline:
+            if self.child.poll() is not None:
+                raise SystemExit(f"The server ended with code {self.child.returncode} before it was ready")
+            with suppress(OSError, http.client.HTTPException):
+                if self.request("GET", "/v2/health/ready")[0] == 200:
+                    return
+            time.sleep(0.002)
+        raise SystemExit(f"The server was not ready within {READY_WITHIN_S} s")
+
+
+@contextmanager
+def halimede(
+    repository: Path, on_cores: Collection[int] | None = None, arguments: Sequence[str] = ()
+) -> Iterator[Server]:
+    """`halimede serve` on free ports, ready."""
+    http_port, grpc_port, metrics_port = free_ports(3)
+    command: list[str | Path] = [
+        *(HALIMEDE, "serve", "--model-repository", repository, "--http-address=127.0.0.1"),
+        *("--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1", f"--http-port={http_port}"),
+        *(f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}", "--log-info=false", *arguments),
+    ]
+    with process(command, on_cores, stdout=subprocess.DEVNULL) as child:
+        server = Server(child, http_port, grpc_port)
+        server.await_ready()
+        yield server
+
+
+def free_ports(count: int) -> list[int]:
+    """Port numbers that nobody listened on a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process, in MB of 10^6 bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise SystemExit(f"/proc/{pid}/status has no VmRSS")

@@ -1,0 +1,74 @@
+"""A model that computes: ResNet-50 behind this server, and `InferenceSession.run` in a bare loop."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks import models
+from benchmarks.load import Load, apply
+from benchmarks.processes import cores, halimede, process
+from benchmarks.tools import ROOT, perf_analyzer
+from benchmarks.workload import Compare, Sample, Sides, Workload
+
+GOAL = 0.95
+PROBE_S = 2.0
+
+
+def workloads() -> list[Workload]:
+    """One core for the server and one for the client; then all cores for both."""
+    return [
+        Workload(
+            f"resnet50-c{concurrency}{suffix}",
+            "requests/s",
+            Compare.AT_LEAST,
+            GOAL,
+            sides(concurrency, shared),
+        )
+        for shared, suffix in ((False, ""), (True, "-all-cores"))
+        for concurrency in (1, 4)
+    ]
+
+
+def sides(concurrency: int, shared: bool) -> Callable[[float], AbstractContextManager[Sides]]:
+    """Both sides on the same cores; the loop with the threads and the batch size that serve it best."""
+
+    @contextmanager
+    def both(seconds: float) -> Iterator[Sides]:
+        repository = models.resnet50()
+        everything = os.sched_getaffinity(0)
+        server_cores, client_cores = (everything, everything) if shared else cores()
+        load = Load("resnet50", "http", concurrency, seconds, client_cores=frozenset(client_cores))
+        loop = partial(bare_loop, repository / "resnet50" / "1" / "model.onnx", server_cores)
+        threads, batch = fastest(loop, len(server_cores), concurrency)
+        with halimede(repository, server_cores) as server:
+            yield Sides(partial(apply, perf_analyzer(), load, server), lambda: loop(threads, batch, seconds))
+
+    return both
+
+
+def fastest(
+    loop: Callable[[int, int, float], Sample], most_threads: int, concurrency: int
+) -> tuple[int, int]:
+    """The threads and the batch size with which the loop is fastest, of those that the load allows."""
+    batches = [batch for batch in (1, 2, 4, 8) if batch <= concurrency]
+    settings = [(threads, batch) for threads in range(1, most_threads + 1) for batch in batches]
+    if len(settings) == 1:
+        return settings[0]
+    return max(settings, key=lambda setting: loop(setting[0], setting[1], PROBE_S).value)
+
+
+def bare_loop(model: Path, on_cores: set[int], threads: int, batch: int, seconds: float) -> Sample:
+    """What the loop does in a process of its own."""
+    command: list[str | Path] = [sys.executable, "-m", "benchmarks.bare_session", model]
+    command += [str(threads), str(batch), str(seconds)]
+    with process(command, on_cores, cwd=ROOT, stdout=subprocess.PIPE) as child:
+        output, _ = child.communicate()
+    if child.returncode:
+        raise SystemExit(f"The bare loop ended with code {child.returncode}")
+    figures = json.loads(output)
+    return Sample(figures["rate"], figures["cpu_us"])

@@ -1,0 +1,1 @@
+"""Example models; `python -m examples.build DIRECTORY` writes a model repository of them."""

@@ -1,0 +1,107 @@
+"""Backend `identity`: gives each request its inputs back, unread and uncopied. For tests and measurements."""
+
+from time import monotonic_ns, sleep
+
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.backends.batch import Batch
+from halimede.backends.parameters import integer_parameter
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature, TensorSpec, match_wildcards
+from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.core.requests import InferRequest, InferResponse, ParameterValue
+from halimede.core.tensors import Tensor
+
+RESPONSE_PARAMETERS: dict[str, ParameterValue] = {
+    "param0": "an example string parameter",
+    "param1": 42,
+    "param2": False,
+    "param3": 123.123,
+}
+_TRACING = ("enable_custom_tracing", "nested_span_count", "single_activity_frequency")
+
+
+class IdentityModel(BackendModel):
+    """Any number of inputs, each copied to the output of its number, or else of its position.
+
+    Parameters: `execute_delay_ms`, the time an execution takes; `instance_wise_delay_multiplier`, by which, times
+    its number, an instance takes longer; `creation_delay_sec`, the time it takes to make an instance.
+    """
+
+    def __init__(self, source: ModelSource, options: BackendOptions) -> None:
+        super().__init__(source, options)
+        config = source.config
+        for key in _TRACING:
+            if key in config.parameters:
+                msg = f"model '{config.name}': parameter '{key}' is not available in this version of Halimede"
+                raise UnsupportedError(msg)
+        self._delay_ms = integer_parameter(config, "execute_delay_ms") or 0
+        self._multiplier = integer_parameter(config, "instance_wise_delay_multiplier") or 0
+        self._creation_delay_s = integer_parameter(config, "creation_delay_sec") or 0
+
+    def check_config(self) -> None:
+        """Every input needs an output of its datatype and dims."""
+        config = self.source.config
+        if len(config.input) != len(config.output):
+            msg = (
+                f"model '{config.name}': the identity backend needs as many outputs as inputs, got "
+                f"{len(config.input)} inputs and {len(config.output)} outputs"
+            )
+            raise InvalidArgumentError(msg)
+        signature = Signature.from_config(config)
+        for name, output in pair(config).items():
+            source, target = signature.inputs[name], signature.outputs[output]
+            if source.datatype is not target.datatype or source.backend_dims != target.backend_dims:
+                msg = (
+                    f"model '{config.name}': input '{name}' ({source.datatype.config_name}, dims "
+                    f"{list(source.backend_dims)}) and output '{output}' ({target.datatype.config_name}, dims "
+                    f"{list(target.backend_dims)}) must be alike"
+                )
+                raise InvalidArgumentError(msg)
+
+    def create_instance(self, spec: InstanceSpec) -> Instance:
+        """An instance, once the creation delay is over."""
+        sleep(self._creation_delay_s)
+        delay_ms = self._delay_ms * max(1, self._multiplier * spec.index)
+        return IdentityInstance(self.source.config, delay_ms)
+
+
+class IdentityInstance(Instance):
+    """Makes responses of the requests' own tensors."""
+
+    def __init__(self, config: ModelConfig, delay_ms: int) -> None:
+        signature = Signature.from_config(config)
+        self.may_block = delay_ms > 0
+        self._delay_s = delay_ms / 1000
+        self._lead = 1 if signature.max_batch_size > 0 else 0
+        # in the order in which responses list their outputs
+        sources = {output: name for name, output in pair(config).items()}
+        self._outputs = [(sources[name], spec) for name, spec in signature.outputs.items()]
+
+    def execute(self, batch: Batch) -> None:
+        """Answer each request with its inputs."""
+        batch.inputs_ns = monotonic_ns()
+        if self._delay_s:
+            sleep(self._delay_s)
+        batch.outputs_ns = monotonic_ns()
+        batch.responses = [self._respond(request) for request in batch.requests]
+
+    def _respond(self, request: InferRequest) -> InferResponse:
+        wanted, inputs = request.outputs, request.inputs
+        outputs: dict[str, Tensor] = {}
+        for source, spec in self._outputs:
+            if source in inputs and (not wanted or spec.name in wanted):
+                outputs[spec.name] = self._reshaped(spec, inputs[source]) if spec.reshaped else inputs[source]
+        return InferResponse(outputs, dict(RESPONSE_PARAMETERS))
+
+    def _reshaped(self, spec: TensorSpec, tensor: Tensor) -> Tensor:
+        lead, shape = self._lead, tensor.shape
+        return tensor.reshaped(shape[:lead] + match_wildcards(shape[lead:], spec.backend_dims, spec.dims))
+
+
+def pair(config: ModelConfig) -> dict[str, str]:
+    """Input → output: INPUT3 goes to OUTPUT3 where the names are such, else each to the one in its position."""
+    outputs = [output.name for output in config.output]
+    renamed = {entry.name: entry.name.replace("INPUT", "OUTPUT", 1) for entry in config.input}
+    if set(renamed.values()) == set(outputs):
+        return renamed
+    return dict(zip(renamed, outputs, strict=True))

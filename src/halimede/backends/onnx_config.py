@@ -1,0 +1,319 @@
+"""An ONNX model's own description of its tensors, and the model configuration held against it.
+
+Texts and rules are those of Triton's ONNX Runtime backend.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halimede.backends.parameters import parse_integer
+from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.core.datatypes import (
+    BF16,
+    BOOL,
+    BY_NUMBER,
+    BYTES,
+    FP16,
+    FP32,
+    FP64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    Datatype,
+)
+from halimede.core.errors import InternalError, InvalidArgumentError
+
+logger = logging.getLogger("halimede")
+
+_DATATYPES = {
+    "tensor(bool)": BOOL,
+    "tensor(uint8)": UINT8,
+    "tensor(uint16)": UINT16,
+    "tensor(uint32)": UINT32,
+    "tensor(uint64)": UINT64,
+    "tensor(int8)": INT8,
+    "tensor(int16)": INT16,
+    "tensor(int32)": INT32,
+    "tensor(int64)": INT64,
+    "tensor(float16)": FP16,
+    "tensor(bfloat16)": BF16,
+    "tensor(float)": FP32,
+    "tensor(double)": FP64,
+    "tensor(string)": BYTES,
+}
+_CONTAINERS = {
+    "seq": "ONNX_TYPE_SEQUENCE",
+    "map": "ONNX_TYPE_MAP",
+    "optional": "ONNX_TYPE_OPTIONAL",
+    "sparse_tensor": "ONNX_TYPE_SPARSETENSOR",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of an ONNX model.
+
+    Attributes:
+        name: its name.
+        onnx_type: its type as onnxruntime writes it, such as ``tensor(float)``.
+        shape: the whole shape, -1 for a variable size. Empty for a scalar, and for an unknown rank too:
+            onnxruntime tells them apart in neither of its interfaces.
+    """
+
+    name: str
+    onnx_type: str
+    shape: tuple[int, ...]
+
+    @property
+    def datatype(self) -> Datatype:
+        """What an element is.
+
+        Raises:
+            InvalidArgumentError: it is no tensor, or of elements that no datatype of the protocol has.
+        """
+        datatype = _DATATYPES.get(self.onnx_type)
+        if datatype is None:
+            container = _CONTAINERS.get(self.onnx_type.partition("(")[0])
+            if container is None:
+                msg = f"unsupported datatype '{self.onnx_type}' for I/O '{self.name}'"
+            else:
+                msg = (
+                    f"Unsupported ONNX Type '{container}' for I/O '{self.name}', expected 'ONNX_TYPE_TENSOR'."
+                )
+            raise InvalidArgumentError(msg)
+        return datatype
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What an ONNX model takes and gives.
+
+    Attributes:
+        inputs: name → input that a run needs.
+        defaults: name → input that a run may leave out, as the model brings a value (overridable initializers).
+        outputs: name → output.
+    """
+
+    inputs: dict[str, Port]
+    defaults: dict[str, Port]
+    outputs: dict[str, Port]
+
+    @classmethod
+    def of_session(cls, session: Any) -> "Ports":
+        """The ports of a loaded `onnxruntime.InferenceSession`."""
+        return cls(
+            _ports(session.get_inputs()),
+            _ports(session.get_overridable_initializers()),
+            _ports(session.get_outputs()),
+        )
+
+
+def _ports(arguments: Iterable[Any]) -> dict[str, Port]:
+    return {
+        argument.name: Port(
+            argument.name,
+            argument.type,
+            # a variable dimension is its name, or None
+            tuple(dim if isinstance(dim, int) and dim >= 0 else -1 for dim in argument.shape),
+        )
+        for argument in arguments
+    }
+
+
+def complete(config: ModelConfig, ports: Ports, settings: dict[str, str]) -> None:
+    """Fill in the inputs, outputs, batch size and batching that the configuration leaves out, in place.
+
+    A configuration that lists inputs and outputs is left as it is.
+
+    Raises:
+        InternalError: it asks for batching, and the model's tensors have no variable first dimension.
+        InvalidArgumentError: the model has an input or output that is no tensor.
+    """
+    name = config.name
+    if (config.input or config.batch_input) and config.output:
+        logger.info(
+            "skipping model configuration auto-complete for '%s': inputs and outputs already specified", name
+        )
+        return
+    every = [*ports.inputs.values(), *ports.outputs.values()]
+    for port in every:
+        _ = port.datatype
+    if all(port.shape[:1] == (-1,) for port in every):
+        _complete_batching(config, settings)
+    elif config.max_batch_size != 0:
+        msg = (
+            f"autofill failed for model '{name}': model does not support batching while non-zero "
+            f"max_batch_size is specified"
+        )
+        raise InternalError(msg)
+    batched = config.max_batch_size > 0
+    if not config.input and not config.batch_input:
+        for key in sorted(ports.inputs):
+            _describe(config.input.add(), ports.inputs[key], batched=batched)
+    if not config.output:
+        for key in sorted(ports.outputs):
+            _describe(config.output.add(), ports.outputs[key], batched=batched)
+
+
+def _complete_batching(config: ModelConfig, settings: dict[str, str]) -> None:
+    """Set the batch size and the dynamic batcher of a model that supports batching."""
+    if config.max_batch_size == 0:
+        text = settings.get("default-max-batch-size", "4")
+        config.max_batch_size = parse_integer("--backend-config default-max-batch-size", text)
+        logger.warning(
+            "autofilled max_batch_size to %d for model '%s' since batching is supported but no "
+            "max_batch_size is specified in model configuration. Must specify max_batch_size to utilize "
+            "autofill with a larger max batch size",
+            config.max_batch_size,
+            config.name,
+        )
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        config.dynamic_batching.SetInParent()
+
+
+def _describe(entry: ModelInput | ModelOutput, port: Port, *, batched: bool) -> None:
+    entry.name = port.name
+    entry.data_type = port.datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
+    dims = port.shape[1:] if batched else port.shape
+    entry.dims.extend(dims or (1,))
+    if not dims and batched:
+        entry.reshape.SetInParent()
+
+
+def check(config: ModelConfig, ports: Ports) -> None:
+    """Hold the complete configuration against the model.
+
+    Raises:
+        InvalidArgumentError: they contradict each other; the text says where.
+    """
+    every_input = ports.inputs | ports.defaults
+    listed = [entry.name for entry in config.input]
+    listed += [target for entry in config.batch_input for target in entry.target_name]
+    required = len(ports.inputs)
+    if not required <= len(listed) <= len(every_input):
+        msg = (
+            f"unable to load model '{config.name}', configuration expects {len(listed)} inputs, "
+            f"model provides {required}"
+        )
+        raise InvalidArgumentError(msg)
+    for entry in config.input:
+        port = _find(config, "input", entry.name, every_input)
+        _check_input(config, entry, port, required=entry.name in ports.inputs)
+    for batch_input in config.batch_input:
+        for target in batch_input.target_name:
+            port = _find(config, "input", target, every_input)
+            _check_datatype(config, "input", target, batch_input.data_type, port)
+    missing = sorted(ports.inputs.keys() - set(listed))
+    if missing:
+        msg = (
+            f"unable to load model '{config.name}', the model requires input '{missing[0]}', which the "
+            f"configuration does not list"
+        )
+        raise InvalidArgumentError(msg)
+    scattered = {target for entry in config.batch_output for target in entry.target_name}
+    for output in config.output:
+        port = _find(config, "output", output.name, ports.outputs)
+        _check_datatype(config, "output", output.name, output.data_type, port)
+        if output.name in scattered:
+            _check_flat(config, "output", port)
+            continue
+        dims = tuple(output.reshape.shape if output.HasField("reshape") else output.dims)
+        _check_dims(config, output.name, port.shape, dims, exact=True)
+
+
+def _check_input(config: ModelConfig, entry: ModelInput, port: Port, *, required: bool) -> None:
+    """Do datatype and dims of an input fit, and can a request leave it out if it may?"""
+    name = entry.name
+    _check_datatype(config, "input", name, entry.data_type, port)
+    if entry.optional and config.max_batch_size > 0:
+        msg = (
+            f"unable to load model '{config.name}', input '{name}' is optional; optional inputs are "
+            f"supported only for models that do not batch (max_batch_size: 0)"
+        )
+        raise InvalidArgumentError(msg)
+    if entry.optional and required:
+        msg = (
+            f"unable to load model '{config.name}', input '{name}' is optional in the configuration, but "
+            f"the model has no default for it"
+        )
+        raise InvalidArgumentError(msg)
+    if entry.allow_ragged_batch:
+        _check_flat(config, "input", port)
+        return
+    dims = tuple(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
+    _check_dims(config, name, port.shape, dims, exact=False)
+
+
+def _find(config: ModelConfig, side: str, name: str, ports: dict[str, Port]) -> Port:
+    port = ports.get(name)
+    if port is None:
+        msg = (
+            f"unable to load model '{config.name}', unexpected inference {side} '{name}', "
+            f"allowed {side}s are: {', '.join(sorted(ports))}"
+        )
+        raise InvalidArgumentError(msg)
+    return port
+
+
+def _check_datatype(config: ModelConfig, side: str, name: str, number: int, port: Port) -> None:
+    if port.datatype.number != number:
+        listed = BY_NUMBER[number].config_name if number in BY_NUMBER else "TYPE_INVALID"
+        msg = (
+            f"unable to load model '{config.name}', configuration expects datatype {listed} "
+            f"for {side} '{name}', model provides {port.datatype.config_name}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _check_flat(config: ModelConfig, side: str, port: Port) -> None:
+    """A tensor that all requests share, one after the other, is flat."""
+    if port.shape not in ((), (-1,)):
+        msg = (
+            f"unable to load model '{config.name}', ragged {side} '{port.name}' must have shape [-1] in the "
+            f"model, but the model provides {_dims(port.shape)}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _check_dims(
+    config: ModelConfig, name: str, shape: tuple[int, ...], dims: tuple[int, ...], *, exact: bool
+) -> None:
+    """Do the dims of the configuration fit the model's shape?"""
+    where = f"model '{config.name}', tensor '{name}'"
+    batched = config.max_batch_size > 0
+    if batched and shape[:1] != (-1,):
+        msg = (
+            f"{where}: for the model to support batching the shape should have at least 1 dimension and the "
+            f"first dimension must be -1; but shape expected by the model is {_dims(shape)}"
+        )
+        raise InvalidArgumentError(msg)
+    if not batched and not shape:
+        # a scalar, which the configuration can only say as one element; or a shape that is left open
+        return
+    full = (-1, *dims) if batched else dims
+    fits = len(full) == len(shape) and all(
+        expected == dim or (expected == -1 and not exact) for expected, dim in zip(shape, full, strict=True)
+    )
+    if not fits:
+        note = (
+            f" (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
+            f"making complete shape {_dims(full)})"
+            if batched
+            else f" (shape {_dims(full)})"
+        )
+        msg = (
+            f"{where}: the model expects {len(shape)} dimensions (shape {_dims(shape)}) but the model "
+            f"configuration specifies {len(full)} dimensions{note}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _dims(dims: Sequence[int]) -> str:
+    return "[" + ",".join(str(dim) for dim in dims) + "]"

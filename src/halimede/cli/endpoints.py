@@ -1,0 +1,118 @@
+"""Which protocol is served where, as the options say."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from halimede.cli.checks import metrics_address, metrics_switches, uses_tls
+from halimede.cli.options import ServeOptions
+from halimede.engine.engine import Engine
+from halimede.frontends.grpc.connection import GrpcProtocol
+from halimede.frontends.grpc.limits import GrpcSettings
+from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.http.handler import create_handler
+from halimede.frontends.http.protocol import HttpProtocol
+from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.metrics import Metrics, MetricsSettings
+from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
+from halimede.frontends.server import Connections, Endpoint, tls_context
+
+_ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
+
+
+def endpoints(options: ServeOptions, engine: Engine) -> Iterator[Endpoint]:
+    """Every endpoint to open, in tritonserver's order.
+
+    Raises:
+        ListenError: a certificate or key cannot be used.
+        InvalidArgumentError: a restriction or a pattern is malformed.
+    """
+    if options.allow_grpc:
+        yield _grpc(options, engine)
+    if options.allow_http:
+        yield _http(options, engine)
+    if options.allow_metrics:
+        yield _metrics(options, engine)
+
+
+def _grpc(options: ServeOptions, engine: Engine) -> Endpoint:
+    served = methods(
+        engine,
+        ServiceSettings(
+            server_id=options.id,
+            restrictions=parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX),
+            forward_pattern=compile_forward_pattern(options.grpc_header_forward_pattern),
+            compression=_ZLIB_LEVELS[options.grpc_infer_response_compression_level],
+        ),
+    )
+    limits = GrpcSettings(
+        keepalive_time_ms=options.grpc_keepalive_time,
+        keepalive_timeout_ms=options.grpc_keepalive_timeout,
+        keepalive_permit_without_calls=options.grpc_keepalive_permit_without_calls,
+        max_pings_without_data=options.grpc_http2_max_pings_without_data,
+        min_ping_interval_ms=options.grpc_http2_min_recv_ping_interval_without_data,
+        max_ping_strikes=options.grpc_http2_max_ping_strikes,
+        max_connection_age_ms=options.grpc_max_connection_age,
+        max_connection_age_grace_ms=options.grpc_max_connection_age_grace,
+    )
+    tls = None
+    if uses_tls(options):
+        clients = Path(options.grpc_root_cert) if options.grpc_use_ssl_mutual else None
+        tls = tls_context(Path(options.grpc_server_cert), Path(options.grpc_server_key), clients)
+    connections: Connections[GrpcProtocol] = Connections()
+    return Endpoint(
+        "GRPCInferenceService",
+        "--grpc-port",
+        options.grpc_address,
+        options.grpc_port,
+        partial(GrpcProtocol, served, limits, engine.clock, connections),
+        connections,
+        options.reuse_grpc_port,
+        tls,
+        says_goodbye=True,
+    )
+
+
+def _http(options: ServeOptions, engine: Engine) -> Endpoint:
+    handler = create_handler(
+        engine,
+        HttpSettings(
+            server_id=options.id,
+            max_input_size=options.http_max_input_size,
+            restrictions=parse_restrictions(options.http_restricted_api),
+            forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+        ),
+    )
+    connections: Connections[HttpProtocol] = Connections()
+    return Endpoint(
+        "HTTPService",
+        "--http-port",
+        options.http_address,
+        options.http_port,
+        partial(HttpProtocol, handler, HttpLimits(), connections),
+        connections,
+        options.reuse_http_port,
+    )
+
+
+def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:
+    switches = metrics_switches(options.metrics_config)
+    metrics = Metrics(
+        engine,
+        MetricsSettings(
+            cpu=options.allow_cpu_metrics,
+            counter_latencies=switches["counter_latencies"],
+            histogram_latencies=switches["histogram_latencies"],
+            interval_ms=options.metrics_interval_ms,
+            pinned_memory_bytes=options.pinned_memory_pool_byte_size,
+        ),
+    )
+    connections: Connections[HttpProtocol] = Connections()
+    return Endpoint(
+        "Metrics Service",
+        "--metrics-port",
+        metrics_address(options),
+        options.metrics_port,
+        partial(HttpProtocol, metrics.answer, HttpLimits(), connections),
+        connections,
+    )

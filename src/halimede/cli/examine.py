@@ -1,0 +1,258 @@
+"""Looking at a model on disk as a server would load it, but to the end: every problem, each with its place."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+from halimede.backends.base import BackendOptions, ModelSource
+from halimede.backends.registry import backend_class, usable_gpus
+from halimede.cli.contradictions import contradictions
+from halimede.config.autofill import autofill
+from halimede.config.locate import Locations, locate
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.normalise import normalise
+from halimede.config.parse import ConfigTextError, parse_text, read_text
+from halimede.config.validate import Problem, find_problems
+from halimede.core.datatypes import BY_NUMBER
+from halimede.core.errors import HalimedeError
+from halimede.core.gpus import visible_gpus
+from halimede.engine.loading import refuse_unsupported
+from halimede.repository.labels import read_labels
+from halimede.repository.layout import find_models, inside
+from halimede.repository.resolve import config_path
+from halimede.repository.versions import find_versions, select_versions
+
+UNREAD_BY_BACKENDS = ("dynamic_batching", "model_warmup", "model_metrics", "response_cache", "instance_group")
+"""Settings that can be wrong without keeping a backend from its own look at the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem and its place.
+
+    Attributes:
+        model: the model's name.
+        file: the file, or the directory, that is wrong or lacks something.
+        line: the line in it, 0 where it is none or unknown.
+        field: path of the field of the configuration, "" if it is none.
+        message: what is wrong.
+        mend: what would mend it; "" if that cannot be told.
+    """
+
+    model: str
+    file: Path
+    line: int
+    field: str
+    message: str
+    mend: str
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found about a model.
+
+    Attributes:
+        name: its name.
+        directory: its directory.
+        config: its configuration as far as it could be completed.
+        versions: the versions that its policy selects.
+        findings: what is wrong.
+    """
+
+    name: str
+    directory: Path
+    config: ModelConfig = field(default_factory=ModelConfig)
+    versions: list[int] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examination]:
+    """What there is to say about each model of the repositories, by name.
+
+    Args:
+        repositories: directories of models.
+        config_name: use ``configs/<name>.pbtxt`` where it exists.
+
+    Raises:
+        OSError: a repository cannot be read.
+    """
+    examinations = []
+    for name, directories in find_models(repositories).items():
+        for directory in directories:
+            examination = _examine_model(name, directory, config_name)
+            if len(directories) > 1:
+                places = ", ".join(str(each.parent) for each in directories)
+                message = f"model '{name}' is in several repositories ({places}), so none of them is served"
+                mend = "remove or rename all but one of them"
+                examination.findings.insert(0, Finding(name, directory, 0, "", message, mend))
+            examinations.append(examination)
+    return sorted(examinations, key=lambda examination: examination.name)
+
+
+def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
+    result = Examination(name, directory)
+    path = config_path(directory, config_name)
+    locations = Locations()
+    if path.exists():
+        try:
+            text = read_text(path)
+            result.config = parse_text(text, str(path))
+            locations = locate(text)
+        except HalimedeError as error:
+            line, mend = (error.line, error.mend) if isinstance(error, ConfigTextError) else (0, "")
+            result.findings.append(Finding(name, path, line, "", error.message, mend))
+            return result
+    config = result.config
+    problems = [*_repeated_keys(config, name, locations), *_complete(config, name, directory)]
+    gpus = usable_gpus(config, visible_gpus())
+    normalise(config, gpus)
+    named = any(problem.where in ("backend", "platform") for problem in problems)
+    problems += [each for each in find_problems(config, gpus) if not (named and each.where == "backend")]
+    problems += _unsupported(config)
+    sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
+    problems += [
+        *_labels(config, directory),
+        *_warmup_files(config, directory),
+        *_state_files(config, directory),
+    ]
+    result.findings += [_place(problem, path, locations) for problem in problems]
+    result.versions = select_versions(config.version_policy, find_versions(directory))
+    if not result.versions:
+        message = f"at least one version must be available under the version policy of model '{name}'"
+        mend = f"make the directory {directory / '1'} and put the model's file into it"
+        result.findings.append(Finding(name, directory, 0, "", message, mend))
+    if sound:
+        seen = {finding.message for finding in result.findings}
+        for version in result.versions:
+            for finding in _open(result, version, path, locations, gpus):
+                if finding.message not in seen:
+                    seen.add(finding.message)
+                    result.findings.append(finding)
+    return result
+
+
+def _place(problem: Problem, path: Path, locations: Locations) -> Finding:
+    line = locations.line(problem.where)
+    return Finding(problem.model, path, line, problem.where, problem.message, problem.mend)
+
+
+def _repeated_keys(config: ModelConfig, name: str, locations: Locations) -> Iterator[Problem]:
+    """Keys of maps that are given twice: the format allows it, and only the last one counts."""
+    for path, line in locations.repeated_keys:
+        owner, _, key = path.partition(".input_map[")
+        if key and owner.startswith("ensemble_scheduling.step["):
+            step = owner[len("ensemble_scheduling.step[") : -1]
+            model = config.ensemble_scheduling.step[int(step)].model_name
+            key = key.strip('"]')
+            message = (
+                f"input '{key}' in model '{model}' is mapped to multiple ensemble tensors for ensemble "
+                f"'{name}' step {step}"
+            )
+        else:
+            message = f"{path} is given more than once; only the entry on line {line} counts"
+        yield Problem(name, path, message, "remove all but one of them")
+
+
+def _complete(config: ModelConfig, name: str, directory: Path) -> Iterator[Problem]:
+    try:
+        autofill(config, name, directory)
+    except HalimedeError as error:
+        if config.name and config.name != name:
+            where, mend = "name", f'name: "{name}"'
+        elif config.platform:
+            where, mend = "platform", "remove platform, and name the backend alone"
+        else:
+            where, mend = "backend", 'backend: "onnxruntime"'
+        yield Problem(name, where, error.message, mend)
+
+
+def _unsupported(config: ModelConfig) -> Iterator[Problem]:
+    try:
+        refuse_unsupported(config)
+    except HalimedeError as error:
+        fields = ("ensemble_scheduling", "sequence_batching", "model_repository_agents")
+        where = next((each for each in fields if config.HasField(each)), "platform")
+        yield Problem(config.name, where, error.message)
+
+
+def _labels(config: ModelConfig, directory: Path) -> Iterator[Problem]:
+    for index, output in enumerate(config.output):
+        if output.label_filename:
+            try:
+                read_labels(directory, output.label_filename)
+            except HalimedeError as error:
+                where = f"output[{index}].label_filename"
+                yield Problem(config.name, where, error.message, _lacking(directory, output.label_filename))
+
+
+def _warmup_files(config: ModelConfig, directory: Path) -> Iterator[Problem]:
+    for index, sample in enumerate(config.model_warmup):
+        for name in sorted(sample.inputs):
+            given = sample.inputs[name]
+            if given.WhichOneof("input_data_type") == "input_data_file" and sample.batch_size:
+                where = f'model_warmup[{index}].inputs["{name}"].input_data_file'
+                yield from _data_file(config, directory, f"warmup/{given.input_data_file}", where)
+
+
+def _state_files(config: ModelConfig, directory: Path) -> Iterator[Problem]:
+    for index, state in enumerate(config.sequence_batching.state):
+        for number, initial in enumerate(state.initial_state):
+            if initial.WhichOneof("state_data") != "data_file":
+                continue
+            where = f"sequence_batching.state[{index}].initial_state[{number}].data_file"
+            file = f"initial_state/{initial.data_file}"
+            problems = list(_data_file(config, directory, file, where))
+            yield from problems
+            datatype = BY_NUMBER.get(initial.data_type)
+            if problems or datatype is None or not datatype.itemsize or min(initial.dims, default=0) < 0:
+                continue
+            needed = datatype.itemsize * prod(initial.dims)
+            size = inside(directory, file).stat().st_size
+            if size < needed:
+                message = (
+                    f"initial_state setting expects {needed} bytes, but the data provided from "
+                    f"{initial.data_file}only has {size} bytes."
+                )
+                yield Problem(config.name, where, message, "zero_data: true")
+
+
+def _data_file(config: ModelConfig, directory: Path, file: str, where: str) -> Iterator[Problem]:
+    try:
+        found = inside(directory, file).is_file()
+    except HalimedeError as error:
+        yield Problem(config.name, where, error.message)
+        return
+    if not found:
+        yield Problem(config.name, where, f"there is no file '{file}'", _lacking(directory, file))
+
+
+def _lacking(directory: Path, file: str) -> str:
+    return f"put the file at {directory / file}"
+
+
+def _open(
+    result: Examination, version: int, path: Path, locations: Locations, gpus: tuple[int, ...]
+) -> Iterator[Finding]:
+    """What the model's backend says of a version; the configuration it completes becomes the result's."""
+    config = ModelConfig()
+    config.CopyFrom(result.config)
+    source = ModelSource(result.name, version, result.directory, config)
+    options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=gpus)
+    try:
+        backend = backend_class(config)(source, options)
+    except HalimedeError as error:
+        yield Finding(result.name, source.version_directory, 0, "", error.message, "")
+        return
+    try:
+        for problem in contradictions(backend):
+            if problem.where:
+                yield _place(problem, path, locations)
+            else:
+                yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.mend)
+    finally:
+        backend.close()
+    normalise(config, gpus)
+    for problem in find_problems(config, gpus):
+        yield _place(problem, path, locations)
+    result.config = config

@@ -1,0 +1,158 @@
+"""The flags of `halimede serve` as click reads them and as documentation shows them."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
+from halimede.cli.settings import Kind, Setting, Status
+
+
+class _Value(click.ParamType[Any]):
+    """A kind of value, as click wants it."""
+
+    def __init__(self, kind: Kind[Any]) -> None:
+        self.name = kind.metavar
+        self._parse = kind.parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            flag = param.opts[0] if param is not None else "flag"
+            msg = f"{flag}: {error}"
+            raise click.UsageError(msg, ctx) from None
+
+
+class ServeCommand(click.Command):
+    """`halimede serve`: flags may be cut short as with getopt_long, and the help is in groups."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, in which flags may be cut short."""
+        known = [name for parameter in self.params for name in (*parameter.opts, "--help")]
+        return super().parse_args(ctx, [_spelled_out(argument, known) for argument in args])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags, group by group."""
+        options = {parameter.name: parameter for parameter in self.params}
+        for group in GROUPS:
+            with formatter.section(group):
+                rows = (
+                    options[each.attribute].get_help_record(ctx) for each in SETTINGS if each.group == group
+                )
+                formatter.write_dl([row for row in rows if row is not None])
+
+
+def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Command:
+    """The command `serve`: calls `run` with the options and the remarks to log about them, for the exit status."""
+
+    def callback(**values: Any) -> int:
+        given = {name: value for name, value in values.items() if value not in (None, ())}
+        remarks = [*refuse_and_remark(given), *deprecation_remarks(given)]
+        names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
+        return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
+
+    return ServeCommand(
+        "serve",
+        callback=callback,
+        params=[_option(each) for each in SETTINGS],
+        short_help="Serve model repositories over HTTP and gRPC.",
+        help="Serve model repositories over HTTP and gRPC (KServe v2). Flags are those of tritonserver: "
+        "--flag=VALUE or --flag VALUE; a BOOL is true, on, 1, false, off or 0.",
+    )
+
+
+def refuse_and_remark(given: Mapping[str, Any]) -> list[str]:
+    """A remark for each flag given that has no effect here.
+
+    Raises:
+        click.UsageError: a flag asks for what this version does not have.
+    """
+    remarks = []
+    for each in SETTINGS:
+        if each.attribute not in given:
+            continue
+        if each.status is Status.UNAVAILABLE:
+            value = given[each.attribute]
+            if any(one != each.default for one in (value if each.repeatable else (value,))):
+                msg = f"--{each.name} is not available in this version"
+                raise click.UsageError(msg)
+        if each.status is Status.IGNORED:
+            remarks.append(f"--{each.name} has no effect here")
+    return remarks
+
+
+def deprecation_remarks(given: Mapping[str, Any]) -> list[str]:
+    """What tritonserver says of the deprecated flags given."""
+    if "strict_model_config" not in given:
+        return []
+    instead = "Please use '--disable-auto-complete-config' instead."
+    remarks = [f"Warning: '--strict-model-config' has been deprecated! {instead}"]
+    if given.get("disable_auto_complete_config") and not given["strict_model_config"]:
+        remarks.append(
+            "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of "
+            "'--disable-auto-complete-config'!"
+        )
+    return remarks
+
+
+def flags_document() -> str:
+    """`docs/flags.md`."""
+    lines = [
+        "# Flags of `halimede serve`",
+        "",
+        "<!-- Made by scripts/generate_docs.py from src/halimede/cli/options.py; change it there. -->",
+        "",
+        "Names, spellings and defaults are those of tritonserver. Write `--flag=VALUE` or `--flag VALUE`; a",
+        "flag may be cut short as long as it stays unique. A BOOL is `true`, `on`, `1`, `false`, `off` or `0`,",
+        "and a BOOL flag alone means `true`. Flags marked with × may be given several times. A flag that",
+        "tritonserver has and this server has no use for is accepted, and the log says that it has no effect;",
+        "one that asks for a feature which this version lacks stops the start with an error.",
+    ]
+    for group in GROUPS:
+        lines += ["", f"## {group}", "", "| Flag | Default | Meaning |", "|---|---|---|"]
+        lines += [_document_row(each) for each in SETTINGS if each.group == group]
+    return "\n".join(lines) + "\n"
+
+
+def _document_row(each: Setting) -> str:
+    names = " or ".join(f"`--{name}`" for name in (each.name, *each.aliases))
+    mark = " ×" if each.repeatable else ""
+    default = each.default_text
+    shown = default if each.shown_default or not default else f"`{default}`"
+    metavar, description = (text.replace("|", "\\|") for text in (each.kind.metavar, each.description))
+    return f"| {names} `{metavar}`{mark} | {shown} | {description} |"
+
+
+def _option(each: Setting) -> click.Option:
+    default = each.default_text
+    bare: dict[str, Any] = {} if each.kind.bare is None else {"is_flag": False, "flag_value": each.kind.bare}
+    return click.Option(
+        [f"--{each.name}", *(f"--{alias}" for alias in each.aliases), each.attribute],
+        type=_Value(each.kind),
+        metavar=each.kind.metavar,
+        multiple=each.repeatable,
+        default=None,
+        help=f"{each.description}  [default: {default}]" if default else each.description,
+        **bare,
+    )
+
+
+def _spelled_out(argument: str, known: list[str]) -> str:
+    """The argument with its flag in full."""
+    name, equals, value = argument.partition("=")
+    if not name.startswith("--") or name in known:
+        return argument
+    longer = sorted(each for each in known if each.startswith(name))
+    if len(longer) == 1:
+        return longer[0] + equals + value
+    if longer:
+        msg = f"{name} is short for several flags: {', '.join(longer)}"
+        raise click.UsageError(msg)
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    msg = f"unknown flag {name}; the nearest is {nearest[0]}"
+    raise click.UsageError(msg)

@@ -1,0 +1,48 @@
+"""The command `halimede`: its sub-commands, each imported only when it runs."""
+
+import importlib
+import sys
+
+import click
+
+from halimede import __version__
+
+COMMANDS = {"serve": "halimede.cli.serve", "check": "halimede.cli.check"}
+"""Sub-command → the module whose `command` it is."""
+
+
+class _Commands(click.Group):
+    """The sub-commands, by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="halimede")
+def halimede() -> None:
+    """Serve machine-learning models from Triton model repositories."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit; what it got wrong is told in one line on standard error."""
+    try:
+        status = halimede.main(arguments, prog_name="halimede", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(1)
+    except click.ClickException as error:
+        click.echo(f"halimede: {error.format_message()}", err=True)
+        sys.exit(1)
+    except click.Abort:
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,371 @@
+"""The flags of `halimede serve`, with tritonserver's names, spellings and defaults.
+
+One table, of which the command line, its checks, the start-up table and `docs/flags.md` are made.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from halimede.cli.settings import (
+    ADDRESS,
+    BOOL,
+    COUNT,
+    FILE,
+    INT,
+    NUMBER,
+    PORT,
+    POSITIVE,
+    TEXT,
+    VERBOSITY,
+    Kind,
+    Setting,
+    Status,
+    choice,
+    form,
+    repeated,
+    setting,
+    settings_of,
+)
+
+SERVER = "Server"
+MODELS = "Models"
+HTTP = "HTTP"
+GRPC = "gRPC"
+LOGGING = "Logging"
+METRICS = "Metrics"
+BACKENDS = "Backends and memory"
+OTHER = "Features of tritonserver that this version lacks"
+GROUPS = (SERVER, MODELS, HTTP, GRPC, LOGGING, METRICS, BACKENDS, OTHER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The values of all flags that do something. A field is the flag of the same name."""
+
+    id: str = setting(SERVER, TEXT, "triton", "Name of the server, as its metadata tell it.")
+    exit_timeout_secs: int = setting(
+        SERVER,
+        COUNT,
+        30,
+        "Longest time that a stopping server waits for requests in flight; after it, it exits with an error.",
+    )
+    exit_on_error: bool = setting(
+        SERVER, BOOL, True, "Whether the server exits when a model fails to load at start."
+    )
+    strict_readiness: bool = setting(
+        SERVER,
+        BOOL,
+        True,
+        "Whether the server is ready only while each of its models is; otherwise it is as soon as it has started.",
+    )
+
+    model_repository: tuple[str, ...] = repeated(
+        MODELS,
+        form("DIRECTORY"),
+        "Directory of models. Required; repeat it to serve several.",
+        aliases=("model-store",),
+    )
+    model_control_mode: str = setting(
+        MODELS,
+        choice("none", "poll", "explicit"),
+        "none",
+        "How models come and go: all at start (none), all at start and as the repositories change (poll), "
+        "or by request (explicit).",
+    )
+    load_model: tuple[str, ...] = repeated(
+        MODELS,
+        form("MODEL"),
+        "Model to load at start, in control mode explicit. Repeat it for several; '*' alone stands for all.",
+    )
+    repository_poll_secs: int = setting(
+        MODELS,
+        COUNT,
+        15,
+        "Seconds between two looks at the repositories, in control mode poll; 0 for never.",
+    )
+    model_config_name: str = setting(
+        MODELS,
+        TEXT,
+        "",
+        "Use configs/NAME.pbtxt in a model's directory, where it exists, in place of config.pbtxt.",
+    )
+    disable_auto_complete_config: bool = setting(
+        MODELS, BOOL, False, "Do not complete configurations from the models' files."
+    )
+    strict_model_config: bool = setting(
+        MODELS,
+        BOOL,
+        False,
+        "Use --disable-auto-complete-config.",
+        status=Status.DEPRECATED,
+    )
+    model_load_thread_count: int = setting(MODELS, POSITIVE, 4, "How many models load at once.")
+    model_load_retry_count: int = setting(
+        MODELS, COUNT, 0, "Further attempts at a model version that failed to load."
+    )
+
+    allow_http: bool = setting(HTTP, BOOL, True, "Whether to serve HTTP.")
+    http_address: str = setting(HTTP, ADDRESS, "0.0.0.0", "Address to serve HTTP at.")  # noqa: S104 - tritonserver's
+    http_port: int = setting(HTTP, PORT, 8000, "Port to serve HTTP at; 0 for a free one.")
+    reuse_http_port: bool = setting(
+        HTTP,
+        BOOL,
+        False,
+        "Let several servers share the HTTP port; the kernel spreads connections over them.",
+    )
+    http_max_input_size: int = setting(HTTP, POSITIVE, 67_108_864, "Largest request body, in bytes.")
+    http_header_forward_pattern: str = setting(
+        HTTP,
+        form("REGEX"),
+        "",
+        "Request headers whose names this regular expression finds, in any case, become parameters of the "
+        "inference request.",
+    )
+    http_restricted_api: tuple[str, ...] = repeated(
+        HTTP,
+        form("API[,API…]:HEADER=VALUE"),
+        "Serve these groups of calls only to requests with this header and value. Groups: health, metadata, "
+        "inference, shared-memory, model-config, model-repository, statistics, trace, logging.",
+    )
+
+    allow_grpc: bool = setting(GRPC, BOOL, True, "Whether to serve gRPC.")
+    grpc_address: str = setting(GRPC, ADDRESS, "0.0.0.0", "Address to serve gRPC at.")  # noqa: S104 - tritonserver's
+    grpc_port: int = setting(GRPC, PORT, 8001, "Port to serve gRPC at; 0 for a free one.")
+    reuse_grpc_port: bool = setting(
+        GRPC,
+        BOOL,
+        False,
+        "Let several servers share the gRPC port; the kernel spreads connections over them.",
+    )
+    grpc_header_forward_pattern: str = setting(
+        GRPC,
+        form("REGEX"),
+        "",
+        "Metadata whose keys this regular expression finds, in any case, become parameters of the inference "
+        "request.",
+    )
+    grpc_restricted_protocol: tuple[str, ...] = repeated(
+        GRPC,
+        form("API[,API…]:KEY=VALUE"),
+        "Serve these groups of calls only to requests with this value under the metadata key "
+        "triton-grpc-protocol-KEY. Groups as for --http-restricted-api.",
+    )
+    grpc_use_ssl: bool = setting(
+        GRPC, BOOL, False, "Serve gRPC over TLS; needs --grpc-server-cert and --grpc-server-key."
+    )
+    grpc_use_ssl_mutual: bool = setting(
+        GRPC,
+        BOOL,
+        False,
+        "Over TLS, accept only clients whose certificate --grpc-root-cert vouches for. Implies --grpc-use-ssl.",
+    )
+    grpc_server_cert: str = setting(GRPC, FILE, "", "The server's certificate, PEM.")
+    grpc_server_key: str = setting(GRPC, FILE, "", "The key of the server's certificate, PEM.")
+    grpc_root_cert: str = setting(GRPC, FILE, "", "Certificates that vouch for clients', PEM.")
+    grpc_infer_response_compression_level: str = setting(
+        GRPC,
+        choice("none", "low", "medium", "high"),
+        "none",
+        "How hard to compress responses to inference requests, for clients that accept it.",
+    )
+    grpc_keepalive_time: int = setting(
+        GRPC, POSITIVE, 7_200_000, "Milliseconds without traffic after which the server pings a connection."
+    )
+    grpc_keepalive_timeout: int = setting(
+        GRPC,
+        POSITIVE,
+        20_000,
+        "Milliseconds without an answer to a ping after which the connection is closed.",
+    )
+    grpc_keepalive_permit_without_calls: bool = setting(
+        GRPC, BOOL, False, "Whether connections without calls are pinged, and may ping."
+    )
+    grpc_http2_max_pings_without_data: int = setting(
+        GRPC, COUNT, 2, "Pings that the server sends without sending data between them; 0 for any number."
+    )
+    grpc_http2_min_recv_ping_interval_without_data: int = setting(
+        GRPC,
+        COUNT,
+        300_000,
+        "Shortest time, in milliseconds, between two pings of a client that sends no data.",
+    )
+    grpc_http2_max_ping_strikes: int = setting(
+        GRPC,
+        COUNT,
+        2,
+        "Pings too early that the server bears with before it closes the connection; 0 for any number.",
+    )
+    grpc_max_connection_age: int = setting(
+        GRPC, COUNT, 0, "Milliseconds after which a connection is asked to close; 0 for never."
+    )
+    grpc_max_connection_age_grace: int = setting(
+        GRPC, COUNT, 0, "Milliseconds that its calls then have to finish; 0 for as long as they take."
+    )
+
+    log_info: bool = setting(LOGGING, BOOL, True, "Whether to log what happens.")
+    log_warning: bool = setting(LOGGING, BOOL, True, "Whether to log warnings.")
+    log_error: bool = setting(LOGGING, BOOL, True, "Whether to log errors.")
+    log_verbose: int = setting(
+        LOGGING, VERBOSITY, 0, "How much more to log: 0 nothing, 1 requests, 2 internals."
+    )
+    log_format: str = setting(
+        LOGGING,
+        choice("default", "ISO8601", "json"),
+        "default",
+        "Form of a line: tritonserver's two, or one JSON object a line.",
+    )
+    log_file: str = setting(
+        LOGGING,
+        FILE,
+        "",
+        "File to append the log to.",
+        shown_default="standard output; warnings and errors to standard error",
+    )
+
+    allow_metrics: bool = setting(METRICS, BOOL, True, "Whether to serve metrics.")
+    allow_cpu_metrics: bool = setting(
+        METRICS, BOOL, True, "Whether metrics tell of the machine's CPUs and memory."
+    )
+    allow_gpu_metrics: bool = setting(METRICS, BOOL, True, "Whether metrics tell of the machine's GPUs.")
+    metrics_address: str = setting(
+        METRICS, ADDRESS, "", "Address to serve metrics at.", shown_default="that of --http-address"
+    )
+    metrics_port: int = setting(METRICS, PORT, 8002, "Port to serve metrics at; 0 for a free one.")
+    metrics_interval_ms: int = setting(
+        METRICS,
+        POSITIVE,
+        2000,
+        "Gauges of the machine are measured anew when half of so many milliseconds have passed.",
+    )
+    metrics_config: tuple[str, ...] = repeated(
+        METRICS,
+        form("KEY=VALUE"),
+        "counter_latencies=false stops the counters; histogram_latencies=true adds "
+        "nv_inference_first_response_histogram_ms.",
+        shown_default="counter_latencies=true, histogram_latencies=false",
+    )
+
+    backend_config: tuple[str, ...] = repeated(
+        BACKENDS,
+        form("[BACKEND,]KEY=VALUE"),
+        "Setting for one backend, or for all.",
+        shown_default="default-max-batch-size=4",
+    )
+    pinned_memory_pool_byte_size: int = setting(
+        BACKENDS,
+        COUNT,
+        268_435_456,
+        "Size of the pool of pinned memory, which metrics report; nothing is set aside.",
+    )
+
+
+def _without(
+    status: Status,
+    group: str,
+    kind: Kind[Any],
+    name: str,
+    default: Any,
+    help: str,  # noqa: A002 - what it is called everywhere on a command line
+    *,
+    repeatable: bool = False,
+) -> Setting:
+    return Setting(name, group, kind, default, help, status, repeatable)
+
+
+_IGNORED = Status.IGNORED
+_UNAVAILABLE = Status.UNAVAILABLE
+_INT_MAX = 2_147_483_647
+
+SETTINGS: tuple[Setting, ...] = (
+    *settings_of(ServeOptions),
+    _without(_IGNORED, HTTP, POSITIVE, "http-thread-count", 8, "Threads that serve HTTP."),
+    _without(_IGNORED, GRPC, POSITIVE, "grpc-infer-thread-count", 2, "Threads that serve gRPC."),
+    _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
+    _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
+    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "backend-directory", "", "Directory of backends."),
+    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
+    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
+    _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
+    _without(
+        _IGNORED,
+        BACKENDS,
+        form("DEVICE:BYTES"),
+        "cuda-memory-pool-byte-size",
+        (),
+        "Size of a GPU's memory pool.",
+        repeatable=True,
+    ),
+    _without(
+        _IGNORED,
+        BACKENDS,
+        form("DEVICE:BYTES"),
+        "cuda-virtual-address-size",
+        (),
+        "Size of a GPU's virtual address range.",
+        repeatable=True,
+    ),
+    _without(
+        _IGNORED,
+        BACKENDS,
+        form("DEVICE:FRACTION"),
+        "model-load-gpu-limit",
+        (),
+        "Share of a GPU's memory beyond which no model is loaded.",
+        repeatable=True,
+    ),
+    _without(
+        _IGNORED, BACKENDS, NUMBER, "min-supported-compute-capability", 0.0, "Oldest GPUs that are used."
+    ),
+    _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
+    _without(_UNAVAILABLE, OTHER, BOOL, "model-namespacing", False, "Equal names in several repositories."),
+    _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
+    _without(
+        _UNAVAILABLE,
+        OTHER,
+        form("[MODE,]KEY=VALUE"),
+        "trace-config",
+        "level=OFF",
+        "Tracing of requests.",
+        repeatable=True,
+    ),
+    _without(_UNAVAILABLE, OTHER, TEXT, "trace-file", "", "Tracing: the file."),
+    _without(_UNAVAILABLE, OTHER, TEXT, "trace-level", "OFF", "Tracing: what is traced.", repeatable=True),
+    _without(_UNAVAILABLE, OTHER, INT, "trace-rate", 1000, "Tracing: how many requests a trace stands for."),
+    _without(_UNAVAILABLE, OTHER, INT, "trace-count", -1, "Tracing: how many traces to make."),
+    _without(_UNAVAILABLE, OTHER, INT, "trace-log-frequency", 0, "Tracing: how often it is written."),
+    _without(
+        _UNAVAILABLE, OTHER, form("CACHE,KEY=VALUE"), "cache-config", (), "Response cache.", repeatable=True
+    ),
+    _without(_UNAVAILABLE, OTHER, COUNT, "response-cache-byte-size", 0, "Response cache: its size."),
+    _without(_UNAVAILABLE, OTHER, choice("off", "execution_count"), "rate-limit", "off", "Rate limiter."),
+    _without(
+        _UNAVAILABLE,
+        OTHER,
+        form("NAME:COUNT[:DEVICE]"),
+        "rate-limit-resource",
+        (),
+        "Rate limiter: resources.",
+        repeatable=True,
+    ),
+    _without(
+        _UNAVAILABLE,
+        OTHER,
+        form("POLICY,SETTING=VALUE"),
+        "host-policy",
+        (),
+        "CPUs and memory nodes of instances.",
+        repeatable=True,
+    ),
+    _without(_UNAVAILABLE, OTHER, BOOL, "allow-sagemaker", False, "SageMaker's container contract."),
+    _without(_UNAVAILABLE, OTHER, PORT, "sagemaker-port", 8080, "SageMaker: the port."),
+    _without(
+        _UNAVAILABLE, OTHER, form("PORT-PORT"), "sagemaker-safe-port-range", "", "SageMaker: safe ports."
+    ),
+    _without(_UNAVAILABLE, OTHER, POSITIVE, "sagemaker-thread-count", 8, "SageMaker: threads."),
+    _without(_UNAVAILABLE, OTHER, BOOL, "allow-vertex-ai", False, "Vertex AI's container contract."),
+    _without(_UNAVAILABLE, OTHER, PORT, "vertex-ai-port", 8080, "Vertex AI: the port."),
+    _without(_UNAVAILABLE, OTHER, POSITIVE, "vertex-ai-thread-count", 8, "Vertex AI: threads."),
+    _without(
+        _UNAVAILABLE, OTHER, form("MODEL"), "vertex-ai-default-model", "", "Vertex AI: the default model."
+    ),
+)

@@ -1,0 +1,170 @@
+"""The life of a server process: open the sockets, load the models, serve, drain."""
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio import AbstractEventLoop
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from halimede import __version__
+from halimede.cli import tuning
+from halimede.cli.checks import backend_settings, metrics_switches
+from halimede.cli.endpoints import endpoints
+from halimede.cli.logs import log_table
+from halimede.cli.options import SETTINGS, ServeOptions
+from halimede.cli.tables import table
+from halimede.core.clock import SECOND, Clock, LoopClock
+from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.engine.engine import Engine
+from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.frontends.server import ListenError, Server
+
+logger = logging.getLogger("halimede")
+
+_LAST_WORDS_S = 2.0
+"""How long connections have, once nothing is in flight, to send what they still hold."""
+
+
+async def serve(options: ServeOptions) -> int:
+    """Serve until a signal says to stop; the result is the exit status.
+
+    Raises:
+        click.ClickException: a socket cannot be opened.
+    """
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    settings = engine_settings(options)
+    lifecycle = Lifecycle(settings, clock, loop)
+    stop = _stop_on_signals(loop)
+    server = Server()
+    try:
+        for endpoint in endpoints(options, Engine(settings, clock, lifecycle)):
+            await server.open(endpoint)
+    except (ListenError, InvalidArgumentError) as error:
+        raise click.ClickException(str(error)) from None
+    log_table(logger, "Options", options_table(options))
+
+    # What exists when the models have loaded is never looked at again. Models that may be unloaded must not
+    # be part of it.
+    models_stay = settings.control_mode is ControlMode.NONE
+    if not models_stay:
+        tuning.quieten_collector()
+    lifecycle.on_progress.append(LoadingTimes(clock))
+    loading = loop.create_task(_load(lifecycle))
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    failed = loading.done() and not loading.result() and options.exit_on_error
+    if failed:
+        logger.error("failed to load all models; --exit-on-error=false would serve the others")
+    else:
+        if models_stay and loading.done():
+            tuning.quieten_collector()
+        await stopping
+
+    stopping.cancel()
+    if not await drain(lifecycle, server, clock, options.exit_timeout_secs):
+        logger.error("Exit timeout expired. Exiting immediately.")
+        _exit_now(1)
+    await loading
+    clock.close()
+    return int(failed)
+
+
+def engine_settings(options: ServeOptions) -> EngineSettings:
+    """What the options say of the engine."""
+    return EngineSettings(
+        model_repositories=tuple(Path(name) for name in sorted(set(options.model_repository))),
+        control_mode=ControlMode(options.model_control_mode),
+        repository_poll_secs=options.repository_poll_secs,
+        load_models=tuple(dict.fromkeys(options.load_model)),
+        auto_complete_config=not (options.disable_auto_complete_config or options.strict_model_config),
+        model_config_name=options.model_config_name,
+        load_threads=options.model_load_thread_count,
+        load_retry_count=options.model_load_retry_count,
+        strict_readiness=options.strict_readiness,
+        backend_config=backend_settings(options.backend_config),
+        verbose=options.log_verbose,
+        counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
+    )
+
+
+class LoadingTimes:
+    """Logs, as models load, which version has become what and how long that took."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began: dict[tuple[str, int | None], int] = {}
+
+    def __call__(self, name: str, version: int | None, state: str, reason: str) -> None:
+        """The version has entered `state`."""
+        now = self._clock.now()
+        if state == "LOADING":
+            self._began[name, version] = now
+            return
+        began = self._began.pop((name, version), None)
+        if began is not None:
+            logger.info("'%s' version %s is %s after %.2f s", name, version, state, (now - began) / SECOND)
+
+
+async def _load(lifecycle: Lifecycle) -> bool:
+    """Load what is to be loaded at start, and log what has become of it: whether all of it is READY."""
+    try:
+        loaded = await lifecycle.start()
+    except HalimedeError as error:
+        logger.error("%s", error)
+        return False
+    rows = [
+        (row.name, row.version or "", f"{row.state}: {row.reason}" if row.reason else row.state)
+        for row in lifecycle.index()
+    ]
+    log_table(logger, "Models", table(("Model", "Version", "Status"), rows))
+    return loaded
+
+
+async def drain(lifecycle: Lifecycle, server: Server, clock: Clock, timeout_s: int) -> bool:
+    """Take no more connections and requests, and answer those that there are: whether `timeout_s` was enough."""
+    deadline = clock.now() + timeout_s * SECOND
+    server.stop_accepting()
+    if not await lifecycle.stop(timeout_s):
+        return False
+    left = max(0.0, (deadline - clock.now()) / SECOND)
+    await server.close(min(left, _LAST_WORDS_S))
+    return True
+
+
+def options_table(options: ServeOptions) -> str:
+    """The options that differ from their defaults, and the version."""
+    rows = [("version", __version__)]
+    for each in SETTINGS:
+        value = getattr(options, each.attribute, each.default)
+        if value != each.default:
+            text = ", ".join(map(str, value)) if each.repeatable else str(value)
+            rows.append((each.name, text.lower() if isinstance(value, bool) else text))
+    return table(("Option", "Value"), rows)
+
+
+def _stop_on_signals(loop: AbstractEventLoop) -> asyncio.Event:
+    """Set once SIGINT or SIGTERM has come; a second one ends the process at once."""
+    stop = asyncio.Event()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            logger.error("%s came again: exiting immediately", number.name)
+            _exit_now(1)
+        logger.info("%s: stopping; a second one exits immediately", number.name)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    return stop
+
+
+def _exit_now(status: int) -> NoReturn:
+    """End the process without waiting for threads, which may never end."""
+    logging.shutdown()
+    os._exit(status)

@@ -1,0 +1,54 @@
+"""`halimede serve`: serve model repositories until a signal says to stop."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import click
+
+from halimede.cli import logs, tuning
+from halimede.cli.checks import check
+from halimede.cli.flags import serve_command
+from halimede.cli.logs import LogSettings
+from halimede.cli.options import ServeOptions
+
+logger = logging.getLogger("halimede")
+
+
+def run(options: ServeOptions, remarks: list[str]) -> int:
+    """Serve; the result is the exit status.
+
+    Raises:
+        click.ClickException: the server cannot be started like this.
+    """
+    check(options)
+    try:
+        logs.configure(log_settings(options))
+    except OSError as error:
+        msg = f"--log-file: cannot write '{options.log_file}': {error.strerror}"
+        raise click.UsageError(msg) from None
+    for remark in remarks:
+        logger.warning("%s", remark)
+    tuning.keep_freed_memory()
+    # numpy and the frameworks take a third of a second to import; a wrong flag is told before that
+    import uvloop
+
+    from halimede.cli.process import serve
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(options))
+
+
+def log_settings(options: ServeOptions) -> LogSettings:
+    """What the options say of the log."""
+    return LogSettings(
+        info=options.log_info,
+        warning=options.log_warning,
+        error=options.log_error,
+        verbose=options.log_verbose,
+        format=options.log_format,
+        file=Path(options.log_file) if options.log_file else None,
+    )
+
+
+command = serve_command(run)

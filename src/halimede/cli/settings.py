@@ -1,0 +1,195 @@
+"""What a flag is: a name, the kind of its value, a default, what it does, and whether it does it here."""
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from enum import Enum
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Status(Enum):
+    """What comes of giving a flag."""
+
+    WORKS = "works"
+    DEPRECATED = "deprecated"
+    IGNORED = "ignored"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A kind of value.
+
+    Attributes:
+        metavar: what stands for the value in the help.
+        parse: the value of a text; raises ValueError, whose text says what would be right.
+        bare: the text that a flag without a value stands for; None where it needs one.
+    """
+
+    metavar: str
+    parse: Callable[[str], T]
+    bare: str | None = None
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered in {"true", "on", "1"}:
+        return True
+    if lowered in {"false", "off", "0"}:
+        return False
+    msg = f"'{text}' is none of true, on, 1, false, off and 0"
+    raise ValueError(msg)
+
+
+def _whole_number(text: str, low: int | None = None, high: int | None = None) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        msg = f"'{text}' is not a whole number"
+        raise ValueError(msg) from None
+    if (low is not None and number < low) or (high is not None and number > high):
+        limits = f"at least {low}" if high is None else f"from {low} to {high}"
+        msg = f"{number} is out of range; it must be {limits}"
+        raise ValueError(msg)
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"'{text}' is not a number"
+        raise ValueError(msg) from None
+
+
+def _verbosity(text: str) -> int:
+    lowered = text.lower()
+    if lowered in {"true", "on", "false", "off"}:
+        return int(_boolean(text))
+    return _whole_number(text, 0)
+
+
+def choice(*values: str) -> Kind[str]:
+    """One of `values`."""
+
+    def parse(text: str) -> str:
+        if text not in values:
+            msg = f"'{text}' is none of {', '.join(values)}"
+            raise ValueError(msg)
+        return text
+
+    return Kind("|".join(values), parse)
+
+
+BOOL = Kind("BOOL", _boolean, bare="true")
+INT = Kind("INT", _whole_number)
+COUNT = Kind("COUNT", lambda text: _whole_number(text, 0))
+POSITIVE = Kind("COUNT", lambda text: _whole_number(text, 1))
+PORT = Kind("PORT", lambda text: _whole_number(text, 0, 65_535))
+NUMBER = Kind("NUMBER", _number)
+VERBOSITY = Kind("LEVEL", _verbosity)
+TEXT = Kind("TEXT", str)
+ADDRESS = Kind("ADDRESS", str)
+FILE = Kind("FILE", str)
+
+
+def form(metavar: str) -> Kind[str]:
+    """A text of the form that `metavar` shows, which is checked where it is used."""
+    return Kind(metavar, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One flag of `halimede serve`.
+
+    Attributes:
+        name: its name, without the dashes in front.
+        group: the heading that it stands under.
+        kind: the kind of its value.
+        default: its value when it is not given; `()` for a repeatable one.
+        help: what it does, in one or two sentences.
+        status: whether it does that here.
+        repeatable: it may be given several times, and all its values count.
+        aliases: other names of it.
+        shown_default: what the help says of the default, where the value itself would not tell.
+    """
+
+    name: str
+    group: str
+    kind: Kind[Any]
+    default: Any
+    help: str
+    status: Status = Status.WORKS
+    repeatable: bool = False
+    aliases: tuple[str, ...] = ()
+    shown_default: str = ""
+
+    @property
+    def attribute(self) -> str:
+        """Its name as an identifier."""
+        return self.name.replace("-", "_")
+
+    @property
+    def default_text(self) -> str:
+        """The default as one would write it; "" for none."""
+        if self.shown_default:
+            return self.shown_default
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        if self.default == ():
+            return ""
+        return str(self.default)
+
+    @property
+    def description(self) -> str:
+        """What it does, and what comes of giving it."""
+        if self.status is Status.IGNORED:
+            return f"{self.help} Accepted, but has no effect here."
+        if self.status is Status.UNAVAILABLE:
+            return f"{self.help} Not available in this version: any value but the default is refused."
+        if self.status is Status.DEPRECATED:
+            return f"Deprecated. {self.help}"
+        return self.help
+
+
+def setting(
+    group: str,
+    kind: Kind[T],
+    default: T,
+    help: str,  # noqa: A002 - what it is called everywhere on a command line
+    *,
+    status: Status = Status.WORKS,
+    shown_default: str = "",
+) -> T:
+    """A dataclass field that is a flag."""
+    metadata = {"group": group, "kind": kind, "help": help, "status": status, "shown_default": shown_default}
+    return field(default=default, metadata=metadata)
+
+
+def repeated(
+    group: str,
+    kind: Kind[T],
+    help: str,  # noqa: A002 - what it is called everywhere on a command line
+    *,
+    aliases: tuple[str, ...] = (),
+    shown_default: str = "",
+) -> tuple[T, ...]:
+    """A dataclass field that is a flag which may be given several times."""
+    metadata = {
+        "group": group,
+        "kind": kind,
+        "help": help,
+        "repeatable": True,
+        "aliases": aliases,
+        "shown_default": shown_default,
+    }
+    return cast("tuple[T, ...]", field(default=(), metadata=metadata))
+
+
+def settings_of(options: type) -> tuple[Setting, ...]:
+    """The flags that the fields of a dataclass describe."""
+    described: tuple[Field[Any], ...] = fields(options)
+    return tuple(
+        Setting(name=each.name.replace("_", "-"), default=each.default, **each.metadata) for each in described
+    )

@@ -1,0 +1,61 @@
+"""What is wrong with a configuration by itself, without its files or its model; one module for each area."""
+
+from itertools import chain
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate.batch_tensors import batch_tensor_problems
+from halimede.config.validate.dynamic_batching import dynamic_batching_problems
+from halimede.config.validate.ensembles import ensemble_problems
+from halimede.config.validate.enums import enum_problems
+from halimede.config.validate.instances import instance_problems
+from halimede.config.validate.metrics import metric_problems, warn_of_unknown_families
+from halimede.config.validate.model import cache_problems, model_problems
+from halimede.config.validate.problem import Problem
+from halimede.config.validate.sequences import sequence_problems
+from halimede.config.validate.states import state_problems
+from halimede.config.validate.tensors import tensor_problems
+from halimede.config.validate.warmup import warmup_problems
+from halimede.core.errors import InvalidArgumentError
+
+__all__ = ["Problem", "find_problems", "validate"]
+
+
+def find_problems(config: ModelConfig, gpus: tuple[int, ...] = ()) -> list[Problem]:
+    """Everything that is wrong with a normalised configuration, the gravest first.
+
+    Args:
+        config: the configuration.
+        gpus: device numbers of the GPUs that instances may be placed on.
+    """
+    return list(
+        chain(
+            model_problems(config),
+            dynamic_batching_problems(config),
+            sequence_problems(config),
+            state_problems(config),
+            ensemble_problems(config),
+            cache_problems(config),
+            metric_problems(config),
+            tensor_problems(config),
+            batch_tensor_problems(config),
+            instance_problems(config, gpus),
+            warmup_problems(config),
+            enum_problems(config),
+        )
+    )
+
+
+def validate(config: ModelConfig, gpus: tuple[int, ...] = ()) -> None:
+    """Return if nothing is wrong with a normalised configuration; warns of what is merely without effect.
+
+    Args:
+        config: the configuration.
+        gpus: device numbers of the GPUs that instances may be placed on.
+
+    Raises:
+        InvalidArgumentError: the gravest of what is wrong.
+    """
+    problems = find_problems(config, gpus)
+    if problems:
+        raise InvalidArgumentError(problems[0].message)
+    warn_of_unknown_families(config)

@@ -1,0 +1,58 @@
+"""Tensors made from a batch, and outputs cut along a batch: the helpers of ragged batching."""
+
+from collections.abc import Collection, Iterator
+
+from halimede.config.model_config_pb2 import TYPE_FP32, TYPE_INT32, BatchInput, BatchOutput, ModelConfig
+from halimede.config.validate.problem import Problem
+
+
+def batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of batch inputs and batch outputs."""
+    inputs = dict.fromkeys(entry.name for entry in config.input)
+    outputs = dict.fromkeys(entry.name for entry in config.output)
+    for index, batch_input in enumerate(config.batch_input):
+        where = f"batch_input[{index}]"
+        kind = _kind_name(BatchInput.Kind, batch_input.kind)
+        yield from _sources(
+            config, list(batch_input.source_input), inputs, where, f"batch input kind '{kind}'"
+        )
+        if batch_input.data_type not in (TYPE_INT32, TYPE_FP32):
+            message = "batch input data type must be TYPE_INT32 or TYPE_FP32"
+            yield Problem(config.name, f"{where}.data_type", message, "data_type: TYPE_FP32")
+    seen: set[str] = set()
+    for index, batch_output in enumerate(config.batch_output):
+        where = f"batch_output[{index}]"
+        kind = _kind_name(BatchOutput.Kind, batch_output.kind)
+        yield from _sources(
+            config, list(batch_output.source_input), inputs, where, f"batch output kind '{kind}'"
+        )
+        for number, name in enumerate(batch_output.target_name):
+            at = f"{where}.target_name[{number}]"
+            if name not in outputs:
+                message = f"unknown target output name '{name}'"
+                yield Problem(config.name, at, message, _one_of("target_name", outputs))
+            if name in seen:
+                message = f"target output name '{name}' can only be specified once"
+                yield Problem(config.name, at, message, f'remove target_name: "{name}"')
+            seen.add(name)
+
+
+def _sources(
+    config: ModelConfig, sources: list[str], inputs: Collection[str], where: str, subject: str
+) -> Iterator[Problem]:
+    if len(sources) != 1:
+        message = f"{subject} expects 1 source input, got {len(sources)}"
+        yield Problem(config.name, f"{where}.source_input", message, _one_of("source_input", inputs))
+    for number, name in enumerate(sources):
+        if name not in inputs:
+            message = f"unknown source input name '{name}'"
+            at = f"{where}.source_input[{number}]"
+            yield Problem(config.name, at, message, _one_of("source_input", inputs))
+
+
+def _one_of(field: str, names: Collection[str]) -> str:
+    return f'{field}: "{next(iter(names))}"' if names else ""
+
+
+def _kind_name(kinds: type[BatchInput.Kind] | type[BatchOutput.Kind], number: int) -> str:
+    return kinds.Name(number) if number in kinds.values() else str(number)

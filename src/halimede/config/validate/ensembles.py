@@ -1,0 +1,120 @@
+"""Ensembles, as far as one configuration tells: steps, and how tensors flow between them.
+
+Whether the models of the steps exist and fit together is for whoever knows those models.
+"""
+
+from collections.abc import Iterator
+
+from halimede.config.autofill import ENSEMBLE
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate.problem import Problem
+
+
+def ensemble_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of an ensemble, or of a model that is half of one."""
+    name = config.name
+    if not config.HasField("ensemble_scheduling"):
+        if config.platform == ENSEMBLE:
+            message = f"ensemble scheduling must be set for ensemble {name} whose platform is ensemble"
+            yield Problem(name, "ensemble_scheduling", message, "ensemble_scheduling { step [ ... ] }")
+        return
+    if config.platform != ENSEMBLE:
+        message = f"ensemble scheduling cannot be set for model '{name}' whose platform is not ensemble"
+        yield Problem(name, "ensemble_scheduling", message, 'platform: "ensemble"')
+    for field, message in (
+        ("instance_group", f"instance group should not be specified for ensemble '{name}'"),
+        ("optimization", f"optimization should not be specified for ensemble '{name}'"),
+        ("model_warmup", f"model_warmup can not be specified for ensemble '{name}'"),
+    ):
+        if config.HasField(field) if field == "optimization" else len(getattr(config, field)) > 0:
+            yield Problem(name, field, message, f"remove {field}")
+    steps = list(_step_problems(config))
+    yield from steps
+    if not steps:
+        yield from _flow_problems(config)
+
+
+def _step_problems(config: ModelConfig) -> Iterator[Problem]:
+    name = config.name
+    if not config.ensemble_scheduling.step:
+        where = "ensemble_scheduling.step"
+        yield Problem(name, where, f"must specify 'step' for ensemble '{name}'", "step [ { ... } ]")
+    written: set[str] = set()
+    for index, step in enumerate(config.ensemble_scheduling.step):
+        where = f"ensemble_scheduling.step[{index}]"
+        for field, mend in (
+            ("model_name", 'model_name: "..."'),
+            ("input_map", 'input_map { key: "..." value: "..." }'),
+            ("output_map", 'output_map { key: "..." value: "..." }'),
+        ):
+            if not getattr(step, field):
+                message = f"must specify '{field}' in step {index} of ensemble '{name}'"
+                yield Problem(name, f"{where}.{field}", message, mend)
+        for output in sorted(step.output_map):
+            tensor = step.output_map[output]
+            if tensor in written:
+                message = (
+                    f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble "
+                    f"'{name}' step {index}"
+                )
+                mend = f'output_map {{ key: "{output}" value: "{tensor}_{index}" }}'
+                yield Problem(name, f'{where}.output_map["{output}"]', message, mend)
+            written.add(tensor)
+
+
+def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of the way from the ensemble's inputs through its steps to its outputs."""
+    name = config.name
+    steps = config.ensemble_scheduling.step
+    sources = {tensor: set(step.input_map.values()) for step in steps for tensor in step.output_map.values()}
+    read = {tensor for step in steps for tensor in step.input_map.values()}
+    inputs = {entry.name for entry in config.input}
+    outputs = {entry.name for entry in config.output}
+    for index, entry in enumerate(config.input):
+        if entry.name not in read:
+            message = f"ensemble input '{entry.name}' for ensemble {name}' is not used"
+            mend = f'input_map {{ key: "..." value: "{entry.name}" }}'
+            yield Problem(name, f"input[{index}].name", message, mend)
+    ready = _reachable(config, inputs)
+    for index, output in enumerate(config.output):
+        where, tensor = f"output[{index}].name", output.name
+        mend = f'output_map {{ key: "..." value: "{tensor}" }}'
+        if tensor not in sources and tensor not in read:
+            yield Problem(name, where, f"ensemble output '{tensor}' for ensemble {name}' is not used", mend)
+        elif tensor not in ready:
+            missing = next((source for source in sorted(sources.get(tensor, ())) if source not in ready), "")
+            reason = (
+                f": at least one of its depending tensors, '{missing}', is not connected" if missing else ""
+            )
+            if missing:
+                mend = f'output_map {{ key: "..." value: "{missing}" }}'
+            message = f"output '{tensor}' for ensemble '{name}' is not written{reason}"
+            yield Problem(name, where, message, mend)
+    for index, step in enumerate(steps):
+        for key in sorted(step.output_map):
+            tensor = step.output_map[key]
+            if tensor not in read and tensor not in outputs:
+                where = f'ensemble_scheduling.step[{index}].output_map["{key}"]'
+                message = f"ensemble tensor '{tensor}' is unused in ensemble '{name}'"
+                yield Problem(name, where, message, f'remove output_map {{ key: "{key}" value: "{tensor}" }}')
+
+
+def _reachable(config: ModelConfig, inputs: set[str]) -> set[str]:
+    """The tensors that will have content: inputs, and outputs of the steps that only need such tensors."""
+    steps = config.ensemble_scheduling.step
+    missing = [set(step.input_map.values()) for step in steps]
+    readers: dict[str, list[int]] = {}
+    for index, tensors in enumerate(missing):
+        for tensor in tensors:
+            readers.setdefault(tensor, []).append(index)
+    ready = set(inputs)
+    arrived = list(inputs)
+    while arrived:
+        tensor = arrived.pop()
+        for index in readers.get(tensor, ()):
+            missing[index].discard(tensor)
+            if not missing[index]:
+                new = set(steps[index].output_map.values()) - ready
+                ready |= new
+                arrived.extend(new)
+    return ready

@@ -1,0 +1,37 @@
+"""The model as a whole: platform and backend, batch size, response cache."""
+
+from collections.abc import Iterator
+
+from halimede.config.autofill import ENSEMBLE
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate.problem import Problem
+
+
+def model_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of platform, backend and batch size."""
+    name = config.name
+    if not config.platform and not config.backend:
+        message = f"must specify 'platform' or 'backend' for '{name}'"
+        mend = 'platform: "ensemble"' if config.HasField("ensemble_scheduling") else 'backend: "onnxruntime"'
+        yield Problem(name, "backend", message, mend)
+    if ENSEMBLE in (config.platform, config.backend) and (config.platform != ENSEMBLE or config.backend):
+        message = f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type"
+        yield Problem(name, "backend" if config.backend else "platform", message, 'platform: "ensemble"')
+    if config.max_batch_size < 0:
+        message = f"'max_batch_size' must be non-negative value for {name}"
+        yield Problem(name, "max_batch_size", message, "max_batch_size: 0")
+
+
+def cache_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of the response cache, which cannot serve every kind of model."""
+    if not config.response_cache.enable:
+        return
+    start = f"Response Cache does not currently support model {config.name} with"
+    end = "Please disable the response cache."
+    mend = "response_cache { enable: false }"
+    if config.HasField("sequence_batching"):
+        message = f"{start} sequence batching scheduler. {end}"
+        yield Problem(config.name, "response_cache", message, mend)
+    if config.model_transaction_policy.decoupled:
+        message = f"{start} 'decoupled' transaction policy. {end}"
+        yield Problem(config.name, "response_cache", message, mend)

@@ -1,0 +1,21 @@
+"""One thing that is wrong with a model."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a model.
+
+    Attributes:
+        model: the model's name.
+        where: path of the field, such as ``input[0].dims``; "" for the model as a whole. A field that is
+            missing is named all the same.
+        message: what is wrong.
+        mend: the line of `config.pbtxt` that would mend it; "" where no line would.
+    """
+
+    model: str
+    where: str
+    message: str
+    mend: str = ""

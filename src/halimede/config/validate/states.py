@@ -1,0 +1,64 @@
+"""States that the sequence batcher keeps for a sequence, and what they begin with."""
+
+from collections.abc import Iterator
+
+from halimede.config.model_config_pb2 import DataType, ModelConfig, ModelSequenceBatching
+from halimede.config.validate.problem import Problem
+from halimede.config.validate.tensors import WILDCARD
+
+State = ModelSequenceBatching.State
+
+
+def state_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of the sequence batcher's states."""
+    seen: set[str] = set()
+    for index, state in enumerate(config.sequence_batching.state):
+        where = f"sequence_batching.state[{index}]"
+        name = state.input_name
+        if name in seen:
+            message = f"State input name '{name}' specified more than once."
+            yield Problem(config.name, f"{where}.input_name", message, f'input_name: "{name}_{index}"')
+        seen.add(name)
+        if len(state.initial_state) > 1:
+            message = (
+                f"initial_state field for state input '{name}' must contain exactly one or zero element. "
+                f"Found {len(state.initial_state)} elements."
+            )
+            yield Problem(
+                config.name, f"{where}.initial_state[1]", message, "remove all but one initial_state"
+            )
+        for number in range(len(state.initial_state)):
+            yield from _initial_state(config, state, number, f"{where}.initial_state[{number}]")
+
+
+def _initial_state(
+    config: ModelConfig, state: ModelSequenceBatching.State, number: int, where: str
+) -> Iterator[Problem]:
+    initial, name, model = state.initial_state[number], state.input_name, config.name
+    if initial.data_type != state.data_type:
+        message = f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
+        known = state.data_type in DataType.values()
+        mend = f"data_type: {DataType.Name(state.data_type)}" if known else ""
+        yield Problem(model, f"{where}.data_type", message, mend)
+    if not initial.name:
+        message = f"Field 'name' must be set when using initial_state for state input '{name}'."
+        yield Problem(model, f"{where}.name", message, f'name: "{name} initial state"')
+    mend = f"dims: {[1 if dim == WILDCARD else dim for dim in state.dims]}"
+    if len(initial.dims) != len(state.dims):
+        message = (
+            f"Number of dimensions in 'initial_state' field for state input '{name}' must be "
+            f"{len(state.dims)}, as in its 'dims' field, not {len(initial.dims)}."
+        )
+        yield Problem(model, f"{where}.dims", message, mend)
+    elif WILDCARD in initial.dims:
+        message = (
+            f"'initial_state' field for state input '{name}' contains variable dimensions; "
+            "the size of what a sequence begins with must be given."
+        )
+        yield Problem(model, f"{where}.dims", message, mend)
+    elif any(dim not in (WILDCARD, given) for dim, given in zip(state.dims, initial.dims, strict=True)):
+        message = (
+            f"'initial_state' dims {list(initial.dims)} of state input '{name}' do not match "
+            f"its 'dims' {list(state.dims)}."
+        )
+        yield Problem(model, f"{where}.dims", message, mend)

@@ -1,0 +1,25 @@
+"""Warm-up samples: whether requests can be made of them."""
+
+from collections.abc import Iterator
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate.problem import Problem
+
+
+def warmup_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of the warm-up samples that will be run."""
+    if config.HasField("ensemble_scheduling"):  # an ensemble may have none at all, which is told elsewhere
+        return
+    for index, sample in enumerate(config.model_warmup):
+        if sample.batch_size == 0:  # such a sample is skipped
+            continue
+        for name in sorted(sample.inputs):
+            dims = list(sample.inputs[name].dims)
+            if any(dim < 0 for dim in dims):
+                message = (
+                    f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
+                )
+                where = f'model_warmup[{index}].inputs["{name}"].dims'
+                yield Problem(
+                    config.name, where, message, f"dims: {[dim if dim >= 0 else 1 for dim in dims]}"
+                )

@@ -1,0 +1,296 @@
+"""Loading, reloading and unloading one model: from what lies on disk to versions that serve.
+
+A reload swaps in its versions when all of them have loaded; what they replace serves until then, and finishes its
+requests afterwards. Versions that would be loaded again as they are stay. If one version fails, those that loaded
+with it are dropped again, and what served before goes on.
+"""
+
+import asyncio
+import logging
+from asyncio import AbstractEventLoop
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from halimede.backends.base import ModelSource
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.clock import Clock
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
+from halimede.engine.live_versions import LiveVersions
+from halimede.engine.loading import LoadedVersion, load_version
+from halimede.engine.model import Model
+from halimede.engine.model_table import AMBIGUOUS, ModelTable
+from halimede.engine.settings import EngineSettings
+from halimede.engine.version_states import (
+    UNLOADED,
+    Basis,
+    ModelRecord,
+    OverrideFiles,
+    Serving,
+    Version,
+    VersionState,
+)
+from halimede.repository.overrides import Override, write_files
+from halimede.repository.resolve import ResolvedModel, resolve
+from halimede.repository.sightings import Sighting, sight_model
+
+logger = logging.getLogger("halimede")
+
+
+class ModelLoader:
+    """Loads and unloads models; for one model, one thing at a time. Lives on the event loop."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        disk: ThreadPoolExecutor,
+        table: ModelTable,
+        live: LiveVersions,
+    ) -> None:
+        """A loader that reads directories on `disk` and loads on threads of its own."""
+        self._settings = settings
+        self._clock = clock
+        self._loop = loop
+        self._disk = disk
+        self._loaders = ThreadPoolExecutor(settings.load_threads, "halimede-load")
+        self._table = table
+        self._live = live
+
+    def close(self) -> None:
+        """End the threads, when no load is under way any more."""
+        self._loaders.shutdown()
+
+    def unload(self, record: ModelRecord, reason: str = UNLOADED) -> None:
+        """Let no new request reach the model; it is gone once those in flight are answered."""
+        record.intact = False
+        record.sighting = None
+        record.reason = ""
+        for version in record.versions.values():
+            if version.state is VersionState.READY:
+                self._unload_version(record, version, reason)
+            elif version.state is VersionState.UNAVAILABLE:
+                version.reason = reason
+        self._table.publish(record)
+
+    async def load(self, record: ModelRecord, override: Override, expected: Sighting | None = None) -> None:
+        """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
+
+        Args:
+            record: the model.
+            override: what a client brings instead.
+            expected: if given, nothing happens either unless the model still is as it was seen then.
+
+        Raises:
+            InternalError: the model is not there, or its configuration cannot be used.
+            InvalidArgumentError: a version failed to load.
+            UnavailableError: the server is stopping.
+        """
+        files: OverrideFiles | None = None
+        sighting = Sighting()
+        try:
+            repositories = self._settings.model_repositories
+            sighting = await self._loop.run_in_executor(self._disk, sight_model, repositories, record.name)
+            changed = override.given or not record.intact or record.sighting != sighting
+            if not changed or expected not in (None, sighting):
+                return
+            record.intact = False
+            record.sighting = None if override.given else sighting
+            if override.files:
+                directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
+                files = OverrideFiles(directory, users=1)
+            resolved = await self._resolve(record.name, sighting, override, files)
+        except Exception as error:
+            if not isinstance(error, HalimedeError | OSError):
+                logger.exception("failed to poll '%s'", record.name)
+            if files is not None:
+                await self._live.release(files)
+            raise self._refused(record, sighting, str(error)) from error
+        try:
+            await self._load_versions(record, resolved, sighting, files)
+        finally:
+            if files is not None:
+                await self._live.release(files)
+        record.intact = True
+
+    async def _resolve(
+        self, name: str, sighting: Sighting, override: Override, files: OverrideFiles | None
+    ) -> ResolvedModel:
+        if files is not None:
+            directory = files.directory
+        elif len(sighting.directories) == 1:
+            directory = sighting.directories[0]
+        elif sighting.directories:
+            raise InvalidArgumentError(AMBIGUOUS)
+        else:
+            raise NotFoundError(f"there is no directory '{name}' in the model repositories")
+        settings = self._settings
+        work = partial(
+            resolve,
+            name,
+            directory,
+            config_name=settings.model_config_name,
+            config_override=override.config,
+            auto_complete=settings.auto_complete_config,
+            gpus=settings.gpus,
+        )
+        return await self._loop.run_in_executor(self._disk, work)
+
+    def _refused(self, record: ModelRecord, sighting: Sighting, why: str) -> InternalError:
+        """There is nothing to load, or it makes no sense: note why; what serves goes on."""
+        logger.error("Poll failed for model directory '%s': %s", record.name, why)
+        logger.info("failed to load '%s'", record.name)
+        record.reason = why if sighting.directories else ""
+        if record.reason and all(v.state is VersionState.UNAVAILABLE for v in record.versions.values()):
+            record.versions.clear()
+        self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
+        return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
+
+    async def _load_versions(
+        self, record: ModelRecord, resolved: ResolvedModel, sighting: Sighting, files: OverrideFiles | None
+    ) -> None:
+        """Load the versions that changed, swap them in, and unload those that are no longer selected."""
+        record.reason = ""
+        bases = {number: _basis(resolved, sighting, files, number) for number in resolved.versions}
+        changed = [number for number in resolved.versions if not _stays(record, number, bases[number])]
+        record.loading = True
+        try:
+            loaded, failures = await self._load_each(record, resolved, changed)
+        finally:
+            record.loading = False
+        models = {}
+        for number, version in loaded.items():
+            try:
+                models[number] = Model(version, self._clock, self._loop)
+            except HalimedeError as error:
+                failures[number] = error
+        if failures or self._table.stopping:
+            for version in loaded.values():
+                await self._loop.run_in_executor(self._loaders, version.close)
+            raise self._failed(record, changed, failures)
+        self._swap(record, resolved, {n: Serving(model, bases[n], files) for n, model in models.items()})
+        logger.info("successfully loaded '%s'", record.name)
+
+    async def _load_each(
+        self, record: ModelRecord, resolved: ResolvedModel, numbers: list[int]
+    ) -> tuple[dict[int, LoadedVersion], dict[int, HalimedeError]]:
+        """Load versions side by side: those that loaded, and why the others failed."""
+        attempts = []
+        for number in numbers:
+            version = record.versions.setdefault(number, Version(number))
+            if version.state is not VersionState.READY:
+                self._table.move(record, version, VersionState.LOADING)
+            logger.info("loading: %s:%d", record.name, number)
+            source = ModelSource(record.name, number, resolved.directory, resolved.config)
+            attempts.append(
+                self._loop.run_in_executor(self._loaders, load_with_retries, source, self._settings)
+            )
+        loaded: dict[int, LoadedVersion] = {}
+        failures: dict[int, HalimedeError] = {}
+        for number, outcome in zip(numbers, await asyncio.gather(*attempts), strict=True):
+            if isinstance(outcome, HalimedeError):
+                failures[number] = outcome
+            else:
+                loaded[number] = outcome
+        return loaded, failures
+
+    def _failed(
+        self, record: ModelRecord, changed: list[int], failures: dict[int, HalimedeError]
+    ) -> HalimedeError:
+        """Note why versions failed; none of those that were being loaded is there."""
+        reasons = {number: f"{error.code.words}: {error}" for number, error in failures.items()}
+        for number in changed:
+            if number in reasons:
+                logger.error("failed to load '%s' version %d: %s", record.name, number, reasons[number])
+            version = record.versions[number]
+            if version.state is VersionState.LOADING:
+                self._table.move(record, version, VersionState.UNAVAILABLE, reasons.get(number, UNLOADED))
+        logger.info("failed to load '%s'", record.name)
+        if not failures:
+            return UnavailableError("Server is stopping, models are no longer loaded")
+        clauses = [f"version {n} is at UNAVAILABLE state: {reason};\n" for n, reason in reasons.items()]
+        return InvalidArgumentError(f"load failed for model '{record.name}': {''.join(clauses)}")
+
+    def _swap(self, record: ModelRecord, resolved: ResolvedModel, loaded: dict[int, Serving]) -> None:
+        """Let the loaded versions serve, and retire what they replace and what is no longer selected."""
+        for number, serving in loaded.items():
+            self._live.add(serving)
+            version = record.versions[number]
+            replaced, version.serving = version.serving, serving
+            if replaced is None:
+                self._table.move(record, version, VersionState.READY)
+            else:
+                self._live.retire(replaced)
+                self._table.tell(record.name, number, VersionState.READY, "")
+        for number, version in list(record.versions.items()):
+            if number in resolved.versions:
+                if version.serving is not None:
+                    version.serving.model.config.version_policy.CopyFrom(resolved.config.version_policy)
+            elif version.state is VersionState.READY:
+                self._unload_version(record, version, UNLOADED)
+            elif version.state is VersionState.UNAVAILABLE:
+                del record.versions[number]
+        self._table.publish(record)
+
+    def _unload_version(self, record: ModelRecord, version: Version, reason: str) -> None:
+        draining, version.serving = version.serving, None
+        if draining is None:
+            return
+        self._table.move(record, version, VersionState.UNLOADING, reason)
+        version.draining = draining
+
+        def gone() -> None:
+            # It may have been loaded again since, and be at anything.
+            if version.draining is draining:
+                version.draining = None
+                if version.state is VersionState.UNLOADING:
+                    self._table.move(record, version, VersionState.UNAVAILABLE, reason)
+
+        self._live.retire(draining, gone)
+
+
+def load_with_retries(source: ModelSource, settings: EngineSettings) -> LoadedVersion | HalimedeError:
+    """The version, loaded; or why the last attempt failed. Blocks."""
+    for attempt in range(settings.load_retry_count):
+        try:
+            return load_version(source, settings)
+        except HalimedeError as error:
+            logger.warning(
+                "attempt %d to load '%s' version %d failed: %s",
+                attempt + 1,
+                source.name,
+                source.version,
+                error,
+            )
+    try:
+        return load_version(source, settings)
+    except HalimedeError as error:
+        return error
+
+
+def _basis(
+    resolved: ResolvedModel, sighting: Sighting, files: OverrideFiles | None, number: int
+) -> Basis | None:
+    """What the version would be loaded from; None for files that nothing is known of."""
+    if files is not None or sighting.contents is None or number not in sighting.contents.versions:
+        return None
+    config = ModelConfig()
+    config.CopyFrom(resolved.config)
+    config.ClearField("version_policy")
+    return Basis(
+        resolved.directory,
+        (sighting.contents.shared, sighting.contents.versions[number]),
+        config.SerializeToString(deterministic=True),
+    )
+
+
+def _stays(record: ModelRecord, number: int, basis: Basis | None) -> bool:
+    """Whether the version serves already, just as it would be loaded now."""
+    version = record.versions.get(number)
+    return version is not None and version.serving is not None and basis == version.serving.basis is not None

@@ -1,0 +1,141 @@
+"""From the bytes of a ModelInferRequest to its plan and its tensors.
+
+A client sends the same names, shapes and parameters again and again, and only tensors and ids change. So what is
+left of a message without them is decoded once into a plan, which is remembered under those very bytes.
+"""
+
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from halimede.core.errors import InvalidArgumentError
+from halimede.frontends.grpc.codec_plan import RequestPlan
+from halimede.frontends.grpc.codec_wire import RAW, field_head, split_request
+from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 4096  # a longer message carries its tensors outside raw_input_contents
+
+
+class _Template:
+    """A message as it came, but for the contents of its tensors.
+
+    Attributes:
+        plan: what it says.
+        length: its length.
+        spans: (start, end) of each tensor.
+        gaps: (start, end, bytes) of what stands between one tensor and the next.
+    """
+
+    __slots__ = ("gaps", "length", "plan", "spans")
+
+    def __init__(self, plan: RequestPlan, message: memoryview, spans: list[tuple[int, int]]) -> None:
+        self.plan = plan
+        self.length = len(message)
+        self.spans = spans
+        self.gaps = [(end, start, bytes(message[end:start])) for (_, end), (start, _) in pairwise(spans)]
+
+    def tensors(self, message: memoryview) -> list[memoryview] | None:
+        """Views on the tensors of a message with the same beginning; None if it differs further on."""
+        if len(message) != self.length:
+            return None
+        for start, end, gap in self.gaps:
+            if message[start:end] != gap:
+                return None
+        return [message[start:end] for start, end in self.spans]
+
+
+class RequestDecoder:
+    """Turns messages into plans and tensors.
+
+    Remembers the last few hundred plans under the bytes that they were decoded from; and, of messages without
+    id, where the tensors lie, under all bytes up to the first tensor, so that most messages are not even walked.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes, RequestPlan] = {}
+        self._templates: dict[bytes, _Template] = {}
+        self._starts: dict[
+            int, int
+        ] = {}  # message length → where the first tensor starts in the last such one
+
+    def decode(self, message: memoryview) -> tuple[RequestPlan, str, list[memoryview]]:
+        """The request's plan, its id and its raw tensors, which are views on `message`.
+
+        Raises:
+            InvalidArgumentError: no valid message, or one that contradicts itself.
+            UnsupportedError: it asks for shared memory.
+        """
+        start = self._starts.get(len(message))
+        if start is not None:
+            template = self._templates.get(bytes(message[:start]))
+            if template is not None:
+                tensors = template.tensors(message)
+                if tensors is not None:
+                    return template.plan, "", tensors
+        return self._decode_anew(message)
+
+    def _decode_anew(self, message: memoryview) -> tuple[RequestPlan, str, list[memoryview]]:
+        split = split_request(message)
+        if split is None:
+            return _decode_whole(message)
+        described, encoded_id, spans = split
+        if len(described) > _REMEMBERED_BYTES or not spans:
+            plan = RequestPlan(_parse(described), raw=bool(spans))
+        else:
+            remembered = self._plans.get(described)
+            if remembered is None:
+                remembered = RequestPlan(_parse(described), raw=True)
+                _remember(self._plans, described, remembered)
+            plan = remembered
+            if not encoded_id:
+                self._remember_template(described, message, spans, plan)
+        tensors = [message[start:end] for start, end in spans]
+        try:
+            return plan, encoded_id.decode(), tensors
+        except UnicodeDecodeError:
+            raise _malformed() from None
+
+    def _remember_template(
+        self, described: bytes, message: memoryview, spans: list[tuple[int, int]], plan: RequestPlan
+    ) -> None:
+        """Remember the message if its tensors are all that follows the bytes `described`."""
+        start, end = spans[0]
+        if start - len(field_head(RAW, end - start)) == len(described) and spans[-1][1] == len(message):
+            _remember(self._templates, bytes(message[:start]), _Template(plan, message, spans))
+            _remember(self._starts, len(message), start)
+
+
+def read_id(message: memoryview) -> str:
+    """The id of a request that could not be decoded; "" if it has none that can be read."""
+    split = split_request(message)
+    return "" if split is None else split[1].decode(errors="replace")
+
+
+def _remember(memory: dict[K, V], key: K, value: V) -> None:
+    """Put it there in place of the oldest, if it would be one too many."""
+    if len(memory) >= _REMEMBERED and key not in memory:
+        del memory[next(iter(memory))]
+    memory[key] = value
+
+
+def _decode_whole(message: memoryview) -> tuple[RequestPlan, str, list[memoryview]]:
+    """The same by protobuf alone, for messages that no usual client sends."""
+    parsed = _parse(bytes(message))
+    tensors = [memoryview(content) for content in parsed.raw_input_contents]
+    return RequestPlan(parsed, raw=bool(tensors)), parsed.id, tensors
+
+
+def _parse(encoded: bytes) -> ModelInferRequest:
+    try:
+        return ModelInferRequest.FromString(encoded)
+    except DecodeError:
+        raise _malformed() from None
+
+
+def _malformed() -> InvalidArgumentError:
+    return InvalidArgumentError("failed to parse the request: it is not a valid ModelInferRequest message")

@@ -1,0 +1,94 @@
+"""Compressed messages: gzip and deflate, bounded; large ones are worked on off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from halimede.frontends.grpc.call import Buffer, Call
+
+# up to so many bytes the work is shorter than the hand-over to a thread is worth
+INLINE_SIZE = 16_384
+_GZIP = 31
+_WBITS = {"gzip": _GZIP, "deflate": zlib.MAX_WBITS}
+
+
+class InflateError(Exception):
+    """A compressed message is damaged, or its content is longer than allowed (`too_long`)."""
+
+    def __init__(self, text: str, *, too_long: bool = False) -> None:
+        super().__init__(text)
+        self.text = text
+        self.too_long = too_long
+
+
+def inflate(message: memoryview, encoding: str, limit: int) -> memoryview:
+    """The content of a compressed message, at most `limit` bytes.
+
+    Raises:
+        InflateError: it is damaged or longer.
+    """
+    decompressor = zlib.decompressobj(_WBITS[encoding])
+    try:
+        content = decompressor.decompress(message, limit + 1)
+    except zlib.error as error:
+        raise InflateError(f"Failed to decompress message: {error}") from error
+    if len(content) > limit:
+        raise InflateError(f"Received message larger than max ({len(content)} vs. {limit})", too_long=True)
+    if not decompressor.eof or decompressor.unused_data:
+        raise InflateError(f"Failed to decompress message: it is not one whole {encoding} stream")
+    return memoryview(content)
+
+
+def gzip(parts: Sequence[Buffer], level: int) -> bytes:
+    """The parts, one after the other, compressed."""
+    compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP)
+    return b"".join((*(compressor.compress(part) for part in parts), compressor.flush()))
+
+
+class Compressor:
+    """Compresses what one call sends and keeps its order."""
+
+    __slots__ = ("_call", "_level", "_todo", "working")
+
+    def __init__(self, call: Call, level: int) -> None:
+        self._call = call
+        self._level = level
+        self._todo: deque[Sequence[Buffer] | tuple[int, str]] = deque()
+        self.working = False
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Compress a message and send it after those before it."""
+        if not self.working and sum(memoryview(part).nbytes for part in parts) <= INLINE_SIZE:
+            self._call.enqueue([gzip(parts, self._level)], compressed=True)
+            return
+        self._todo.append(list(parts))
+        if not self.working:
+            self._next()
+
+    def finish(self, status: int, message: str) -> None:
+        """Finish the call after what is still being compressed."""
+        self._todo.append((status, message))
+
+    def _next(self) -> None:
+        self.working = bool(self._todo)
+        if not self._todo:
+            return
+        item = self._todo.popleft()
+        if isinstance(item, tuple):
+            self.working = False
+            self._call.finish(*item)
+            return
+        work = asyncio.get_running_loop().run_in_executor(None, gzip, item, self._level)
+        work.add_done_callback(self._done)
+
+    def _done(self, work: asyncio.Future[bytes]) -> None:
+        if self._call.closed:
+            self._todo.clear()
+            return
+        self._call.enqueue([work.result()], compressed=True)
+        self._next()

@@ -1,0 +1,666 @@
+"""One gRPC connection: bytes in, HTTP/2 frames, calls, and the order in which it all ends.
+
+Only prior-knowledge HTTP/2 is spoken, as gRPC does; TLS is the listener's. Reading never stops, since what the peer
+grants us comes the same way: what it may make us hold is bounded by windows and limits instead.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import cast
+
+from halimede.core.clock import MILLISECOND, SECOND, Clock
+from halimede.frontends.grpc import frames
+from halimede.frontends.grpc.call import Call, Method
+from halimede.frontends.grpc.flow import Sender
+from halimede.frontends.grpc.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    GOAWAY,
+    HAS_PRIORITY,
+    HEADER_SIZE,
+    HEADERS,
+    MAX_WINDOW,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITY,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    SETTING,
+    ConnectionFault,
+    ErrorCode,
+)
+from halimede.frontends.grpc.guards import MAX_FRAGMENTS, Guards, calm
+from halimede.frontends.grpc.headers import HARD_LIMIT_FACTOR, HeaderReader, MalformedHeadersError
+from halimede.frontends.grpc.inbound import Inbound
+from halimede.frontends.grpc.lifetime import Alarms, Lifetime
+from halimede.frontends.grpc.limits import GrpcSettings
+from halimede.frontends.grpc.responses import Status
+
+logger = logging.getLogger("halimede")
+
+_DRAIN_PING = b"drainall"
+# after the last word, how long the peer has to read it and close
+_LINGER = SECOND
+_NEVER = 2**63
+_METHODS_OF_HTTP_1 = (
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+)
+_MAX_SETTINGS = 600
+_FIXED_LENGTHS = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
+_ON_STREAMS = (DATA, HEADERS, PRIORITY, RST_STREAM, CONTINUATION)
+_ON_CONNECTION = (SETTINGS, PING, GOAWAY)
+_HTTP_1_TEXT = b"This port speaks gRPC over HTTP/2 with prior knowledge; HTTP/1 clients use the HTTP port.\n"
+_HTTP_1_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+    % (len(_HTTP_1_TEXT), _HTTP_1_TEXT)
+)
+
+
+class GrpcProtocol(asyncio.BufferedProtocol):
+    """Serves gRPC methods on one connection.
+
+    Args:
+        methods: full path ("/package.Service/Method") to the method.
+        settings: limits and times.
+        clock: the time that deadlines and keepalive go by.
+        connections: where the protocol enters itself while its connection is open.
+    """
+
+    inbound: Inbound
+    sender: Sender
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        settings: GrpcSettings,
+        clock: Clock,
+        connections: "set[GrpcProtocol] | None" = None,
+    ) -> None:
+        self.heard = clock.now()
+        self._settings = settings
+        self._clock = clock
+        self._connections = connections
+        self._reader = HeaderReader(methods, settings.max_header_list_size)
+        self._guards = Guards(settings)
+        self._alarms = Alarms(clock)
+        self._streams: dict[int, Call] = {}
+        self._last_stream = 0
+        self._reset_by_us: dict[int, None] = {}  # the latest ones, whose late frames are ignored
+        self._next_deadline = _NEVER
+
+        # what was received of what is not complete
+        self._kept = b""
+        self._preface_seen = False
+        self._settings_seen = False
+        self._block_stream = 0  # of the header block that CONTINUATION goes on with
+        self._block = bytearray()
+        self._block_fragments = 0
+        self._block_ends_stream = False
+
+        self._whole_limit = settings.max_receive_message_size + 5
+        self._block_limit = settings.max_header_list_size * HARD_LIMIT_FACTOR
+        self._unsent = 0
+        self._draining = False
+        self._last_accepted = MAX_WINDOW  # the highest stream that a GOAWAY still promised to serve
+        self._closing = False  # the last word is said; what comes is not read
+
+    # what the event loop says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.sender = Sender(self._transport, self._settings.stream_high_water, self.forget)
+        self.inbound = Inbound(self._settings, self.sender, self._refuse)
+        self._lifetime = Lifetime(self, self.sender, self._settings, self._clock, self._alarms)
+        if self._connections is not None:
+            self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, and with it every call."""
+        self._closing = True
+        self._alarms.close()
+        if self._connections is not None:
+            self._connections.discard(self)
+        for call in list(self._streams.values()):
+            self._cancel(call)
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        self.sender.set_blocked(blocked=True)
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has room."""
+        self._guards.read_again()
+        self.sender.set_blocked(blocked=False)
+        self.inbound.relieved()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put what is received next: into a long message itself, where one is being received."""
+        return self.inbound.room or self.inbound.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were received into the buffer."""
+        inbound = self.inbound
+        if inbound.room:
+            self.heard = self._clock.now()
+            self.sender.cork()
+            inbound.filled(nbytes)
+            self.sender.uncork()
+        else:
+            self.data_received(bytes(inbound.scratch[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was received, where it was not received in place."""
+        if self._closing:
+            return
+        self.heard = self._clock.now()
+        sender = self.sender
+        sender.cork()
+        try:
+            self._parse(self._kept + data if self._kept else data)
+        except ConnectionFault as fault:
+            self._fail(fault)
+        sender.uncork()
+
+    # frames
+
+    def _parse(self, data: bytes) -> None:
+        position = 0
+        if not self._preface_seen:
+            if not self._read_preface(data):
+                return
+            position = len(PREFACE)
+        size = len(data)
+        view = memoryview(data)
+        inbound = self.inbound
+        sender = self.sender
+        streams = self._streams
+        if inbound.frame_open:
+            position = inbound.take(view, position)
+        while size - position >= HEADER_SIZE:
+            high, low, kind, flags, stream = FRAME_HEADER.unpack_from(data, position)
+            length = high << 8 | low
+            start = position + HEADER_SIZE
+            end = start + length
+            if kind == DATA:
+                call = streams.get(stream)
+                if (
+                    call is not None
+                    and end <= size
+                    and flags <= END_STREAM
+                    and not self._block_stream
+                    and call.reader is None
+                    and not call.half_closed
+                    and 5 <= length <= self._whole_limit
+                    and length <= call.receive_window
+                    and not data[start]
+                    and length - 5 == int.from_bytes(data[start + 1 : start + 5], "big")
+                ):
+                    # the usual case: one whole message, which is not compressed
+                    position = end
+                    inbound.count(length)
+                    call.receive_window -= length
+                    message = view[start + 5 : end]
+                    if (
+                        flags
+                        and call.unary is not None
+                        and call.message is None
+                        and not call.inflating
+                        and not sender.queued
+                    ):
+                        call.half_closed = True
+                        inbound.run(call, call.unary, call, message)
+                        continue
+                    inbound.deliver(call, message, compressed=False)
+                    if not flags:
+                        inbound.grant_stream(call)
+                    elif not call.closed:
+                        inbound.half_close(call)
+                    continue
+            elif (
+                kind == HEADERS
+                and flags & ~END_STREAM == END_HEADERS
+                and end <= size
+                and self._settings_seen
+                and not self._block_stream
+                and length <= self._block_limit
+            ):
+                position = end
+                self._headers(stream, data[start:end], ends=flags > END_HEADERS)
+                continue
+            if self._closing:
+                return
+            self._check(kind, stream, length)
+            if kind == DATA:
+                if flags & PADDED and start == size:
+                    break
+                self._data(flags, stream, length, data[start] if flags & PADDED and length else 0)
+                position = inbound.take(view, start + (1 if flags & PADDED else 0))
+            elif kind == GOAWAY or kind > CONTINUATION:
+                # its content is of no interest: the peer may close when it likes
+                self._guards.other_frame(self.heard, sender.sent)
+                inbound.begin(None, length, 0, ends=False)
+                position = inbound.take(view, start)
+            elif end <= size:
+                position = end
+                self._control(kind, flags, stream, data[start:end])
+            else:
+                break
+        self._kept = data[position:]
+        if inbound.last is not None:
+            inbound.aim()
+
+    def _read_preface(self, data: bytes) -> bool:
+        self._kept = b""
+        if data.startswith(PREFACE):
+            settings = self._settings
+            self._preface_seen = True
+            self.inbound.window = max(DEFAULT_WINDOW, settings.connection_window)
+            values = {
+                frames.MAX_CONCURRENT_STREAMS: settings.max_concurrent_streams,
+                frames.INITIAL_WINDOW_SIZE: settings.stream_window,
+                frames.MAX_FRAME_SIZE: settings.max_frame_size,
+                frames.MAX_HEADER_LIST_SIZE: settings.max_header_list_size,
+            }
+            self.sender.write(frames.settings(values))
+            if self.inbound.window > DEFAULT_WINDOW:
+                self.sender.write(frames.window_update(0, self.inbound.window - DEFAULT_WINDOW))
+            return True
+        if data.startswith(_METHODS_OF_HTTP_1):
+            self.sender.write(_HTTP_1_ANSWER)
+            self._linger()
+        elif PREFACE.startswith(data) or any(method.startswith(data) for method in _METHODS_OF_HTTP_1):
+            self._kept = data
+        else:
+            raise ConnectionFault(
+                ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface"
+            )
+        return False
+
+    def _check(self, kind: int, stream: int, length: int) -> None:
+        """Refuse a frame that cannot be right, before the rest of it is waited for."""
+        if self._block_stream and (kind != CONTINUATION or stream != self._block_stream):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is not gone on with")
+        if not self._settings_seen and kind != SETTINGS:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+        if length > self._settings.max_frame_size:
+            limit = self._settings.max_frame_size
+            raise ConnectionFault(
+                ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes; {limit} are allowed"
+            )
+        if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of type {kind} has {length} bytes")
+        if kind in _ON_STREAMS and not stream:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} is not for stream 0")
+        if kind in _ON_CONNECTION and stream:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} is only for stream 0")
+        if kind in (HEADERS, CONTINUATION) and length > self._block_limit:
+            raise calm(f"a header block of more than {self._block_limit} bytes")
+        if kind == SETTINGS and length > _MAX_SETTINGS:
+            raise calm(f"a SETTINGS frame of {length} bytes")
+
+    def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == HEADERS:
+            self._open_block(flags, stream, payload)
+        elif kind == CONTINUATION:
+            self._continue_block(flags, payload)
+        elif kind == WINDOW_UPDATE:
+            self._window_update(stream, int.from_bytes(payload, "big") & MAX_WINDOW)
+        elif kind == PING:
+            self._ping(flags, payload)
+        elif kind == RST_STREAM:
+            self._rst_stream(stream)
+        elif kind == SETTINGS:
+            self._apply_settings(flags, payload)
+        elif kind == PRIORITY:
+            self._guards.other_frame(self.heard, self.sender.sent)
+        else:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients do not push")
+
+    def _data(self, flags: int, stream: int, length: int, padding: int) -> None:
+        """A DATA frame begins that is not the usual case."""
+        content = length - padding - 1 if flags & PADDED else length
+        if content < 0:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "more padding than the frame has bytes")
+        ends = bool(flags & END_STREAM)
+        if not content and not ends:
+            self._guards.empty_frame(self.heard)
+        self.inbound.count(length)
+        call = self._streams.get(stream)
+        if call is None:
+            self._check_closed(stream)
+        elif call.half_closed:
+            self._reset_call(call, ErrorCode.STREAM_CLOSED)
+            call = None
+        elif length > call.receive_window:
+            self._reset_call(call, ErrorCode.FLOW_CONTROL_ERROR)
+            call = None
+        else:
+            call.receive_window -= length
+        self.inbound.begin(call, content, padding, ends=ends)
+
+    def _check_closed(self, stream: int) -> None:
+        """Let pass what is late for a stream that we have ended; anything else for no open stream is a fault."""
+        if stream > self._last_stream or not stream & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
+        if stream not in self._reset_by_us and stream <= self._last_accepted:
+            raise ConnectionFault(ErrorCode.STREAM_CLOSED, f"stream {stream} is closed")
+        self._guards.other_frame(self.heard, self.sender.sent)
+
+    def _window_update(self, stream: int, increment: int) -> None:
+        self._guards.other_frame(self.heard, self.sender.sent)
+        if not stream:
+            if not increment:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+            self.sender.window_grown(increment)
+        else:
+            call = self._streams.get(stream)
+            if call is None:
+                if stream > self._last_stream or not stream & 1:
+                    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
+                return
+            if not increment:
+                self._reset_call(call, ErrorCode.PROTOCOL_ERROR)
+            elif not self.sender.stream_window_grown(call, increment):
+                self._reset_call(call, ErrorCode.FLOW_CONTROL_ERROR)
+        self.inbound.relieved()
+
+    def _ping(self, flags: int, payload: bytes) -> None:
+        if flags & ACK:
+            self._guards.other_frame(self.heard, self.sender.sent)
+            if payload == _DRAIN_PING:
+                self._stop_accepting()
+            return
+        self._guards.ping(self.heard, self.sender.sent, calls=bool(self._streams))
+        self._answer(frames.ping(payload, ack=True))
+
+    def _rst_stream(self, stream: int) -> None:
+        call = self._streams.get(stream)
+        if call is not None:
+            self._guards.reset(self.heard)
+            self._cancel(call)
+            return
+        if stream > self._last_stream or not stream & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
+        self._guards.other_frame(self.heard, self.sender.sent)
+
+    def _apply_settings(self, flags: int, payload: bytes) -> None:
+        self._guards.settings_frame(self.heard)
+        if flags & ACK:
+            if payload:
+                raise ConnectionFault(
+                    ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS has content"
+                )
+            return
+        if len(payload) % 6:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a SETTINGS frame of {len(payload)} bytes")
+        for key, value in SETTING.iter_unpack(payload):
+            self._apply_setting(key, value)
+        if not self._settings_seen:
+            self._settings_seen = True
+            self._lifetime.begin()
+        self._answer(frames.SETTINGS_ACK)
+        self.inbound.relieved()
+
+    def _apply_setting(self, key: int, value: int) -> None:
+        if key == frames.INITIAL_WINDOW_SIZE:
+            if value > MAX_WINDOW:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is beyond 2^31-1")
+            self.sender.set_stream_window(value, list(self._streams.values()))
+        elif key == frames.MAX_FRAME_SIZE:
+            if not frames.MIN_FRAME_LIMIT <= value <= frames.MAX_FRAME_LIMIT:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE cannot be {value}")
+            self.sender.set_max_frame(value)
+        elif key == frames.HEADER_TABLE_SIZE:
+            self.sender.set_table_limit(value)
+        elif key == frames.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH cannot be {value}")
+
+    def _answer(self, frame: bytes) -> None:
+        """Send what the peer's frame asks for, unless the peer reads none of it."""
+        if self.sender.blocked:
+            self._guards.unread_reply()
+        self.sender.write(frame)
+
+    # header blocks
+
+    def _open_block(self, flags: int, stream: int, payload: bytes) -> None:
+        padding = 0
+        start = 0
+        if flags & PADDED:
+            start = 1
+            padding = payload[0] if payload else 1
+        if flags & HAS_PRIORITY:
+            start += 5
+        if start + padding > len(payload):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "more padding than the frame has bytes")
+        fragment = payload[start : len(payload) - padding]
+        ends = bool(flags & END_STREAM)
+        if flags & END_HEADERS:
+            self._headers(stream, fragment, ends=ends)
+            return
+        self._block_stream = stream
+        self._block = bytearray(fragment)
+        self._block_fragments = 1
+        self._block_ends_stream = ends
+
+    def _continue_block(self, flags: int, payload: bytes) -> None:
+        if not self._block_stream:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._block += payload
+        self._block_fragments += 1
+        if not payload and not flags & END_HEADERS:
+            self._guards.empty_frame(self.heard)
+        if self._block_fragments > MAX_FRAGMENTS or len(self._block) > self._block_limit:
+            raise calm(f"a header block of more than {MAX_FRAGMENTS} frames or {self._block_limit} bytes")
+        if flags & END_HEADERS:
+            stream, self._block_stream = self._block_stream, 0
+            self._headers(stream, bytes(self._block), ends=self._block_ends_stream)
+
+    def _headers(self, stream: int, block: bytes, *, ends: bool) -> None:
+        """A whole header block: a call begins, or ends with trailers, which gRPC requests do not use."""
+        if stream <= self._last_stream or not stream & 1:
+            self._late_headers(stream, block, ends=ends)
+            return
+        self._last_stream = stream
+        try:
+            head = self._reader.read(block)
+        except MalformedHeadersError as error:
+            logger.debug("gRPC stream %d is malformed: %s", stream, error)
+            self._guards.reset(self.heard)
+            self._reset(stream, ErrorCode.PROTOCOL_ERROR)
+            return
+        if stream > self._last_accepted:
+            return  # after the last GOAWAY: the peer knows that it is not served
+        if head.method is None:
+            self.sender.write_block(stream, head.refusal, END_HEADERS | END_STREAM)
+            if not ends:
+                self._reset(stream, ErrorCode.NO_ERROR)
+            return
+        if len(self._streams) >= self._settings.max_concurrent_streams:
+            self._guards.reset(self.heard)
+            self._reset(stream, ErrorCode.REFUSED_STREAM)
+            return
+        call = self._streams[stream] = Call(self, self.sender, stream, head)
+        if head.timeout >= 0:
+            self._set_deadline(call, head.timeout)
+        if call.unary is None:
+            self.inbound.run(call, head.method.handler, call)
+        if ends and not call.closed:
+            self.inbound.half_close(call)
+
+    def _late_headers(self, stream: int, block: bytes, *, ends: bool) -> None:
+        if not stream & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"clients do not open stream {stream}")
+        call = self._streams.get(stream)
+        if call is None:
+            self._check_closed(stream)
+        self._reader.skip(block)
+        if call is None:
+            return
+        if call.half_closed:
+            self._reset_call(call, ErrorCode.STREAM_CLOSED)
+        elif not ends:
+            self._reset_call(call, ErrorCode.PROTOCOL_ERROR)
+        else:
+            self.inbound.half_close(call)
+
+    # how calls end
+
+    def forget(self, call: Call) -> None:
+        """A call is answered to its end."""
+        del self._streams[call.stream]
+        call.closed = True
+        if not call.half_closed:
+            # the client need not go on sending
+            self._reset(call.stream, ErrorCode.NO_ERROR)
+            self.inbound.drop(call)
+        self._let_go(call)
+        if self._last_accepted < MAX_WINDOW and not self._streams:
+            self._linger()
+
+    def _let_go(self, call: Call) -> None:
+        # handlers keep the call in their callbacks, and it them: without this, memory waits for the collector
+        call.on_message = call.on_half_close = call.on_cancel = call.on_writable = None
+
+    def _refuse(self, call: Call, status: int, text: str) -> None:
+        """End a call for a reason of the transport's own; its handler hears of it as of a cancellation."""
+        if call.closed:
+            return
+        on_cancel = call.on_cancel
+        call.cancelled = True
+        self.sender.drop(call)
+        call.trailers = call.compressor = None
+        call.finish(status, text)
+        if on_cancel is not None:
+            self.inbound.run(call, on_cancel)
+
+    def _cancel(self, call: Call) -> None:
+        """End a call to which nothing more can be said."""
+        on_cancel = call.on_cancel
+        self._streams.pop(call.stream, None)
+        call.cancelled = call.closed = True
+        self.sender.drop(call)
+        self.inbound.drop(call)
+        self._let_go(call)
+        if on_cancel is not None:
+            self.inbound.run(call, on_cancel)
+        if self._last_accepted < MAX_WINDOW and not self._streams:
+            self._linger()
+
+    def _reset_call(self, call: Call, code: ErrorCode) -> None:
+        """End a call for what the peer did wrong on its stream."""
+        self._guards.reset(self.heard)
+        self._reset(call.stream, code)
+        self._cancel(call)
+
+    def _reset(self, stream: int, code: ErrorCode) -> None:
+        self.sender.write(frames.rst_stream(stream, code))
+        self._reset_by_us[stream] = None
+        if len(self._reset_by_us) > 2 * self._settings.max_concurrent_streams:
+            del self._reset_by_us[next(iter(self._reset_by_us))]
+
+    def _set_deadline(self, call: Call, timeout: int) -> None:
+        call.deadline = self.heard + timeout
+        if call.deadline < self._next_deadline:
+            self._next_deadline = call.deadline
+            self._alarms.set(self._expire, call.deadline)
+
+    def _expire(self) -> None:
+        """End the calls whose deadline has passed, and come again for the next."""
+        now = self._clock.now()
+        for call in list(self._streams.values()):
+            if 0 <= call.deadline <= now:
+                self._refuse(call, Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        # one alarm for all: most calls end long before theirs, and cost nothing here
+        self._next_deadline = min(
+            (call.deadline for call in self._streams.values() if call.deadline >= 0), default=_NEVER
+        )
+        if self._next_deadline < _NEVER:
+            self._alarms.set(self._expire, self._next_deadline)
+
+    # how the connection ends
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are open."""
+        return bool(self._streams)
+
+    def send_ping(self, payload: bytes) -> None:
+        """Ask the peer for a sign of life."""
+        self.sender.write(frames.ping(payload))
+
+    def shutdown(self) -> None:
+        """End gracefully: no new calls, those that are open are finished, then the connection closes."""
+        if self._draining or self._closing:
+            return
+        self._draining = True
+        if not self._settings_seen:
+            self._linger()
+            return
+        # calls that are under way to us must not be lost: the last stream is named when the client has read this
+        self.sender.write(frames.goaway(MAX_WINDOW, ErrorCode.NO_ERROR) + frames.ping(_DRAIN_PING))
+        self._alarms.set(self._stop_accepting, self._clock.now() + self._settings.drain_ping_ms * MILLISECOND)
+
+    def abort(self) -> None:
+        """End now, whatever is open."""
+        self._transport.abort()
+
+    def _stop_accepting(self) -> None:
+        if self._draining and self._last_accepted == MAX_WINDOW and not self._closing:
+            self._alarms.clear(self._stop_accepting)
+            self._last_accepted = self._last_stream
+            self.sender.write(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
+            if not self._streams:
+                self._linger()
+
+    def _fail(self, fault: ConnectionFault) -> None:
+        """The peer broke the protocol or asks too much: say so and close."""
+        if self._closing:
+            return
+        logger.info("A gRPC connection is closed: %s (%s)", fault.text, fault.code.name)
+        self._closing = True
+        self.sender.write(frames.goaway(self._last_stream, fault.code, fault.text))
+        for call in list(self._streams.values()):
+            self._cancel(call)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once the peer has had time to read what was said; what it still sends is not read.
+
+        Closing at once, with bytes unread, would make the kernel discard what is under way to the peer.
+        """
+        self._closing = True
+        self._kept = b""
+        self._alarms.close()
+        self.sender.uncork()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+        self._unsent = self._transport.get_write_buffer_size()
+        self._alarms.set(self._cut_off, self._clock.now() + _LINGER)
+
+    def _cut_off(self) -> None:
+        unsent = self._transport.get_write_buffer_size()
+        if 0 < unsent < self._unsent:  # the peer is slow, but reads
+            self._unsent = unsent
+            self._alarms.set(self._cut_off, self._clock.now() + _LINGER)
+        else:
+            self._transport.abort()

@@ -1,0 +1,254 @@
+"""What a connection sends: within the peer's windows, in turns, and no more than the socket takes."""
+
+from __future__ import annotations
+
+from asyncio import WriteTransport
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from halimede.frontends.grpc.frames import (
+    DATA,
+    DEFAULT_TABLE_SIZE,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    HEADERS,
+    MAX_WINDOW,
+    MIN_FRAME_LIMIT,
+    ConnectionFault,
+    ErrorCode,
+    frame,
+)
+from halimede.frontends.grpc.responses import NO_DYNAMIC_TABLE
+
+if TYPE_CHECKING:
+    from halimede.frontends.grpc.call import Buffer, Call
+
+# what one call may send before the next has its turn, and what gathers before the socket is tried
+BURST = 256 * 2**10
+# gathered writes up to this size are joined, larger ones written as views
+JOIN_SIZE = 64 * 2**10
+# the transport's own buffer beyond which it says stop
+TRANSPORT_HIGH_WATER = 256 * 2**10
+
+
+class Sender:
+    """Writes frames to the transport, and DATA only as the peer's windows and the socket allow.
+
+    Attributes:
+        window: what the peer still takes on the connection.
+        stream_window: what it takes on a new stream.
+        max_frame: the longest payload it takes.
+        quick_limit: the longest DATA payload that may be sent at once; 0 while nothing may.
+        high_water: bytes queued on a call beyond which it is not writable.
+        queued: bytes queued on all calls.
+        blocked: the transport's buffer is full.
+        sent: how many times DATA was sent; what floods and keepalive are measured against.
+    """
+
+    def __init__(self, transport: WriteTransport, high_water: int, finished: Callable[[Call], None]) -> None:
+        transport.set_write_buffer_limits(high=TRANSPORT_HIGH_WATER)
+        self.high_water = high_water
+        self.window = DEFAULT_WINDOW
+        self.stream_window = DEFAULT_WINDOW
+        self.max_frame = MIN_FRAME_LIMIT
+        self.quick_limit = MIN_FRAME_LIMIT
+        self.queued = 0
+        self.blocked = False
+        self.sent = 0
+        self._transport = transport
+        self._finished = finished
+        self._corked = False
+        self._out: list[Buffer] = []
+        self._out_size = 0
+        self._turns: deque[Call] = deque()
+        self._pumping = False
+        self._tell_table_size = False
+        self._table_told = False
+
+    # frames, in the order in which they are sent
+
+    def write(self, data: bytes) -> None:
+        """Send these frames."""
+        if not self._corked:
+            self._transport.write(data)
+            return
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size > BURST:
+            self._flush()
+
+    def cork(self) -> None:
+        """Gather what is written until `uncork`."""
+        self._corked = True
+
+    def uncork(self) -> None:
+        """Send what was gathered, in one write."""
+        self._corked = False
+        if self._out:
+            self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif self._out_size <= JOIN_SIZE:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+        self._out = []
+        self._out_size = 0
+
+    def write_block(self, stream: int, block: bytes, flags: int = END_HEADERS) -> None:
+        """Send a header block on a stream."""
+        if self._tell_table_size:
+            self._tell_table_size = False
+            self._set_quick_limit()
+            block = NO_DYNAMIC_TABLE + block
+        self.sent += 1
+        self.write(frame(HEADERS, flags, stream, block))
+
+    def end(self, call: Call, block: bytes) -> None:
+        """Send the block that ends a call."""
+        self.write_block(call.stream, block, END_HEADERS | END_STREAM)
+        self._finished(call)
+
+    # messages that wait
+
+    def enqueued(self, call: Call, length: int) -> None:
+        """Count `length` bytes more in a call's outbox, and send what may be sent."""
+        call.queued += length
+        self.queued += length
+        self._take_turn(call)
+        self.pump()
+
+    def drop(self, call: Call) -> None:
+        """Forget what waits on a call that has ended."""
+        self.queued -= call.queued
+        call.queued = 0
+        call.outbox = None
+
+    def _take_turn(self, call: Call) -> None:
+        if not call.in_turn and call.send_window > 0:
+            call.in_turn = True
+            self._turns.append(call)
+
+    def pump(self) -> None:
+        """Send of what waits as much as the peer and the socket take now."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            turns = self._turns
+            while turns and self.window > 0 and not self.blocked:
+                call = turns.popleft()
+                call.in_turn = False
+                if call.queued and call.send_window > 0:
+                    self._send_some(call)
+        finally:
+            self._pumping = False
+
+    def _send_some(self, call: Call) -> None:
+        allowed = left = min(call.queued, call.send_window, self.window, BURST)
+        outbox = call.outbox
+        assert outbox is not None  # noqa: S101 - bytes are queued, so there is one
+        pieces: list[Buffer] = []
+        while left:
+            length = need = min(left, self.max_frame)
+            left -= length
+            pieces.append(FRAME_HEADER.pack(length >> 8, length & 0xFF, DATA, 0, call.stream))
+            while need:
+                view = outbox[0]
+                size = len(view)
+                if size <= need:
+                    pieces.append(view)
+                    outbox.popleft()
+                    need -= size
+                else:
+                    pieces.append(view[:need])
+                    outbox[0] = view[need:]
+                    need = 0
+        was_writable = call.writable
+        call.queued -= allowed
+        call.send_window -= allowed
+        self.queued -= allowed
+        self.window -= allowed
+        self.sent += 1
+        self._write_pieces(pieces, allowed)
+        if call.queued:
+            self._take_turn(call)
+        elif call.trailers is not None:
+            self.end(call, call.trailers)
+            return
+        if not was_writable and call.writable and call.on_writable is not None:
+            call.on_writable()
+
+    def _write_pieces(self, pieces: list[Buffer], size: int) -> None:
+        self._out += pieces
+        self._out_size += size
+        if not self._corked or self._out_size > BURST:
+            self._flush()
+
+    # what the peer and the socket say
+
+    def window_grown(self, increment: int) -> None:
+        """Take a WINDOW_UPDATE of the connection.
+
+        Raises:
+            ConnectionFault: the window is beyond the limit.
+        """
+        self.window += increment
+        if self.window > MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is beyond 2^31-1")
+        self.pump()
+
+    def stream_window_grown(self, call: Call, increment: int) -> bool:
+        """Take a WINDOW_UPDATE of a stream; False if its window is beyond the limit."""
+        call.send_window += increment
+        if call.send_window > MAX_WINDOW:
+            return False
+        if call.queued:
+            self._take_turn(call)
+            self.pump()
+        return True
+
+    def set_stream_window(self, size: int, calls: Iterable[Call]) -> None:
+        """Take a new initial window, which moves those of the open streams, below zero even.
+
+        Raises:
+            ConnectionFault: a window is beyond the limit.
+        """
+        change = size - self.stream_window
+        self.stream_window = size
+        for call in calls:
+            call.send_window += change
+            if call.send_window > MAX_WINDOW:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is beyond 2^31-1")
+            if call.queued:
+                self._take_turn(call)
+        self.pump()
+
+    def set_max_frame(self, size: int) -> None:
+        """Take the longest payload that the peer accepts."""
+        self.max_frame = size
+        self._set_quick_limit()
+
+    def set_table_limit(self, size: int) -> None:
+        """Take the peer's limit for our dynamic table, which we do not use: below its default it must be told."""
+        if size < DEFAULT_TABLE_SIZE and not self._table_told:
+            self._table_told = self._tell_table_size = True
+            self._set_quick_limit()
+
+    def set_blocked(self, *, blocked: bool) -> None:
+        """Take what the transport says of its buffer."""
+        self.blocked = blocked
+        self._set_quick_limit()
+        if not blocked:
+            self.pump()
+
+    def _set_quick_limit(self) -> None:
+        # a longer reply goes through the queue, which writes views rather than a joined copy
+        busy = self.blocked or self._tell_table_size
+        self.quick_limit = 0 if busy else min(self.max_frame, JOIN_SIZE)

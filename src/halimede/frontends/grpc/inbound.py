@@ -1,0 +1,318 @@
+"""What a connection receives: DATA frames to messages, messages to handlers, and window granted for more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halimede.frontends.grpc import compression
+from halimede.frontends.grpc.buffers import BufferPool
+from halimede.frontends.grpc.compression import InflateError
+from halimede.frontends.grpc.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
+from halimede.frontends.grpc.messages import MessageReader, MessageTooLongError
+from halimede.frontends.grpc.responses import Status
+
+if TYPE_CHECKING:
+    from halimede.frontends.grpc.call import Call
+    from halimede.frontends.grpc.flow import Sender
+    from halimede.frontends.grpc.limits import GrpcSettings
+
+logger = logging.getLogger("halimede")
+
+# what is read at once when it is not known what comes
+_READ_SIZE = 64 * 2**10
+# between the frames of a long message: its next frame header and not much of what can be received in place
+_SHORT_READ_SIZE = 4096
+# what must be missing of a message, and the frames it comes in must have, for it to be received in place
+_DIRECT_SIZE = 16_384
+_DIRECT_FRAME_SIZE = 64 * 2**10
+_NO_ROOM = memoryview(b"")
+# what a compressed message may have to be inflated on the loop
+_INLINE_INFLATE = 4096
+
+
+class Inbound:
+    """The receiving half of a connection.
+
+    Attributes:
+        window: bytes that the peer may still send.
+        stream_window: what a new stream may send.
+        frame_open: a DATA frame is not complete yet.
+        room: where the next bytes of a long message go; empty when anything else comes next.
+        scratch: where other bytes go.
+    """
+
+    def __init__(
+        self, settings: GrpcSettings, sender: Sender, refuse: Callable[[Call, int, str], None]
+    ) -> None:
+        self._settings = settings
+        self._sender = sender
+        self._refuse = refuse
+        self._pool = BufferPool()
+        self._everything = np.empty(_READ_SIZE, np.uint8).data
+        self._short = self._everything[:_SHORT_READ_SIZE]
+        self.scratch = self._everything
+        self.room = _NO_ROOM
+        self.window = DEFAULT_WINDOW
+        self.stream_window = settings.stream_window
+        self._waiting = 0  # bytes of messages that paused calls have not taken
+        self._held: deque[Call] = deque()  # complete unary calls that wait until replies have gone out
+        # the DATA frame that is not complete yet
+        self.frame_open = False
+        self._call: Call | None = None
+        self.last: Call | None = None  # of this frame or the one before: its message may be long
+        self._frame_size = 0
+        self._left = 0
+        self._padding = 0
+        self._ends = False
+
+    # windows
+
+    @property
+    def burdened(self) -> bool:
+        """Whether so much waits on the connection that no more should come in."""
+        return self._sender.queued + self._waiting > self._settings.max_buffered
+
+    def grant(self) -> None:
+        """Let the peer send more on the connection, unless too much waits already."""
+        if self.window < self._settings.connection_window // 2 and not self.burdened:
+            self._sender.write(window_update(0, self._settings.connection_window - self.window))
+            self.window = self._settings.connection_window
+
+    def grant_stream(self, call: Call) -> None:
+        """Let the peer send more on a stream, unless its call is paused."""
+        if call.receive_window < self.stream_window // 2 and not (
+            call.paused or call.half_closed or call.closed
+        ):
+            self._sender.write(window_update(call.stream, self.stream_window - call.receive_window))
+            self._sender.sent += 1
+            call.receive_window = self.stream_window
+
+    def count(self, length: int) -> None:
+        """Count a DATA frame against the connection's window.
+
+        Raises:
+            ConnectionFault: it is more than was granted.
+        """
+        self.window -= length
+        if self.window < 0:
+            raise ConnectionFault(
+                ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows"
+            )
+        if self.window < self._settings.connection_window // 2:
+            self.grant()
+
+    # DATA frames
+
+    def begin(self, call: Call | None, payload: int, padding: int, *, ends: bool) -> None:
+        """A DATA frame begins whose content `take` gets; without a call it is ignored."""
+        self.frame_open = True
+        self._call = self.last = call
+        self._frame_size = self._left = payload
+        self._padding = padding
+        self._ends = ends
+        if call is not None and not ends:
+            self.grant_stream(call)
+
+    def take(self, view: memoryview, position: int) -> int:
+        """Take what `view` has of the open frame from `position` on; returns where it ends."""
+        chunk = view[position : position + self._left]
+        if len(chunk):
+            position += len(chunk)
+            self._left -= len(chunk)
+            if self._call is not None:
+                self._feed(self._call, chunk)
+        if not self._left:
+            skipped = min(self._padding, len(view) - position)
+            self._padding -= skipped
+            position += skipped
+            if not self._padding:
+                self._end_frame()
+        return position
+
+    def filled(self, count: int) -> None:
+        """`count` bytes were received into `room`."""
+        self._left -= count
+        call = self._call
+        if call is not None and call.reader is not None:
+            call.reader.filled += count
+            self._complete(call, call.reader)
+        if not self._left and not self._padding:
+            self._end_frame()
+        self.aim()
+
+    def aim(self) -> None:
+        """Find out where the next bytes go."""
+        call = self.last
+        reader = None if call is None or call.closed else call.reader
+        room = _NO_ROOM if reader is None else reader.room()
+        if len(room) < _DIRECT_SIZE or self._frame_size < _DIRECT_FRAME_SIZE:
+            self.scratch = self._everything
+            self.room = _NO_ROOM
+            self.last = None
+            return
+        self.scratch = self._short
+        self.room = room[: self._left] if self._left >= _DIRECT_SIZE else _NO_ROOM
+
+    def drop(self, call: Call) -> None:
+        """Let go of a call that has ended."""
+        if call is self._call:
+            self._call = None
+        if call is self.last:
+            self.aim()
+        if call.waiting:
+            self._waiting -= sum(len(item[0]) for item in call.waiting if item is not None)
+        call.waiting = None
+        call.reader = None
+        call.message = None
+
+    def _end_frame(self) -> None:
+        self.frame_open = False
+        call = self._call
+        self._call = None
+        if self._ends and call is not None and not call.closed:
+            self.half_close(call)
+
+    # messages
+
+    def _feed(self, call: Call, chunk: memoryview) -> None:
+        try:
+            while len(chunk) and not call.closed:
+                reader = call.reader
+                if reader is None:
+                    reader = call.reader = MessageReader(self._pool, self._settings.max_receive_message_size)
+                chunk = reader.feed(chunk)
+                self._complete(call, reader)
+        except MessageTooLongError as error:
+            self._refuse(call, Status.RESOURCE_EXHAUSTED, error.text)
+        except ValueError as error:
+            self._refuse(call, Status.INTERNAL, str(error))
+
+    def _complete(self, call: Call, reader: MessageReader) -> None:
+        if reader.complete and reader.message is not None:
+            call.reader = None
+            self.deliver(call, reader.message, compressed=reader.compressed)
+
+    def deliver(self, call: Call, message: memoryview, *, compressed: bool) -> None:
+        """A message is complete: hand it to the call, or keep it for when the call wants it."""
+        if call.paused or call.inflating or call.waiting:
+            if call.waiting is None:
+                call.waiting = deque()
+            call.waiting.append((message, compressed))
+            self._waiting += len(message)
+        elif compressed:
+            self._inflate(call, message)
+        else:
+            self._hand_over(call, message)
+
+    def half_close(self, call: Call) -> None:
+        """The peer has sent all of a call."""
+        call.half_closed = True
+        if call.reader is not None:
+            self._refuse(call, Status.INTERNAL, "The stream ended in the middle of a message")
+        elif call.inflating or call.waiting:
+            if call.waiting is None:
+                call.waiting = deque()
+            call.waiting.append(None)
+        else:
+            self._ended(call)
+
+    def resume(self, call: Call) -> None:
+        """Hand over what waits for a call that was paused, then let it have more."""
+        while call.waiting and not (call.paused or call.inflating or call.closed):
+            item = call.waiting.popleft()
+            if item is None:
+                self._ended(call)
+                continue
+            message, compressed = item
+            self._waiting -= len(message)
+            if compressed:
+                self._inflate(call, message)
+            else:
+                self._hand_over(call, message)
+        self.grant_stream(call)
+        self.grant()
+
+    def _hand_over(self, call: Call, message: memoryview) -> None:
+        if call.unary is None:
+            if call.on_message is not None:
+                self.run(call, call.on_message, message)
+        elif call.message is None:
+            call.message = message
+        else:
+            self._refuse(call, Status.UNIMPLEMENTED, "A unary call has one message; more were sent")
+
+    def _ended(self, call: Call) -> None:
+        if call.unary is None:
+            if call.on_half_close is not None:
+                self.run(call, call.on_half_close)
+        elif call.message is None:
+            self._refuse(call, Status.UNIMPLEMENTED, "A unary call has one message; none was sent")
+        elif self._sender.queued > self._settings.max_buffered:
+            self._held.append(call)
+        else:
+            self._begin_unary(call)
+
+    def _begin_unary(self, call: Call) -> None:
+        message, call.message = call.message, None
+        if call.unary is not None and message is not None:
+            self.run(call, call.unary, call, message)
+
+    def relieved(self) -> None:
+        """Replies have gone out: let calls begin and messages come that waited for it."""
+        while self._held and self._sender.queued <= self._settings.max_buffered:
+            call = self._held.popleft()
+            if not call.closed:
+                self._begin_unary(call)
+        self.grant()
+
+    def run(self, call: Call, handler: Callable[..., None], *args: Any) -> None:
+        """Call the application; what it fails with is logged and ends the call."""
+        try:
+            handler(*args)
+        except Exception:
+            logger.exception("The handler of gRPC call %s failed", call.path)
+            self._refuse(call, Status.INTERNAL, "The server failed to handle the call; its log says why")
+
+    # compressed messages
+
+    def _inflate(self, call: Call, message: memoryview) -> None:
+        encoding = call.encoding
+        if encoding == "identity":
+            self._refuse(
+                call, Status.INTERNAL, "A message is compressed, but there is no grpc-encoding header"
+            )
+            return
+        limit = self._settings.max_receive_message_size
+        if len(message) > _INLINE_INFLATE:
+            call.inflating = True
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(None, compression.inflate, message, encoding, limit)
+            work.add_done_callback(lambda work: self._inflated(call, work))
+            return
+        try:
+            content = compression.inflate(message, encoding, limit)
+        except InflateError as error:
+            self._cannot_inflate(call, error)
+        else:
+            self._hand_over(call, content)
+
+    def _inflated(self, call: Call, work: asyncio.Future[memoryview]) -> None:
+        call.inflating = False
+        if call.closed:
+            return
+        try:
+            content = work.result()
+        except InflateError as error:
+            self._cannot_inflate(call, error)
+        else:
+            self._hand_over(call, content)
+            self.resume(call)
+
+    def _cannot_inflate(self, call: Call, error: InflateError) -> None:
+        self._refuse(call, Status.RESOURCE_EXHAUSTED if error.too_long else Status.INTERNAL, error.text)

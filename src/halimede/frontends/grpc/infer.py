@@ -1,0 +1,106 @@
+"""ModelInfer: one request, one response."""
+
+import re
+from typing import Final
+
+from halimede.core.errors import HalimedeError, UnsupportedError
+from halimede.core.requests import InferResponse
+from halimede.core.tensors import Buffer
+from halimede.engine.engine import Engine
+from halimede.engine.model import Model
+from halimede.frontends.grpc.call import Call
+from halimede.frontends.grpc.codec_plan import RequestPlan
+from halimede.frontends.grpc.codec_request import RequestDecoder
+from halimede.frontends.grpc.codec_response import encode_extras, with_classes
+from halimede.frontends.restrictions import forwarded_headers
+
+_DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+
+
+class ModelInfer:
+    """The handler of ModelInfer.
+
+    Args:
+        engine: what runs requests.
+        decoder: how messages are read.
+        forward_pattern: finds the metadata that become parameters; None for none.
+    """
+
+    def __init__(
+        self, engine: Engine, decoder: RequestDecoder, forward_pattern: re.Pattern[str] | None
+    ) -> None:
+        self._find = engine.find
+        self._now = engine.clock.now
+        self._decode = decoder.decode
+        self._forward_pattern = forward_pattern
+
+    def __call__(self, call: Call, message: memoryview) -> None:
+        """Answer the call, now or later."""
+        try:
+            plan, identifier, tensors = self._decode(message)
+            model = self._find(plan.model_name, plan.model_version)
+            if model.signature.decoupled:
+                raise UnsupportedError(_DECOUPLED)
+            forwarded = forwarded_metadata(call, self._forward_pattern)
+            answer = _Answer(call, plan, model, identifier)
+            request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
+        except HalimedeError as error:
+            call.finish(error.code.grpc_status, error.message)
+            return
+        call.on_cancel = request.cancel
+        model.infer(request)
+
+
+class _Answer:
+    """Where the response to one call goes."""
+
+    __slots__ = ("call", "identifier", "model", "plan")
+
+    def __init__(self, call: Call, plan: RequestPlan, model: Model, identifier: str) -> None:
+        self.call = call
+        self.plan = plan
+        self.model = model
+        self.identifier = identifier
+
+    def respond(self, response: InferResponse | None, final: bool) -> None:
+        """Send the only response."""
+        assert response is not None, "only decoupled models end a request without a response"
+        call = self.call
+        call.on_cancel = None  # the call, the request and this hold each other, and with them the tensors
+        if call.cancelled:
+            return
+        try:
+            parts = response_parts(self.plan, self.model, response)
+        except HalimedeError as error:
+            call.finish(error.code.grpc_status, error.message)
+            return
+        if self.identifier or response.parameters:
+            parts.insert(0, encode_extras(self.identifier, response.parameters))
+        call.reply(parts)
+
+
+def forwarded_metadata(call: Call, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
+    """The call's metadata that become parameters of its requests, or None.
+
+    Raises:
+        InvalidArgumentError: one has the name of a parameter that is reserved.
+    """
+    if pattern is None:
+        return None
+    texts = {name: value for name, value in call.metadata.items() if isinstance(value, str)}
+    return forwarded_headers(texts, pattern)
+
+
+def response_parts(plan: RequestPlan, model: Model, response: InferResponse) -> list[Buffer]:
+    """The response as a ModelInferResponse without id and parameters, as buffers to be sent one after the other.
+
+    Raises:
+        HalimedeError: the response's own error, or it cannot be sent.
+    """
+    if response.error is not None:
+        raise response.error
+    outputs = response.outputs
+    if plan.classes:
+        batched = model.signature.max_batch_size > 0
+        outputs = with_classes(outputs, plan.classes, model.labels, batched=batched)
+    return plan.layout.parts(model.name, model.version, outputs)

@@ -1,0 +1,150 @@
+"""How long a connection lives: the preface it must send, keepalive pings, its age; one timer for all of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from halimede.core.clock import MILLISECOND, SECOND, Clock, Timer
+from halimede.frontends.grpc.limits import GrpcSettings
+
+if TYPE_CHECKING:
+    from halimede.frontends.grpc.flow import Sender
+
+# a cancelled timer stays with the clock until it is due, so none is set further ahead than this
+_FURTHEST = 60 * SECOND
+_NEVER = 2**63
+
+KEEPALIVE_PING = b"keepaliv"
+
+
+class Alarms:
+    """Calls that will be made, each at most once until it is set again, on one timer of the clock."""
+
+    __slots__ = ("_clock", "_due", "_timer", "_wakes_at")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: dict[Callable[[], None], int] = {}
+        self._timer: Timer | None = None
+        self._wakes_at = _NEVER
+
+    def set(self, callback: Callable[[], None], when: int) -> None:
+        """Call at `when`, and not at the time set before."""
+        self._due[callback] = when
+        self._arm()
+
+    def clear(self, callback: Callable[[], None]) -> None:
+        """Do not call it."""
+        self._due.pop(callback, None)
+
+    def close(self) -> None:
+        """Call nothing any more."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wakes_at = _NEVER
+
+    def _arm(self) -> None:
+        if not self._due:
+            return
+        when = min(*self._due.values(), self._clock.now() + _FURTHEST)
+        if when >= self._wakes_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = when
+        self._timer = self._clock.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._wakes_at = _NEVER
+        now = self._clock.now()
+        for callback in [callback for callback, when in self._due.items() if when <= now]:
+            if self._due.pop(callback, None) is not None:
+                callback()
+        self._arm()
+
+
+class Mortal(Protocol):
+    """What is asked of a connection about its life."""
+
+    @property
+    def heard(self) -> int:
+        """When the peer was last heard of."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are open."""
+
+    def send_ping(self, payload: bytes) -> None:
+        """Ask for a sign of life."""
+
+    def shutdown(self) -> None:
+        """End gracefully."""
+
+    def abort(self) -> None:
+        """End now."""
+
+
+class Lifetime:
+    """Ends a connection that is silent, dead or old."""
+
+    __slots__ = ("_alarms", "_clock", "_connection", "_pings", "_sender", "_sent_before", "_settings")
+
+    def __init__(
+        self, connection: Mortal, sender: Sender, settings: GrpcSettings, clock: Clock, alarms: Alarms
+    ) -> None:
+        self._connection = connection
+        self._sender = sender
+        self._settings = settings
+        self._clock = clock
+        self._alarms = alarms
+        self._pings = 0  # since data was sent
+        self._sent_before = 0
+        alarms.set(connection.abort, clock.now() + settings.preface_timeout_ms * MILLISECOND)
+
+    def begin(self) -> None:
+        """The peer has sent its preface and settings: the connection stands."""
+        settings = self._settings
+        now = self._clock.now()
+        self._alarms.clear(self._connection.abort)
+        self._alarms.set(self._check_alive, now + settings.keepalive_time_ms * MILLISECOND)
+        if settings.max_connection_age_ms:
+            # spread, so that clients that came together do not all come back together
+            spread = random.uniform(0.9, 1.1)  # noqa: S311 - nothing to guess here
+            self._alarms.set(self._retire, now + int(settings.max_connection_age_ms * MILLISECOND * spread))
+
+    def _retire(self) -> None:
+        grace = self._settings.max_connection_age_grace_ms
+        if grace:
+            self._alarms.set(self._connection.abort, self._clock.now() + grace * MILLISECOND)
+        self._connection.shutdown()
+
+    def _check_alive(self) -> None:
+        settings = self._settings
+        now = self._clock.now()
+        period = settings.keepalive_time_ms * MILLISECOND
+        if self._sender.sent != self._sent_before:
+            self._sent_before = self._sender.sent
+            self._pings = 0
+        if self._connection.heard + period > now:
+            self._alarms.set(self._check_alive, self._connection.heard + period)
+            return
+        allowed = not settings.max_pings_without_data or self._pings < settings.max_pings_without_data
+        if not allowed or not (self._connection.busy or settings.keepalive_permit_without_calls):
+            self._alarms.set(self._check_alive, now + period)
+            return
+        self._pings += 1
+        self._connection.send_ping(KEEPALIVE_PING)
+        self._alarms.set(self._check_answer, now + settings.keepalive_timeout_ms * MILLISECOND)
+
+    def _check_answer(self) -> None:
+        period = self._settings.keepalive_time_ms * MILLISECOND
+        timeout = self._settings.keepalive_timeout_ms * MILLISECOND
+        if self._connection.heard + timeout <= self._clock.now():
+            self._connection.abort()
+        else:
+            self._alarms.set(self._check_alive, self._connection.heard + period)

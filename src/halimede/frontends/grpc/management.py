@@ -1,0 +1,112 @@
+"""Every unary method of the service but ModelInfer: health, metadata, configuration, statistics, repository."""
+
+from collections.abc import Mapping
+
+from google.protobuf.json_format import ParseDict
+
+from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.engine.engine import Engine
+from halimede.frontends import descriptions
+from halimede.frontends.grpc import kserve_pb2 as pb
+from halimede.frontends.grpc.codec_plan import parse_version
+
+
+class Management:
+    """Answers to requests about the server and its models."""
+
+    def __init__(self, engine: Engine, server_id: str) -> None:
+        self._engine = engine
+        self._lifecycle = engine.lifecycle
+        self._server_id = server_id
+
+    def server_live(self, _request: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
+        """Whether the server has started."""
+        return pb.ServerLiveResponse(live=self._lifecycle.live)
+
+    def server_ready(self, _request: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
+        """Whether the server is ready for inference."""
+        return pb.ServerReadyResponse(ready=self._lifecycle.ready)
+
+    def model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+        """Whether a model is ready for inference."""
+        ready = self._lifecycle.model_ready(request.name, parse_version(request.version))
+        return pb.ModelReadyResponse(ready=ready)
+
+    def server_metadata(self, _request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
+        """The server's name, version and extensions."""
+        return pb.ServerMetadataResponse(**descriptions.server_metadata(self._server_id))
+
+    def model_metadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
+        """A model's versions, inputs and outputs."""
+        metadata = descriptions.model_metadata(self._lifecycle, request.name, parse_version(request.version))
+        return ParseDict(metadata, pb.ModelMetadataResponse())
+
+    def model_config(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
+        """A model's complete configuration."""
+        model = self._engine.find(request.name, parse_version(request.version))
+        return pb.ModelConfigResponse(config=model.config)
+
+    def model_statistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
+        """What is counted of a model, of one of its versions, or, without a name, of all."""
+        version = parse_version(request.version)
+        models = descriptions.models_for_statistics(self._lifecycle, request.name, version)
+        statistics = {"model_stats": [descriptions.statistics(model) for model in models]}
+        return ParseDict(statistics, pb.ModelStatisticsResponse())
+
+    async def repository_index(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
+        """The models that there are, loaded or not, in all repositories."""
+        await self._lifecycle.refresh()
+        response = pb.RepositoryIndexResponse()
+        for row in self._lifecycle.index(request.ready):
+            response.models.add(name=row.name, version=row.version or "", state=row.state, reason=row.reason)
+        return response
+
+    async def load(self, request: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
+        """Load a model, or load it anew; returns when that is done."""
+        if request.repository_name:
+            raise _no_repositories()
+        await self._lifecycle.load(request.model_name, _load_parameters(request.parameters))
+        return pb.RepositoryModelLoadResponse()
+
+    async def unload(self, request: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
+        """Begin to unload a model."""
+        if request.repository_name:
+            raise _no_repositories()
+        await self._lifecycle.unload(request.model_name, _unload_dependents(request.parameters))
+        return pb.RepositoryModelUnloadResponse()
+
+
+def _load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
+    found: dict[str, str | bytes] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if name == "config":
+            if kind != "string_param":
+                raise _wrong_type("load", name, "string_param")
+            found[name] = parameter.string_param
+        elif name.startswith("file:"):
+            if kind != "bytes_param":
+                raise _wrong_type("load", name, "bytes_param")
+            found[name] = parameter.bytes_param
+        else:
+            raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
+    return found
+
+
+def _unload_dependents(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> bool:
+    dependents = False
+    for name, parameter in parameters.items():
+        if name != "unload_dependents":
+            raise InvalidArgumentError(f"unrecognized unload parameter '{name}'.")
+        if parameter.WhichOneof("parameter_choice") != "bool_param":
+            raise _wrong_type("unload", name, "bool_param")
+        dependents = parameter.bool_param
+    return dependents
+
+
+def _wrong_type(action: str, name: str, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"invalid value type for {action} parameter '{name}', expected {expected}.")
+
+
+def _no_repositories() -> UnsupportedError:
+    return UnsupportedError("'repository_name' specification is not supported")

@@ -1,0 +1,189 @@
+"""The methods that the gRPC port serves: KServe v2 with Triton's extensions, and the health service."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError, UnsupportedError
+from halimede.engine.engine import Engine
+from halimede.frontends.grpc import health
+from halimede.frontends.grpc import kserve_pb2 as pb
+from halimede.frontends.grpc.call import Call, Method, StreamMethod, UnaryMethod
+from halimede.frontends.grpc.codec_request import RequestDecoder
+from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
+from halimede.frontends.grpc.infer import ModelInfer
+from halimede.frontends.grpc.management import Management
+from halimede.frontends.grpc.stream import ModelStreamInfer
+from halimede.frontends.restrictions import Restriction
+
+logger = logging.getLogger("halimede")
+
+_SERVICE: Final = "/inference.GRPCInferenceService/"
+_HEALTH: Final = "/grpc.health.v1.Health/"
+
+Request = TypeVar("Request", bound=Message)
+
+# Methods of the protocol that this version lacks: what they are about, and their group for restrictions
+_LACKING: Final = {
+    "SystemSharedMemoryStatus": ("shared memory", "shared-memory"),
+    "SystemSharedMemoryRegister": ("shared memory", "shared-memory"),
+    "SystemSharedMemoryUnregister": ("shared memory", "shared-memory"),
+    "CudaSharedMemoryStatus": ("shared memory", "shared-memory"),
+    "CudaSharedMemoryRegister": ("shared memory", "shared-memory"),
+    "CudaSharedMemoryUnregister": ("shared memory", "shared-memory"),
+    "TraceSetting": ("trace settings", "trace"),
+    "LogSettings": ("log settings", "logging"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What the command line decides about the service.
+
+    Attributes:
+        server_id: the server's name in its metadata (`--id`).
+        restrictions: group of methods → the metadata that open it (`--grpc-restricted-protocol`).
+        forward_pattern: finds the metadata that become parameters (`--grpc-header-forward-pattern`).
+        compression: zlib level of inference responses to clients that accept gzip, 0 for none
+            (`--grpc-infer-response-compression-level`).
+    """
+
+    server_id: str = "triton"
+    restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    forward_pattern: re.Pattern[str] | None = None
+    compression: int = 0
+
+
+def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
+    """Every method by its full path, for the transport."""
+    management = Management(engine, settings.server_id)
+    tasks: set[asyncio.Task[None]] = set()
+    decoder = RequestDecoder()
+    infer = ModelInfer(engine, decoder, settings.forward_pattern)
+    stream = ModelStreamInfer(engine, decoder, settings.forward_pattern)
+    served: dict[str, tuple[str, Method]] = {
+        "ServerLive": ("health", _answering(pb.ServerLiveRequest, management.server_live)),
+        "ServerReady": ("health", _answering(pb.ServerReadyRequest, management.server_ready)),
+        "ModelReady": ("health", _answering(pb.ModelReadyRequest, management.model_ready)),
+        "ServerMetadata": ("metadata", _answering(pb.ServerMetadataRequest, management.server_metadata)),
+        "ModelMetadata": ("metadata", _answering(pb.ModelMetadataRequest, management.model_metadata)),
+        "ModelInfer": ("inference", UnaryMethod(infer, settings.compression)),
+        "ModelStreamInfer": ("inference", StreamMethod(stream, settings.compression)),
+        "ModelConfig": ("model-config", _answering(pb.ModelConfigRequest, management.model_config)),
+        "ModelStatistics": (
+            "statistics",
+            _answering(pb.ModelStatisticsRequest, management.model_statistics),
+        ),
+        "RepositoryIndex": (
+            "model-repository",
+            _answering_later(pb.RepositoryIndexRequest, management.repository_index, tasks),
+        ),
+        "RepositoryModelLoad": (
+            "model-repository",
+            _answering_later(pb.RepositoryModelLoadRequest, management.load, tasks),
+        ),
+        "RepositoryModelUnload": (
+            "model-repository",
+            _answering_later(pb.RepositoryModelUnloadRequest, management.unload, tasks),
+        ),
+    }
+    for name, (subject, group) in _LACKING.items():
+        served[name] = (group, UnaryMethod(partial(_lacking, subject)))
+    by_path = {_SERVICE + name: entry for name, entry in served.items()}
+    check = _answering(HealthCheckRequest, partial(health.check, engine))
+    by_path[_HEALTH + "Check"] = ("health", check)
+    by_path[_HEALTH + "Watch"] = ("health", StreamMethod(health.HealthWatch(engine)))
+    return {
+        path: _restricted(method, settings.restrictions[group]) if group in settings.restrictions else method
+        for path, (group, method) in by_path.items()
+    }
+
+
+def _answering(request: type[Request], answer: Callable[[Request], Message]) -> UnaryMethod:
+    """A method that answers each call at once."""
+
+    def handle(call: Call, message: memoryview) -> None:
+        try:
+            response = answer(_parse(request, message))
+        except HalimedeError as error:
+            call.finish(error.code.grpc_status, error.message)
+        else:
+            call.reply([response.SerializeToString()])
+
+    return UnaryMethod(handle)
+
+
+def _answering_later(
+    request: type[Request],
+    answer: Callable[[Request], Coroutine[Any, Any, Message]],
+    tasks: set[asyncio.Task[None]],
+) -> UnaryMethod:
+    """A method that answers each call when a coroutine has done the work; `tasks` are those at work.
+
+    The work goes on when the client gives up: half a load would help nobody.
+    """
+
+    async def work(call: Call, message: memoryview) -> None:
+        try:
+            response = await answer(_parse(request, message))
+        except HalimedeError as error:
+            call.finish(error.code.grpc_status, error.message)
+        except Exception as error:
+            logger.exception("%s failed", call.path)
+            call.finish(Code.INTERNAL.grpc_status, f"the server failed: {error!r}")
+        else:
+            call.reply([response.SerializeToString()])
+
+    def handle(call: Call, message: memoryview) -> None:
+        task = asyncio.get_running_loop().create_task(work(call, message))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    return UnaryMethod(handle)
+
+
+def _lacking(subject: str, call: Call, _message: memoryview) -> None:
+    name = call.path.rpartition("/")[2]
+    error = UnsupportedError(f"{name} is not available in this version: it has no {subject}")
+    call.finish(error.code.grpc_status, error.message)
+
+
+def _parse(request: type[Request], message: memoryview) -> Request:
+    try:
+        return request.FromString(bytes(message))
+    except DecodeError:
+        msg = f"failed to parse the request: it is not a valid {request.DESCRIPTOR.name} message"
+        raise InvalidArgumentError(msg) from None
+
+
+def _restricted(method: Method, restriction: Restriction) -> Method:
+    """The method, for calls with the metadata that open it."""
+    refusal = UnavailableError(f"This protocol is restricted, expecting header '{restriction.header}'")
+
+    def refused(call: Call) -> bool:
+        if call.metadata.get(restriction.header) == restriction.value:
+            return False
+        call.finish(refusal.code.grpc_status, refusal.message)
+        return True
+
+    if isinstance(method, UnaryMethod):
+        answer = method.handler
+
+        def handle(call: Call, message: memoryview) -> None:
+            if not refused(call):
+                answer(call, message)
+
+        return UnaryMethod(handle, method.compression)
+    serve = method.handler
+
+    def begin(call: Call) -> None:
+        if not refused(call):
+            serve(call)
+
+    return StreamMethod(begin, method.compression)

@@ -1,0 +1,227 @@
+"""ModelStreamInfer: any number of requests to any models, and their responses, over one call.
+
+Responses of ordinary models go out in the order of their requests, those of decoupled models as they come.
+"""
+
+import re
+from collections import deque
+from typing import Final
+
+from halimede.core.errors import HalimedeError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Buffer
+from halimede.engine.engine import Engine
+from halimede.engine.model import Model
+from halimede.frontends.grpc.call import Call
+from halimede.frontends.grpc.codec_plan import RequestPlan
+from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
+from halimede.frontends.grpc.codec_response import (
+    encode_extras,
+    stream_empty_final,
+    stream_error,
+    stream_parts,
+)
+from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
+
+_REAL_STATUS_KEY: Final = "triton_grpc_error"
+
+# Requests in flight may hold this many bytes before no more are read, each counted with what it costs besides
+_LARGEST_INFLIGHT: Final = 256 << 20
+_REQUEST_COST: Final = 4096
+
+
+class ModelStreamInfer:
+    """The handler of ModelStreamInfer.
+
+    Args:
+        engine: what runs requests.
+        decoder: how messages are read.
+        forward_pattern: finds the metadata that become parameters; None for none.
+    """
+
+    def __init__(
+        self, engine: Engine, decoder: RequestDecoder, forward_pattern: re.Pattern[str] | None
+    ) -> None:
+        self.find = engine.find
+        self.now = engine.clock.now
+        self.call_soon = engine.clock.call_soon
+        self.decode = decoder.decode
+        self.forward_pattern = forward_pattern
+
+    def __call__(self, call: Call) -> None:
+        """Serve the stream."""
+        _Stream(self, call)
+
+
+class _Stream:
+    """One stream: what came over it and is not answered yet."""
+
+    def __init__(self, handler: ModelStreamInfer, call: Call) -> None:
+        self._handler = handler
+        self._call = call
+        self._real_status = call.metadata.get(_REAL_STATUS_KEY) == "true"
+        self._running: set[_Answer] = set()  # the engine works on these
+        self._turns: deque[_Answer] = deque()  # these are sent in the order of their requests
+        self._inflight = 0
+        self._paused = False
+        self._half_closed = False
+        self.ended = False
+        call.on_message = self._on_message
+        call.on_half_close = self._on_half_close
+        call.on_cancel = self._stop
+        call.on_writable = self._resume_if_free
+
+    def _on_message(self, message: memoryview) -> None:
+        if self.ended:
+            return
+        handler = self._handler
+        answer = _Answer(self, len(message) + _REQUEST_COST)
+        self._inflight += answer.cost
+        try:
+            answer.plan, answer.identifier, tensors = handler.decode(message)
+            answer.model = model = handler.find(answer.plan.model_name, answer.plan.model_version)
+            forwarded = forwarded_metadata(self._call, handler.forward_pattern)
+            request = answer.plan.request(
+                answer.identifier, tensors, answer.respond, handler.now(), forwarded
+            )
+        except HalimedeError as error:
+            answer.identifier = answer.identifier or read_id(message)
+            self._turns.append(answer)
+            answer.respond(InferResponse(error=error), True)
+            self._pause_if_full()
+            return
+        answer.request = request
+        answer.decoupled = model.signature.decoupled
+        self._running.add(answer)
+        if not answer.decoupled:
+            self._turns.append(answer)
+        model.infer(request)
+        self._pause_if_full()
+
+    def _on_half_close(self) -> None:
+        self._half_closed = True
+        self._finish_if_done()
+
+    def send(self, parts: list[Buffer]) -> None:
+        """Send one message."""
+        self._call.send(parts)
+        self._pause_if_full()
+
+    def fail(self, error: HalimedeError, identifier: str) -> None:
+        """Tell that a request failed; if the client wishes it so, by ending the stream."""
+        if not self._real_status:
+            self.send([stream_error(error.message, identifier)])
+            return
+        self._stop()
+        self._call.finish(error.code.grpc_status, error.message)
+
+    def answered(self, answer: "_Answer") -> None:
+        """The engine is done with a request."""
+        self._running.discard(answer)
+        if answer.decoupled:
+            self._release(answer)
+        while self._turns and self._turns[0].response is not None:
+            answer = self._turns.popleft()
+            answer.deliver(answer.response, final=True)
+            self._release(answer)
+        self._finish_if_done()
+
+    def _release(self, answer: "_Answer") -> None:
+        self._inflight -= answer.cost
+        if self._paused:
+            # not at once: messages that waited would be handled inside the handling of this one
+            self._handler.call_soon(self._resume_if_free)
+
+    def _is_full(self) -> bool:
+        """Whether the client does not read what it is sent, or what is in flight is too large."""
+        return not self._call.writable or self._inflight > _LARGEST_INFLIGHT
+
+    def _pause_if_full(self) -> None:
+        if not self._paused and not self.ended and self._is_full():
+            self._paused = True
+            self._call.pause()
+
+    def _resume_if_free(self) -> None:
+        if self._paused and not self.ended and not self._is_full():
+            self._paused = False
+            self._call.resume()
+
+    def _stop(self) -> None:
+        """Send nothing more, and let the engine know that nobody waits."""
+        self.ended = True
+        self._turns.clear()
+        running, self._running = self._running, set()
+        for answer in running:
+            if answer.request is not None:
+                answer.request.cancel()
+
+    def _finish_if_done(self) -> None:
+        if self._half_closed and not self.ended and not self._running and not self._turns:
+            self.ended = True
+            self._call.finish()
+
+
+class _Answer:
+    """Where the responses to one request of a stream go.
+
+    Attributes:
+        cost: how much of what a stream may have in flight it takes.
+        identifier: the request's id.
+        plan: what the request said; None if it could not be read.
+        model: the model; None if there is none.
+        request: the request while the engine works on it.
+        decoupled: its responses go out as they come.
+        response: its only response, which waits for its turn.
+    """
+
+    __slots__ = ("cost", "decoupled", "identifier", "model", "plan", "request", "response", "stream")
+
+    def __init__(self, stream: _Stream, cost: int) -> None:
+        self.stream = stream
+        self.cost = cost
+        self.identifier = ""
+        self.plan: RequestPlan | None = None
+        self.model: Model | None = None
+        self.request: InferRequest | None = None
+        self.decoupled = False
+        self.response: InferResponse | None = None
+
+    def respond(self, response: InferResponse | None, final: bool) -> None:
+        """Take a response of the engine."""
+        if final:
+            self.request = None  # which holds this
+        if self.stream.ended:
+            return
+        if self.decoupled:
+            self.deliver(response, final=final)
+        else:
+            assert response is not None, "only decoupled models end a request without a response"
+            self.response = response
+        if final:
+            self.stream.answered(self)
+
+    def deliver(self, response: InferResponse | None, *, final: bool) -> None:
+        """Send a response."""
+        stream, plan, model = self.stream, self.plan, self.model
+        if plan is None or model is None:
+            assert response is not None
+            assert response.error is not None, "a request without a model has no other response"
+            stream.fail(response.error, self.identifier)
+            return
+        if response is None or (final and self.decoupled and _is_empty(response)):
+            if plan.parameters is not None and plan.parameters.empty_final:
+                stream.send(stream_empty_final(plan.model_name, plan.version_text, self.identifier))
+            return
+        try:
+            parts = response_parts(plan, model, response)
+        except HalimedeError as error:
+            stream.fail(error, self.identifier)
+            return
+        if self.identifier or response.parameters:
+            parts.insert(0, encode_extras(self.identifier, response.parameters))
+        stream.send(stream_parts(parts, final=final))
+
+
+def _is_empty(response: InferResponse) -> bool:
+    """Whether it tells nothing but that the request is over."""
+    return response.error is None and not response.outputs and not response.parameters

@@ -1,0 +1,231 @@
+"""Answers every call of the HTTP front end."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import orjson
+
+from halimede.config.document import config_document
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
+from halimede.engine.engine import Engine
+from halimede.frontends import descriptions
+from halimede.frontends.http.inference import Inference, respond_error
+from halimede.frontends.http.json_text import NestingError, parse_json
+from halimede.frontends.http.protocol import Exchange, Handler
+from halimede.frontends.http.request_codec import too_large
+from halimede.frontends.http.routes import Call, Route, find_route
+from halimede.frontends.http.settings import HttpSettings
+
+_FILE: Final = "file:"
+_EXITING: Final = (b'{"error":"Server exiting"}',)
+
+_LATER: Final = {
+    Call.GENERATE: "generate",
+    Call.GENERATE_STREAM: "generate_stream",
+    Call.SHARED_MEMORY_STATUS: "shared memory",
+    Call.SHARED_MEMORY_CHANGE: "shared memory",
+    Call.TRACE: "trace settings",
+    Call.LOGGING: "log settings",
+}
+"""Calls of the protocol that a later version will serve."""
+
+
+def create_handler(engine: Engine, settings: HttpSettings | None = None) -> Handler:
+    """What answers each request of an `HttpProtocol`."""
+    return _Frontend(engine, settings or HttpSettings()).handle
+
+
+class _Frontend:
+    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
+        self._engine = engine
+        self._lifecycle = engine.lifecycle
+        self._settings = settings
+        self._restrictions = settings.restrictions
+        self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern).infer
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
+            Call.SERVER_METADATA: self._server_metadata,
+            Call.SERVER_LIVE: self._server_live,
+            Call.SERVER_READY: self._server_ready,
+            Call.MODEL_METADATA: self._model_metadata,
+            Call.MODEL_READY: self._model_ready,
+            Call.MODEL_CONFIG: self._model_config,
+            Call.MODEL_STATISTICS: self._statistics,
+            Call.ALL_STATISTICS: self._statistics,
+            Call.INDEX: self._index,
+            Call.LOAD: self._load,
+            Call.UNLOAD: self._unload,
+            **dict.fromkeys(_LATER, self._later),
+        }
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer, now or later."""
+        route = find_route(exchange.path)
+        if route is None:
+            exchange.respond(404, (b'{"error":"Not Found"}',))
+            return
+        call = route.call
+        if exchange.method not in call.methods:
+            exchange.respond(405, (b'{"error":"Method Not Allowed"}',))
+            return
+        if self._restrictions:
+            restriction = self._restrictions.get(call.category)
+            if restriction is not None and exchange.headers.get(restriction.header) != restriction.value:
+                msg = f"This API is restricted, expecting header '{restriction.header}'"
+                exchange.respond(403, (orjson.dumps({"error": msg}),))
+                return
+        try:
+            if call is Call.INFER:
+                self._infer(exchange, route.model, route.version)
+            else:
+                self._calls[call](exchange, route)
+        except HalimedeError as error:
+            respond_error(exchange, error)
+
+    # health
+
+    def _server_live(self, exchange: Exchange, _route: Route) -> None:
+        self._respond_health(exchange, self._lifecycle.live)
+
+    def _server_ready(self, exchange: Exchange, _route: Route) -> None:
+        self._respond_health(exchange, self._lifecycle.ready)
+
+    def _respond_health(self, exchange: Exchange, healthy: bool) -> None:
+        if self._lifecycle.stopping:
+            exchange.respond(503, _EXITING)
+        else:
+            exchange.respond(200 if healthy else 400)
+
+    def _model_ready(self, exchange: Exchange, route: Route) -> None:
+        if not self._lifecycle.model_ready(route.model, route.version):
+            raise InvalidArgumentError("Model version not ready")
+        exchange.respond(200)
+
+    # descriptions
+
+    def _server_metadata(self, exchange: Exchange, _route: Route) -> None:
+        _respond_json(exchange, descriptions.server_metadata(self._settings.server_id))
+
+    def _model_metadata(self, exchange: Exchange, route: Route) -> None:
+        _respond_json(exchange, descriptions.model_metadata(self._lifecycle, route.model, route.version))
+
+    def _model_config(self, exchange: Exchange, route: Route) -> None:
+        _respond_json(exchange, config_document(self._engine.find(route.model, route.version).config))
+
+    def _statistics(self, exchange: Exchange, route: Route) -> None:
+        models = descriptions.models_for_statistics(self._lifecycle, route.model, route.version)
+        _respond_json(exchange, {"model_stats": [descriptions.statistics(model) for model in models]})
+
+    # repository
+
+    def _index(self, exchange: Exchange, _route: Route) -> None:
+        if self._lifecycle.stopping:
+            exchange.respond(503, _EXITING)
+            return
+        ready = self._read_ready(exchange)
+        self._answer_later(exchange, self._look_up_index(exchange, ready))
+
+    def _read_ready(self, exchange: Exchange) -> bool:
+        msg = "Invalid value for 'ready': expected a boolean"
+        try:
+            ready = self._document(exchange).get("ready", False)
+        except NestingError:  # 'ready' is the only member that there is to be nested
+            raise InvalidArgumentError(msg) from None
+        if not isinstance(ready, bool):
+            raise InvalidArgumentError(msg)
+        return ready
+
+    async def _look_up_index(self, exchange: Exchange, ready: bool) -> None:
+        await self._lifecycle.refresh()
+        rows = []
+        for row in self._lifecycle.index(ready):
+            members = {"version": row.version, "state": row.state, "reason": row.reason}
+            rows.append({"name": row.name, **{key: value for key, value in members.items() if value}})
+        _respond_json(exchange, rows)
+
+    def _load(self, exchange: Exchange, route: Route) -> None:
+        _refuse_repository(route)
+        parameters = _load_parameters(self._parameters(exchange))
+        self._answer_later(exchange, self._load_model(exchange, route.model, parameters))
+
+    async def _load_model(self, exchange: Exchange, name: str, parameters: dict[str, str | bytes]) -> None:
+        await self._lifecycle.load(name, parameters)
+        exchange.respond(200)
+
+    def _unload(self, exchange: Exchange, route: Route) -> None:
+        _refuse_repository(route)
+        dependents = self._parameters(exchange).get("unload_dependents", False)
+        if not isinstance(dependents, bool):
+            raise InvalidArgumentError("Invalid value for 'unload_dependents': expected a boolean")
+        self._answer_later(exchange, self._unload_model(exchange, route.model, dependents))
+
+    async def _unload_model(self, exchange: Exchange, name: str, dependents: bool) -> None:
+        await self._lifecycle.unload(name, dependents)
+        exchange.respond(200)
+
+    def _answer_later(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(exchange, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except HalimedeError as error:
+            respond_error(exchange, error)
+        except Exception:
+            exchange.fail()
+
+    # everything else
+
+    def _later(self, _exchange: Exchange, route: Route) -> None:
+        raise UnsupportedError(f"{_LATER[route.call]}: not supported by this version; a later one will be")
+
+    def _document(self, exchange: Exchange) -> dict[str, Any]:
+        """The JSON object that the body is, {} for no body."""
+        if len(exchange.body) > self._settings.max_input_size:
+            raise too_large(len(exchange.body), self._settings.max_input_size)
+        document = parse_json(exchange.body) if exchange.body else {}
+        if not isinstance(document, dict):
+            raise InvalidArgumentError(
+                "failed to parse the request JSON buffer: the request is not an object"
+            )
+        return document
+
+    def _parameters(self, exchange: Exchange) -> dict[str, Any]:
+        parameters = self._document(exchange).get("parameters", {})
+        if not isinstance(parameters, dict):
+            raise InvalidArgumentError(
+                "Unable to parse 'parameters': attempt to access JSON non-object as object"
+            )
+        return parameters
+
+
+def _respond_json(exchange: Exchange, document: Any) -> None:
+    exchange.respond(200, (orjson.dumps(document),))
+
+
+def _refuse_repository(route: Route) -> None:
+    if route.repository:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _load_parameters(parameters: dict[str, Any]) -> dict[str, str | bytes]:
+    """The parameters of a load request, files decoded."""
+    found: dict[str, str | bytes] = {}
+    for key, value in parameters.items():
+        if not isinstance(value, str):
+            raise InternalError(f"Unable to parse '{key}': attempt to access JSON non-string as string")
+        if key == "config":
+            found[key] = value
+        elif key.startswith(_FILE):
+            try:
+                found[key] = base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise InvalidArgumentError(f"'{key}' is not base64: {error}") from None
+        else:
+            raise InternalError("unexpected error on creating Triton parameter")
+    return found

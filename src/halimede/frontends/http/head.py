@@ -1,0 +1,158 @@
+"""The head of a request: request line and headers.
+
+Clients repeat their heads byte for byte, so the last few hundred parsed ones are remembered.
+"""
+
+from functools import lru_cache
+
+import httptools
+
+REMEMBERED_HEAD_BYTES = 4096
+"""A longer head is parsed each time."""
+
+_OLD_KEEP_ALIVE = "Connection: keep-alive\r\n"
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer more than an error
+    """The request cannot be taken; answer with this status and text, and close the connection."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Head:
+    """Request line and headers. Shared by requests whose heads are equal, so never changed.
+
+    Attributes:
+        method: such as ``POST``.
+        path: as it was sent, without the query.
+        headers: lower-case name → value; repeated headers are joined by a comma.
+        count: how many headers there are, repeated ones counted.
+        length: bytes of the body; -1 for a chunked one.
+        keep_alive: the client may send more requests on this connection.
+        expects_continue: the client waits for `100 Continue` before it sends the body.
+        connection: the response header that an HTTP/1.0 client needs to keep the connection, or "".
+    """
+
+    __slots__ = (
+        "connection",
+        "count",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "length",
+        "method",
+        "path",
+    )
+
+    def __init__(self, method: str, path: str, headers: dict[str, str], count: int, version: str) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.count = count
+        self.length = _body_length(headers)
+        tokens = {token.strip() for token in headers.get("connection", "").lower().split(",")}
+        self.keep_alive = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
+        self.connection = _OLD_KEEP_ALIVE if version == "1.0" and self.keep_alive else ""
+        expect = headers.get("expect")
+        if expect is not None and expect.lower() != "100-continue":
+            raise Refusal(417, f"Expect: {expect} is not supported; only 100-continue is")
+        self.expects_continue = expect is not None and version == "1.1"
+
+
+def parse_head(data: bytes) -> Head | None:
+    """The head that `data` is; None if it is nothing but empty lines.
+
+    Args:
+        data: all bytes up to the first empty line, that line included.
+
+    Raises:
+        Refusal: it is malformed, or asks for what this server does not do.
+    """
+    collector = _Collector()
+    parser = httptools.HttpRequestParser(collector)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        pass  # the offer to change the protocol is declined by not taking it up
+    except httptools.HttpParserError as error:
+        raise Refusal(400, f"malformed HTTP request: {error}") from None
+    if not collector.begun:
+        return None
+    if not collector.complete:
+        raise Refusal(400, "malformed HTTP request: the header section does not end where it should")
+    version = parser.get_http_version()
+    if version not in {"1.0", "1.1"}:
+        raise Refusal(505, f"HTTP version {version} is not supported; use 1.1")
+    method = parser.get_method().decode("latin-1")
+    return Head(method, _path(collector.url), collector.headers, collector.count, version)
+
+
+def check_beginning(data: bytes) -> None:
+    """Whether `data` may be the beginning of a head.
+
+    Raises:
+        Refusal: it is something else, such as the first bytes of TLS.
+    """
+    try:
+        httptools.HttpRequestParser(_Collector()).feed_data(data)
+    except httptools.HttpParserError as error:
+        raise Refusal(400, f"malformed HTTP request: {error}") from None
+
+
+remembered_head = lru_cache(maxsize=512)(parse_head)
+"""`parse_head`, for heads of at most REMEMBERED_HEAD_BYTES."""
+
+
+class _Collector:
+    """What the parser calls."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.complete = False
+        self.url = b""
+        self.headers: dict[str, str] = {}
+        self.count = 0
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise Refusal(400, "the header section ends twice")
+        self.begun = True
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.count += 1
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        known = self.headers.get(key)
+        self.headers[key] = text if known is None else f"{known}, {text}"
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def _path(url: bytes) -> str:
+    if not url.startswith(b"/") and b"://" in url:
+        try:
+            url = httptools.parse_url(url).path or b"/"
+        except httptools.HttpParserError as error:
+            raise Refusal(400, f"malformed URL: {error}") from None
+    return url.partition(b"?")[0].partition(b"#")[0].decode("latin-1")
+
+
+def _body_length(headers: dict[str, str]) -> int:
+    length, coding = headers.get("content-length"), headers.get("transfer-encoding")
+    if coding is not None:
+        if length is not None:
+            raise Refusal(400, "a request has Content-Length or Transfer-Encoding, not both")
+        if coding.lower() != "chunked":
+            raise Refusal(501, f"Transfer-Encoding '{coding}' is not supported; use chunked")
+        return -1
+    if length is None:
+        return 0
+    if not (length.isascii() and length.isdigit()):
+        raise Refusal(400, f"Content-Length '{length}' is not a number")
+    return int(length)

@@ -1,0 +1,70 @@
+"""JSON as clients write it: strict, or with the bare tokens NaN, Inf and Infinity."""
+
+import json
+import re
+from typing import Any, Final
+
+import orjson
+
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.tensors import Buffer
+
+MAX_NESTING: Final = 100
+
+# What is no token, however long, and then a token. It is only ever matched at a known place, so that text
+# without tokens is read once; nothing in it is tried twice.
+_UP_TO_TOKEN = re.compile(
+    rb'((?:[^"NI+\-]++|"(?:[^"\\]++|\\.)*+"|[+\-](?![NI]))*+)([+\-]?)(NaN|Inf(?:inity)?)\b', re.DOTALL
+)
+
+
+class NestingError(InvalidArgumentError):
+    """The JSON is nested too deeply."""
+
+    def __init__(self) -> None:
+        super().__init__(f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})")
+
+
+def parse_json(data: Buffer) -> Any:
+    """The value that the text spells.
+
+    Nesting is limited by orjson, which finds its limit without recursion; nothing deeper reaches `json`.
+
+    Raises:
+        InvalidArgumentError: it is not JSON.
+        NestingError: it is nested so deeply that no request can be.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        return _parse_with_tokens(bytes(data), error)
+
+
+def _parse_with_tokens(data: bytes, why: ValueError) -> Any:
+    strict: list[bytes] = []
+    tokens: list[bytes] = []
+    position = 0
+    if b"NaN" in data or b"Inf" in data:
+        while match := _UP_TO_TOKEN.match(data, position):
+            before, sign, token = match.groups()
+            strict += (before, b"null")
+            tokens += (before, b"NaN" if token == b"NaN" else sign.strip(b"+") + b"Infinity")
+            position = match.end()
+    if not tokens:
+        raise _error(why)
+    rest = data[position:]
+    try:
+        # `json` is laxer than JSON in other ways, and recursive; what it reads is known to be right beforehand.
+        orjson.loads(b"".join((*strict, rest)))
+        return json.loads(b"".join((*tokens, rest)))
+    except RecursionError:
+        raise NestingError from None
+    except ValueError as error:
+        raise _error(error) from None
+
+
+def _error(error: ValueError) -> InvalidArgumentError:
+    text = str(error)
+    if "depth" in text.lower() or "recursion" in text.lower():
+        return NestingError()
+    return InvalidArgumentError(f"failed to parse the request JSON buffer: {text}")

@@ -1,0 +1,485 @@
+"""HTTP/1.1 on one connection: bytes to exchanges, and their responses back, in order. No engine in it.
+
+A request costs no task, no timer and, when its head was seen before, no parsing.
+
+    data_received ─ head ─┬─ no body, or all of it ────────────────── handler(exchange)
+                          ├─ Content-Length: LengthBody until full ──┘        │
+                          └─ chunked: ChunkedBody until its end ─────┘        │
+    transport.write ──────── in the order of the requests ───── exchange.respond
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from http import HTTPStatus
+from typing import cast
+
+import orjson
+
+from halimede.core.tensors import Buffer
+from halimede.frontends.http.bodies import ChunkedBody, LengthBody
+from halimede.frontends.http.head import (
+    REMEMBERED_HEAD_BYTES,
+    Head,
+    Refusal,
+    check_beginning,
+    parse_head,
+    remembered_head,
+)
+from halimede.frontends.http.settings import HttpLimits
+
+logger = logging.getLogger("halimede")
+
+Headers = Sequence[tuple[str, str]]
+Reply = tuple[int, Sequence[Buffer], str, Headers]
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_EMPTY = memoryview(b"")
+_UNKNOWN_HEAD = Head("", "", {}, 0, "1.1")
+_JSON = "application/json"
+
+_JOINED_BYTES = 65_536
+"""Parts up to this size are copied into one write; larger ones go to the socket as they are."""
+
+_DIRECT_BODY_BYTES = 32_768
+"""A body that lacks more than this is received straight into its buffer."""
+
+
+class State(Enum):
+    """What the connection makes of the next bytes."""
+
+    HEAD = "the head of a request"
+    LENGTH_BODY = "a body of known length"
+    CHUNKED_BODY = "a chunked body"
+    CLOSING = "nothing: no more requests are taken, and the last response closes the connection"
+
+
+class Exchange:
+    """One request and its response.
+
+    Attributes:
+        method: such as ``POST``.
+        path: as it was sent, without the query.
+        headers: lower-case name → value.
+        body: the whole body; whoever holds the view keeps its memory.
+        on_disconnect: called when the client has gone before the response; set by the handler.
+        closed: the response is given, or nobody can get it any more.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_head",
+        "body",
+        "closed",
+        "headers",
+        "method",
+        "on_disconnect",
+        "path",
+        "reply",
+    )
+
+    def __init__(self, connection: "HttpProtocol", head: Head, body: memoryview) -> None:
+        self._connection = connection
+        self._head = head
+        self.method = head.method
+        self.path = head.path
+        self.headers = head.headers
+        self.body = body
+        self.on_disconnect: Callable[[], None] | None = None
+        self.closed = False
+        self.reply: Reply | None = None
+
+    def respond(
+        self,
+        status: int,
+        parts: Sequence[Buffer] = (),
+        content_type: str = _JSON,
+        headers: Headers = (),
+    ) -> None:
+        """Send the response once those before it are sent. A second one, or one too late, is dropped.
+
+        Args:
+            status: such as 200.
+            parts: what the body consists of; bytes, or views whose `len` is their bytes.
+            content_type: its media type.
+            headers: further headers. Content-Length and Connection are added.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self.on_disconnect = None
+        self.reply = (status, parts, content_type, headers)
+        self._connection.reply_ready(self)
+
+    def fail(self) -> None:
+        """Log the exception that is being handled, and tell the client that something is wrong here."""
+        logger.exception("HTTP: %s %s failed", self.method, self.path)
+        self.respond(500, (b'{"error":"internal error; the log of the server has the details"}',))
+
+    def response(self, last: bool) -> tuple[Sequence[Buffer], int]:
+        """What to write, and its size; `last` if the connection ends with it."""
+        assert self.reply is not None
+        status, parts, content_type, headers = self.reply
+        size = 0
+        for part in parts:
+            size += len(part)
+        text = f"{_STATUS_LINES[status]}Content-Type: {content_type}\r\nContent-Length: {size}\r\n"
+        for name, value in headers:
+            text += f"{name}: {value}\r\n"
+        text += "Connection: close\r\n\r\n" if last else self._head.connection + "\r\n"
+        head = text.encode("latin-1")
+        if self.method == "HEAD":
+            return (head,), len(head)
+        return (head, *parts), len(head) + size
+
+
+Handler = Callable[[Exchange], None]
+
+
+class HttpProtocol(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        handler: called with each request when its body is complete. It, or something later, calls
+            `exchange.respond` once.
+        limits: what the client may ask for.
+        connections: the connection is in this set while it is open.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: HttpLimits | None = None,
+        connections: "set[HttpProtocol] | None" = None,
+    ) -> None:
+        self._handler = handler
+        self._limits = limits or HttpLimits()
+        self._connections = connections if connections is not None else set()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        # per connection
+        self._exchanges: deque[Exchange] = deque()
+        self._state = State.HEAD
+        self._write_paused = False
+        self._reading = True
+        self._draining = False
+        self._eof = False
+        self._lingering = False
+        self._unsent = 0
+        self._unsent_since = 0.0
+        # per request that is being received
+        self._held = b""
+        self._since = 0.0
+        self._head: Head | None = None
+        self._length_body: LengthBody | None = None
+        self._chunked_body: ChunkedBody | None = None
+        self._continue_due = False
+
+    # the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no asyncio class
+        self._connections.add(self)
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._state = State.CLOSING
+        self._held = b""
+        self._length_body = self._chunked_body = None
+        exchanges = list(self._exchanges)
+        self._exchanges.clear()
+        for exchange in exchanges:
+            exchange.closed = True
+            self._disconnected(exchange)
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more. It may still read, so answers that come yet are sent."""
+        self._eof = True
+        if self._lingering:
+            return None
+        if self._state in {State.LENGTH_BODY, State.CHUNKED_BODY} or (self._held and self._reading):
+            self._refuse(Refusal(400, "the request ended before it was complete"))
+        self._state = State.CLOSING
+        self._held = b""
+        for exchange in list(self._exchanges):
+            self._disconnected(exchange)
+        return True if self._exchanges else None
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: take no more requests from it."""
+        self._write_paused = True
+        self._flow()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._write_paused = False
+        self._flow()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        while data:
+            state = self._state
+            if state is State.HEAD:
+                if self._held:
+                    data, self._held = self._held + data, b""
+                data = self._receive_heads(data)
+            elif state is State.LENGTH_BODY:
+                data = self._receive_length_body(data)
+            elif state is State.CHUNKED_BODY:
+                data = self._receive_chunked_body(data)
+            else:
+                return
+
+    # requests
+
+    # Each `_receive` method takes what it can off the front of `data` and returns the rest.
+
+    def _receive_heads(self, data: bytes) -> bytes:
+        """Take requests, up to the first whose body has not all arrived or comes in chunks."""
+        position, size = 0, len(data)
+        limits = self._limits
+        while position < size and self._state is State.HEAD:
+            if not self._reading:
+                self._held = data[position:]
+                break
+            start, position = position, data.find(b"\r\n\r\n", position) + 4
+            try:
+                if position < 4:
+                    self._hold_head(data[start:])
+                    break
+                if position - start <= REMEMBERED_HEAD_BYTES:
+                    head = remembered_head(data[start:position])
+                elif position - start <= limits.head_bytes:
+                    head = parse_head(data[start:position])
+                else:
+                    raise self._head_too_large()
+                if head is None:
+                    continue
+                if head.count > limits.headers:
+                    msg = f"the request has {head.count} headers; at most {limits.headers} are allowed"
+                    raise Refusal(431, msg)
+                length = head.length
+                if 0 <= length <= size - position:
+                    start, position = position, position + length
+                    self._dispatch(head, memoryview(data)[start:position] if length else _EMPTY)
+                else:
+                    return self._begin_body(head, data[position:])
+            except Refusal as refusal:
+                self._refuse(refusal)
+        return b""
+
+    def _hold_head(self, data: bytes) -> None:
+        """Keep the beginning of a head until the rest is there."""
+        if not self._since:
+            self._since = self._loop.time()
+            check_beginning(data)
+        if len(data) > self._limits.head_bytes:
+            raise self._head_too_large()
+        self._held = data
+
+    def _head_too_large(self) -> Refusal:
+        allowed = self._limits.head_bytes
+        return Refusal(431, f"request line and headers are larger than the allowed {allowed} bytes")
+
+    def _begin_body(self, head: Head, data: bytes) -> bytes:
+        """Receive a body that has not all arrived, or comes in chunks."""
+        limits = self._limits
+        if head.length > limits.body_bytes:
+            msg = f"the body of {head.length} bytes is larger than the allowed {limits.body_bytes} bytes"
+            raise Refusal(413, msg)
+        self._head = head
+        self._since = self._loop.time()
+        if head.expects_continue and not data:
+            if self._exchanges:
+                self._continue_due = True
+            else:
+                self._transport.write(_CONTINUE)
+        if head.length < 0:
+            self._state = State.CHUNKED_BODY
+            self._chunked_body = ChunkedBody(limits.body_bytes, limits.chunks, limits.head_bytes)
+            return data
+        try:
+            self._length_body = LengthBody(self, head.length)
+        except MemoryError:
+            raise Refusal(413, f"there is no memory for a body of {head.length} bytes") from None
+        self._state = State.LENGTH_BODY
+        return self._receive_length_body(data)
+
+    def _receive_length_body(self, data: bytes) -> bytes:
+        body = self._length_body
+        assert body is not None
+        taken = body.take(data)
+        if not body.missing:
+            self.body_complete(body.body)
+        elif body.missing > _DIRECT_BODY_BYTES:
+            self._transport.set_protocol(body)
+        return data[taken:]
+
+    def _receive_chunked_body(self, data: bytes) -> bytes:
+        body = self._chunked_body
+        assert body is not None
+        try:
+            end = body.feed(data)
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return b""
+        if end < 0:
+            return b""
+        self.body_complete(memoryview(body.data))
+        return data[end:]
+
+    def body_complete(self, body: memoryview) -> None:
+        """A body that came in pieces is there: hand its request on."""
+        head = self._head
+        assert head is not None
+        self._stop_receiving()
+        self._state = State.CLOSING if self._draining else State.HEAD
+        self._dispatch(head, body)
+
+    def _stop_receiving(self) -> None:
+        """Forget the request that was being received."""
+        if self._length_body is not None:
+            self._transport.set_protocol(self)
+        self._length_body = self._chunked_body = self._head = None
+        self._continue_due = False
+        self._since = 0.0
+        self._held = b""
+
+    def _dispatch(self, head: Head, body: memoryview) -> None:
+        exchange = Exchange(self, head, body)
+        self._exchanges.append(exchange)
+        self._since = 0.0
+        if not head.keep_alive:
+            self._state = State.CLOSING
+        elif len(self._exchanges) >= self._limits.pipelined:
+            self._flow()
+        try:
+            self._handler(exchange)
+        except Exception:
+            exchange.fail()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer a request that cannot be taken, after those before it, and take no more."""
+        self._stop_receiving()
+        self._state = State.CLOSING
+        self._lingering = True
+        exchange = Exchange(self, _UNKNOWN_HEAD, _EMPTY)
+        self._exchanges.append(exchange)
+        exchange.respond(refusal.status, (orjson.dumps({"error": refusal.message}),))
+
+    # responses
+
+    def reply_ready(self, exchange: Exchange) -> None:
+        """The exchange has its reply: send it, and those that waited for it."""
+        exchanges = self._exchanges
+        if exchanges[0] is not exchange or self._transport.is_closing():
+            return
+        full = len(exchanges) >= self._limits.pipelined
+        while exchanges and exchanges[0].reply is not None:
+            exchange = exchanges[0]
+            last = self._state is State.CLOSING and len(exchanges) == 1
+            buffers, size = exchange.response(last)
+            if size <= _JOINED_BYTES:
+                self._transport.write(b"".join(buffers))
+            else:
+                self._transport.writelines(_joined(buffers))
+            exchanges.popleft()
+            if last:
+                self._end()
+        if full:
+            self._flow()
+        if self._continue_due and not exchanges:
+            self._continue_due = False
+            self._transport.write(_CONTINUE)
+
+    def _end(self) -> None:
+        """The last response is written: close, at once or when the client has stopped sending."""
+        if self._lingering and not self._eof and self._transport.can_write_eof():
+            self._since = self._loop.time()
+            self._transport.write_eof()
+            self._flow()
+        else:
+            self._transport.close()
+
+    def _flow(self) -> None:
+        """Read, or do not, as the client reads and as its requests are answered."""
+        allowed = len(self._exchanges) < self._limits.pipelined and not self._write_paused
+        if allowed is self._reading or self._transport.is_closing():
+            return
+        self._reading = allowed
+        if not allowed:
+            self._transport.pause_reading()
+            return
+        self._transport.resume_reading()
+        if self._held:
+            data, self._held = self._held, b""
+            self.data_received(data)
+
+    def _disconnected(self, exchange: Exchange) -> None:
+        callback, exchange.on_disconnect = exchange.on_disconnect, None
+        if callback is not None:
+            callback()
+
+    # time
+
+    def _arm(self) -> None:
+        limits = self._limits
+        interval = min(limits.head_timeout, limits.body_timeout, limits.send_timeout, limits.linger) / 4
+        self._timer = self._loop.call_later(interval, self._look_at_the_time)
+
+    def _look_at_the_time(self) -> None:
+        """One coarse timer a connection, for whoever is slow."""
+        self._arm()
+        limits, now = self._limits, self._loop.time()
+        unsent = self._transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        elif now - self._unsent_since > limits.send_timeout:
+            self._transport.abort()
+            return
+        waited = now - self._since if self._since else 0.0
+        if self._state is State.HEAD:
+            if waited > limits.head_timeout:
+                self._refuse(Refusal(408, f"the headers took longer than {limits.head_timeout:g} seconds"))
+        elif self._state is State.CLOSING:
+            if self._lingering and not self._exchanges and waited > limits.linger:
+                self._transport.close()
+        else:
+            body = self._length_body or self._chunked_body
+            if body is not None and waited > limits.body_timeout + body.received / limits.body_rate:
+                msg = f"the body is slower than {limits.body_rate} bytes a second"
+                self._refuse(Refusal(408, msg))
+
+    def shutdown(self) -> None:
+        """Answer what has been asked, then close."""
+        self._draining = True
+        if self._state is State.HEAD:
+            self._state = State.CLOSING
+            if not self._exchanges:
+                self._transport.close()
+
+
+def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Neighbouring small buffers as one; large ones as they are."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < _JOINED_BYTES:
+            small.append(buffer)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(buffer)
+    if small:
+        joined.append(b"".join(small))
+    return joined

@@ -1,0 +1,155 @@
+"""The body of an inference request to tensors, which are views into it where they came as bytes."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from halimede.config.signature import Signature
+from halimede.core.datatypes import BYTES
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.tensors import Tensor
+from halimede.frontends.http.request_plan import OutputPlan, RequestPlan, read_plan
+
+REMEMBERED_BYTES: Final = 4096
+"""JSON up to this size is remembered together with its plan."""
+
+_INT_MAX: Final = (1 << 31) - 1
+_LENGTH_DIGITS: Final = 20
+
+# Clients repeat their JSON but for the identifier, which they write first.
+_LEADING_ID: Final = re.compile(rb'\{"id": ?"([ !#-\[\]-~]*)", ?')
+
+RAW_PLAN: Final = RequestPlan()
+"""The plan of a raw request: all outputs, as bytes."""
+RAW_PLAN.unlisted = OutputPlan(binary=True)
+
+Decoded = tuple[RequestPlan, str, dict[str, Tensor]]
+"""Plan, identifier, and inputs by name."""
+
+
+class RequestDecoder:
+    """Decodes requests, and remembers the JSON that it read last.
+
+    Args:
+        max_input_size: largest JSON, JSON tensor or raw input, in bytes.
+    """
+
+    def __init__(self, max_input_size: int) -> None:
+        self._max_input_size = max_input_size
+        self._remembered = lru_cache(maxsize=512)(self._read)
+
+    def decode(
+        self, body: memoryview, header_length: str | None, model: str, signature: Signature
+    ) -> Decoded:
+        """What a body holds: JSON alone, JSON followed by bytes, or bytes alone.
+
+        Args:
+            body: the whole body, decompressed.
+            header_length: the header Inference-Header-Content-Length, None if absent.
+            model: the model's name, for error texts.
+            signature: of the model.
+
+        Raises:
+            HalimedeError: it is not what the protocol describes.
+        """
+        available = len(body)
+        if header_length is None:
+            length = available
+        elif header_length == "0":
+            return RAW_PLAN, "", self._decode_raw(body, model, signature)
+        else:
+            length = _json_length(header_length, available)
+        identifier = ""
+        if length <= REMEMBERED_BYTES:
+            match = _LEADING_ID.match(body, 0, length)
+            if match is None:
+                text = bytes(body[:length])
+            else:
+                identifier = match[1].decode()
+                text = b"{" + body[match.end() : length]
+            plan = self._remembered(text)
+        else:
+            self._check_size(length)
+            plan = self._read(body[:length])
+        if length + plan.binary_bytes != available:
+            raise _wrong_size(plan, available - length, header_length, model)
+        inputs = {}
+        for name, datatype, shape, start, end, tensor in plan.inputs:
+            if tensor is None:
+                tensor = Tensor(datatype, shape, body[length + start : length + end])
+            inputs[name] = tensor
+        return plan, plan.id or identifier, inputs
+
+    def _read(self, text: bytes | memoryview) -> RequestPlan:
+        return read_plan(text, self._max_input_size)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_input_size:
+            raise too_large(size, self._max_input_size)
+
+    def _decode_raw(self, body: memoryview, model: str, signature: Signature) -> dict[str, Tensor]:
+        """The only input, whose shape follows from the number of bytes."""
+        self._check_size(len(body))
+        if len(signature.inputs) != 1:
+            msg = (
+                f"Raw request must only have 1 input (found 1) to be deduced but got {len(signature.inputs)} "
+                f"inputs in '{model}' model configuration"
+            )
+            raise InvalidArgumentError(msg)
+        (spec,) = signature.inputs.values()
+        batch = (1,) if signature.max_batch_size > 0 else ()
+        if spec.datatype is BYTES:
+            if spec.dims != (1,):
+                msg = f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]"
+                raise InvalidArgumentError(msg)
+            element = len(body).to_bytes(4, "little") + bytes(body)
+            return {spec.name: Tensor(BYTES, (*batch, 1), element)}
+        if spec.dims.count(-1) > 1:
+            msg = (
+                f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
+                f"variable-sized dimension"
+            )
+            raise InvalidArgumentError(msg)
+        fixed = spec.datatype.itemsize
+        for dim in spec.dims:
+            fixed *= dim if dim != -1 else 1
+        variable = len(body) // fixed if fixed else 0
+        shape = tuple(variable if dim == -1 else dim for dim in spec.dims)
+        return {spec.name: Tensor(spec.datatype, batch + shape, body)}
+
+
+def too_large(size: int, allowed: int) -> InvalidArgumentError:
+    """The error for a JSON or raw body above the limit."""
+    return InvalidArgumentError(
+        f"request JSON size of {size} bytes exceeds the maximum allowed input size of {allowed} bytes. "
+        f"Use --http-max-input-size to increase the limit."
+    )
+
+
+def _json_length(header_length: str, available: int) -> int:
+    if not header_length.removeprefix("-").isdecimal():
+        msg = f"Unable to parse Inference-Header-Content-Length, got: {header_length}"
+        raise InvalidArgumentError(msg)
+    length = int(header_length) if len(header_length) <= _LENGTH_DIGITS else available + 1
+    if not 0 < length <= available or length > _INT_MAX:
+        msg = f"inference header size should be in range (0, {available}), got: {header_length[:32]}"
+        raise InvalidArgumentError(msg)
+    return length
+
+
+def _wrong_size(
+    plan: RequestPlan, available: int, header_length: str | None, model: str
+) -> InvalidArgumentError:
+    """Why the binary section does not hold what the JSON says."""
+    if header_length is None:
+        return InvalidArgumentError(
+            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when "
+            "passing inputs in binary data format"
+        )
+    for spec in plan.inputs:
+        if spec.end > available:
+            missing = spec.end - max(spec.start, available)
+            return InvalidArgumentError(
+                f"unexpected size for input '{spec.name}', expecting {missing} additional bytes for model '{model}'"
+            )
+    return InvalidArgumentError(f"unexpected additional input data for model '{model}'")

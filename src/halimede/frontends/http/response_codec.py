@@ -1,0 +1,102 @@
+"""An inference response to the parts of its body; outputs as bytes are views of the model's arrays."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from halimede.core.requests import InferResponse, ParameterValue
+from halimede.core.tensors import Buffer, Tensor
+from halimede.engine.model import Model
+from halimede.frontends.classification import classify
+from halimede.frontends.http.json_tensors import json_from_tensor
+from halimede.frontends.http.request_plan import RequestPlan
+
+JSON: Final = "application/json"
+BINARY: Final = "application/octet-stream"
+LENGTH_HEADER: Final = "Inference-Header-Content-Length"
+
+
+Output = tuple[str, str, tuple[int, ...], int] | dict[str, Any]
+"""Name, datatype, shape and bytes of an output that follows the JSON; or the JSON of one."""
+
+
+class Encoded(NamedTuple):
+    """A body, its media type, and the headers that it needs."""
+
+    parts: Sequence[Buffer]
+    content_type: str
+    headers: Sequence[tuple[str, str]]
+
+
+def encode_response(response: InferResponse, model: Model, plan: RequestPlan, identifier: str) -> Encoded:
+    """The body of a response without error.
+
+    Args:
+        response: what the model gave.
+        model: the model.
+        plan: how the client wants the outputs.
+        identifier: the request's, "" for none.
+
+    Raises:
+        InvalidArgumentError: an output cannot be had in the form that the client wants.
+    """
+    parts: list[Buffer] = [b""]
+    outputs: list[Output] = []
+    only_bytes = True
+    plans, unlisted = plan.output_plans, plan.unlisted
+    for name, output in response.outputs.items():
+        wanted = plans.get(name) if plans else unlisted
+        if wanted is None:
+            continue
+        tensor = output
+        if wanted.classes:
+            batched = model.signature.max_batch_size > 0
+            tensor = classify(tensor, wanted.classes, model.labels.get(name, ()), batched)
+        data = tensor.data if wanted.binary else b""
+        if data:
+            parts.append(data)
+            outputs.append((name, tensor.datatype.name, tensor.shape, len(data)))
+        else:  # JSON is wanted, or there is nothing to send as bytes
+            only_bytes = False
+            outputs.append(_json_output(name, tensor))
+    if only_bytes and not response.parameters:
+        head = _remembered_head(model.name, model.version, tuple(outputs))
+    else:
+        head = _head(model.name, model.version, outputs, response.parameters)
+    if identifier:
+        head = b'{"id":' + orjson.dumps(identifier) + b"," + head[1:]
+    parts[0] = head
+    if len(parts) == 1:
+        return Encoded(parts, JSON, ())
+    return Encoded(parts, BINARY, ((LENGTH_HEADER, str(len(head))),))
+
+
+def _head(
+    name: str,
+    version: int,
+    outputs: Iterable[Output],
+    parameters: Mapping[str, ParameterValue] | None = None,
+) -> bytes:
+    """The JSON of a response, without its identifier."""
+    document: dict[str, Any] = {"model_name": name, "model_version": str(version)}
+    if parameters:
+        document["parameters"] = parameters
+    document["outputs"] = [
+        output if isinstance(output, dict) else _binary_output(*output) for output in outputs
+    ]
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+_remembered_head = lru_cache(maxsize=512)(_head)
+
+
+def _binary_output(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:
+    parameters = {"binary_data_size": size}
+    return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}
+
+
+def _json_output(name: str, tensor: Tensor) -> dict[str, Any]:
+    data = json_from_tensor(name, tensor)
+    return {"name": name, "datatype": tensor.datatype.name, "shape": tensor.shape, "data": data}

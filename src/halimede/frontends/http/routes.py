@@ -1,0 +1,114 @@
+"""Which call a path means."""
+
+import re
+from enum import Enum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from halimede.core.errors import InvalidArgumentError
+
+_REMEMBERED_PATH: Final = 256
+_MODEL: Final = r"/v2/models/(?P<model>[^/]+)"
+_VERSIONED: Final = rf"{_MODEL}(?:/versions/(?P<version>[0-9]+))?"
+_REPOSITORY: Final = r"/v2/repository(?:/(?P<repository>[^/]+))?"
+
+
+class Call(Enum):
+    """A call: its path as a regular expression, its methods, its category for restrictions.
+
+    The first whose path matches is meant.
+    """
+
+    SERVER_METADATA = (r"/v2", ("GET",), "metadata")
+    SERVER_LIVE = (r"/v2/health/live", ("GET",), "health")
+    SERVER_READY = (r"/v2/health/ready", ("GET",), "health")
+    INFER = (rf"{_VERSIONED}/infer", ("POST",), "inference")
+    ALL_STATISTICS = (r"/v2/models/stats", ("GET",), "statistics")
+    MODEL_METADATA = (_VERSIONED, ("GET",), "metadata")
+    MODEL_READY = (rf"{_VERSIONED}/ready", ("GET",), "health")
+    MODEL_CONFIG = (rf"{_VERSIONED}/config", ("GET",), "model-config")
+    MODEL_STATISTICS = (rf"{_VERSIONED}/stats", ("GET",), "statistics")
+    INDEX = (rf"{_REPOSITORY}/index", ("POST",), "model-repository")
+    LOAD = (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", ("POST",), "model-repository")
+    UNLOAD = (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", ("POST",), "model-repository")
+    GENERATE = (rf"{_VERSIONED}/generate", ("POST",), "inference")
+    GENERATE_STREAM = (rf"{_VERSIONED}/generate_stream", ("POST",), "inference")
+    SHARED_MEMORY_STATUS = (
+        r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status",
+        ("GET",),
+        "shared-memory",
+    )
+    SHARED_MEMORY_CHANGE = (
+        r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+/(?:un)?register|/unregister)",
+        ("POST",),
+        "shared-memory",
+    )
+    TRACE = (r"/v2/trace/setting|/v2/models/[^/]+/trace/setting", ("GET", "POST"), "trace")
+    LOGGING = (r"/v2/logging", ("GET", "POST"), "logging")
+
+    def __init__(self, pattern: str, methods: tuple[str, ...], category: str) -> None:
+        self.pattern = re.compile(pattern)
+        self.methods = methods
+        self.category = category
+
+
+class Route(NamedTuple):
+    """A call, and what its path names.
+
+    Attributes:
+        call: the call.
+        model: the model, "" for none.
+        version_text: the version's digits, "" for none.
+        repository: the repository, "" for none.
+    """
+
+    call: Call
+    model: str = ""
+    version_text: str = ""
+    repository: str = ""
+
+    @property
+    def version(self) -> int:
+        """The version, -1 for none.
+
+        Raises:
+            InvalidArgumentError: it is no number that a version may have.
+        """
+        return model_version(self.version_text) if self.version_text else -1
+
+
+def find_route(path: str) -> Route | None:
+    """What a path means, None for nothing. Paths are not decoded, and end without a slash."""
+    return _remembered_route(path) if len(path) <= _REMEMBERED_PATH else _find_route(path)
+
+
+def _find_route(path: str) -> Route | None:
+    for call in Call:
+        match = call.pattern.fullmatch(path)
+        if match is not None:
+            names = match.groupdict("")
+            model, version = names.get("model", ""), names.get("version", "")
+            return Route(call, model, version, names.get("repository", ""))
+    return None
+
+
+_remembered_route = lru_cache(maxsize=1024)(_find_route)
+
+
+def model_version(digits: str) -> int:
+    """The version that decimal digits spell.
+
+    Raises:
+        InvalidArgumentError: it is zero, or larger than any version.
+    """
+    if len(digits.lstrip("0")) > len("9223372036854775807") or int(digits) >= 1 << 63:
+        raise _not_a_version(digits[:64], " (details: out of range)")
+    version = int(digits)
+    if version == 0:
+        raise _not_a_version(digits[:64], "")
+    return version
+
+
+def _not_a_version(text: str, details: str) -> InvalidArgumentError:
+    msg = f"failed to get model version from specified version string '{text}'{details}"
+    return InvalidArgumentError(f"{msg}, version should be an integral value > 0")

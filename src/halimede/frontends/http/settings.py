@@ -1,0 +1,54 @@
+"""What the HTTP front end is told: limits of the transport, and settings of the protocol above it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from halimede.frontends.restrictions import Restriction
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one connection may ask of the server. Times are in seconds, sizes in bytes.
+
+    Attributes:
+        head_bytes: request line and headers together.
+        headers: how many headers.
+        body_bytes: a body. Binary tensors have no other limit.
+        chunks: how many non-empty chunks a chunked body may come in.
+        pipelined: requests of one connection that are worked on at once; more wait unread.
+        head_timeout: from the first byte of a request to the end of its headers.
+        body_timeout: what a body may take beyond what it takes at `body_rate`.
+        body_rate: bytes a second that a sender must reach in the long run.
+        send_timeout: how long a client may read nothing of a response.
+        linger: how long input is read and thrown away after an error that ends the connection, so that
+            the client gets to read the answer.
+    """
+
+    head_bytes: int = 32_768
+    headers: int = 128
+    body_bytes: int = 1 << 32
+    chunks: int = 65_536
+    pipelined: int = 64
+    head_timeout: float = 30.0
+    body_timeout: float = 60.0
+    body_rate: int = 1024
+    send_timeout: float = 120.0
+    linger: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """What the command line decides about the protocol.
+
+    Attributes:
+        server_id: the server's name in its metadata (`--id`).
+        max_input_size: largest JSON, raw or decompressed input in bytes (`--http-max-input-size`).
+        restrictions: category of calls → the header that opens it (`--http-restricted-api`).
+        forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
+    """
+
+    server_id: str = "triton"
+    max_input_size: int = 67_108_864
+    restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    forward_pattern: re.Pattern[str] | None = None

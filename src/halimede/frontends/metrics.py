@@ -1,0 +1,243 @@
+"""Metrics as Prometheus text, rendered when they are scraped. `docs/metrics.md` explains each."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from halimede.engine.engine import Engine
+from halimede.engine.model import Model
+from halimede.engine.statistics import Histogram, ModelStatistics
+from halimede.frontends.gauges import CpuUtilization, memory_bytes
+from halimede.frontends.http.protocol import Exchange
+
+CONTENT_TYPE = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Settings of the metrics.
+
+    Attributes:
+        cpu: whether to tell of the machine's processors and memory.
+        counter_latencies: whether counters count; otherwise they stay 0 and those of durations disappear.
+        histogram_latencies: whether to tell of the times to first responses.
+        interval_ms: gauges are measured anew when half of so many milliseconds have passed.
+        pinned_memory_bytes: size of the pool of pinned memory.
+    """
+
+    cpu: bool = True
+    counter_latencies: bool = True
+    histogram_latencies: bool = False
+    interval_ms: int = 2000
+    pinned_memory_bytes: int = 268_435_456
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: its name, type and the line of help that is scraped with it."""
+
+    name: str
+    type: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    family: Family
+    value: Callable[[ModelStatistics], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Histogram:
+    family: Family
+    value: Callable[[ModelStatistics], Histogram]
+
+
+_US = 1_000
+
+COUNTERS = (
+    _Counter(
+        Family("nv_inference_request_success", "counter", "Requests answered"),
+        lambda counts: counts.success.count,
+    ),
+    _Counter(
+        Family("nv_inference_count", "counter", "Inferences: rows of the batches that were executed"),
+        lambda counts: counts.inference_count,
+    ),
+    _Counter(
+        Family("nv_inference_exec_count", "counter", "Executions; a batch counts once"),
+        lambda counts: counts.execution_count,
+    ),
+)
+FAILURES = Family("nv_inference_request_failure", "counter", "Requests failed, by reason")
+DURATIONS = (
+    _Counter(
+        Family(
+            "nv_inference_request_duration_us", "counter", "Time from receipt to response, in microseconds"
+        ),
+        lambda counts: counts.success.ns // _US,
+    ),
+    _Counter(
+        Family("nv_inference_queue_duration_us", "counter", "Time in the queue, in microseconds"),
+        lambda counts: counts.queue.ns // _US,
+    ),
+    _Counter(
+        Family("nv_inference_compute_input_duration_us", "counter", "Time to gather inputs, in microseconds"),
+        lambda counts: counts.compute_input.ns // _US,
+    ),
+    _Counter(
+        Family("nv_inference_compute_infer_duration_us", "counter", "Time to run the model, in microseconds"),
+        lambda counts: counts.compute_infer.ns // _US,
+    ),
+    _Counter(
+        Family(
+            "nv_inference_compute_output_duration_us", "counter", "Time to hand out outputs, in microseconds"
+        ),
+        lambda counts: counts.compute_output.ns // _US,
+    ),
+)
+PENDING = Family("nv_inference_pending_request_count", "gauge", "Requests that wait for an execution")
+LOAD_DURATION = Family(
+    "nv_model_load_duration_secs", "gauge", "Time that the version took to load, in seconds"
+)
+HISTOGRAMS = (
+    _Histogram(
+        Family(
+            "nv_inference_request_duration_histogram_us",
+            "histogram",
+            "Time from receipt to response, in microseconds",
+        ),
+        lambda counts: counts.request_us,
+    ),
+    _Histogram(
+        Family("nv_inference_queue_duration_histogram_us", "histogram", "Time in the queue, in microseconds"),
+        lambda counts: counts.queue_us,
+    ),
+    _Histogram(
+        Family(
+            "nv_inference_compute_duration_histogram_us",
+            "histogram",
+            "Time to gather inputs, run the model and hand out outputs, in microseconds",
+        ),
+        lambda counts: counts.compute_us,
+    ),
+    _Histogram(
+        Family("nv_inference_batch_size_histogram", "histogram", "Rows of the batches that were executed"),
+        lambda counts: counts.batch_size,
+    ),
+)
+FIRST_RESPONSE = _Histogram(
+    Family(
+        "nv_inference_first_response_histogram_ms",
+        "histogram",
+        "Time from receipt to first response, in milliseconds",
+    ),
+    lambda counts: counts.first_response_ms,
+)
+CPU_UTILIZATION = Family(
+    "nv_cpu_utilization", "gauge", "Share of the machine's processor time in use, 0 to 1"
+)
+CPU_MEMORY_TOTAL = Family("nv_cpu_memory_total_bytes", "gauge", "The machine's memory, in bytes")
+CPU_MEMORY_USED = Family("nv_cpu_memory_used_bytes", "gauge", "The machine's memory in use, in bytes")
+PINNED_TOTAL = Family(
+    "nv_pinned_memory_pool_total_bytes", "gauge", "Size of the pool of pinned memory, in bytes"
+)
+PINNED_USED = Family("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory in use, in bytes")
+
+FAMILIES = (
+    *(each.family for each in (*COUNTERS, *DURATIONS, *HISTOGRAMS, FIRST_RESPONSE)),
+    FAILURES,
+    PENDING,
+    LOAD_DURATION,
+    CPU_UTILIZATION,
+    CPU_MEMORY_TOTAL,
+    CPU_MEMORY_USED,
+    PINNED_TOTAL,
+    PINNED_USED,
+)
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self, engine: Engine, settings: MetricsSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._cpu = CpuUtilization(engine.clock, settings.interval_ms // 2)
+
+    def render(self) -> bytes:
+        """All metrics as they stand, in Prometheus' text format."""
+        settings = self._settings
+        models = [(model, labels(model)) for model in self._engine.lifecycle.loaded_models()]
+        lines: list[str] = []
+        counting = settings.counter_latencies
+        for each in (*COUNTERS, *(DURATIONS if counting else ())):
+            samples = ((text, each.value(model.statistics) if counting else 0) for model, text in models)
+            _add(lines, each.family, samples)
+        _add(lines, FAILURES, _failures(models, counting=counting))
+        _add(lines, PENDING, ((text, model.pending) for model, text in models))
+        _add(lines, LOAD_DURATION, ((text, model.statistics.load_ns / 1e9) for model, text in models))
+        for histogram in (*HISTOGRAMS, *((FIRST_RESPONSE,) if settings.histogram_latencies else ())):
+            _start(lines, histogram.family)
+            for model, text in models:
+                _add_histogram(lines, histogram.family.name, text, histogram.value(model.statistics))
+        self._add_gauges(lines)
+        return ("\n".join(lines) + "\n").encode()
+
+    def answer(self, exchange: Exchange) -> None:
+        """Answer one HTTP request; as with tritonserver, paths other than that of the metrics are empty."""
+        if exchange.method != "GET":
+            exchange.respond(405, content_type=CONTENT_TYPE)
+        elif exchange.path in ("/metrics", "/metrics/"):
+            exchange.respond(200, (self.render(),), CONTENT_TYPE)
+        else:
+            exchange.respond(200, content_type=CONTENT_TYPE)
+
+    def _add_gauges(self, lines: list[str]) -> None:
+        memory = memory_bytes() if self._settings.cpu else None
+        if memory is not None:
+            _add(lines, CPU_UTILIZATION, (("", self._cpu.read()),))
+            _add(lines, CPU_MEMORY_TOTAL, (("", memory[0]),))
+            _add(lines, CPU_MEMORY_USED, (("", memory[1]),))
+        _add(lines, PINNED_TOTAL, (("", self._settings.pinned_memory_bytes),))
+        _add(lines, PINNED_USED, (("", 0),))
+
+
+def labels(model: Model) -> str:
+    """The labels of a model's metrics, without braces: its tags, `model` and `version`."""
+    named = {
+        "_" + re.sub(r"\W", "_", key, flags=re.ASCII): value
+        for key, value in model.config.metric_tags.items()
+    }
+    named |= {"model": model.name, "version": str(model.version)}
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(named.items()))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _failures(models: Sequence[tuple[Model, str]], *, counting: bool) -> Iterable[tuple[str, int]]:
+    for model, text in models:
+        for reason, count in model.statistics.failures.items():
+            yield f'{text},reason="{reason.value}"', count if counting else 0
+
+
+def _start(lines: list[str], family: Family) -> None:
+    lines.append(f"# HELP {family.name} {family.help}")
+    lines.append(f"# TYPE {family.name} {family.type}")
+
+
+def _add(lines: list[str], family: Family, samples: Iterable[tuple[str, int | float]]) -> None:
+    _start(lines, family)
+    for text, value in samples:
+        lines.append(f"{family.name}{{{text}}} {value}" if text else f"{family.name} {value}")
+
+
+def _add_histogram(lines: list[str], name: str, text: str, histogram: Histogram) -> None:
+    cumulated = list(accumulate(histogram.counts))
+    for bound, count in zip((*histogram.bounds, "+Inf"), cumulated, strict=True):
+        lines.append(f'{name}_bucket{{{text},le="{bound}"}} {count}')
+    lines.append(f"{name}_sum{{{text}}} {histogram.total}")
+    lines.append(f"{name}_count{{{text}}} {cumulated[-1]}")

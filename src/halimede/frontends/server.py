@@ -1,0 +1,172 @@
+"""The sockets of the server: opening them, and closing them without breaking off an answer."""
+
+import asyncio
+import errno
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+logger = logging.getLogger("halimede")
+
+_BACKLOG = 1024
+"""Connections that may wait to be accepted; the system may allow fewer."""
+
+
+class ListenError(Exception):
+    """A socket could not be opened; the text says which, why, and what would help."""
+
+
+class Connection(Protocol):
+    """One open connection of any protocol."""
+
+    def shutdown(self) -> None:
+        """Take no more requests, and close when those taken are answered."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Connections(set[C]):
+    """The open connections of one endpoint. Each adds itself, and discards itself when it is gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gone: asyncio.Future[None] | None = None
+
+    def discard(self, element: object, /) -> None:
+        """The connection is gone."""
+        super().discard(cast("C", element))
+        if not self and self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def shutdown(self) -> None:
+        """Close each once its requests are answered."""
+        for connection in list(self):
+            connection.shutdown()
+
+    async def gone(self) -> None:
+        """Return when there is none."""
+        if self:
+            self._gone = asyncio.get_running_loop().create_future()
+            await self._gone
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One protocol at one address.
+
+    Attributes:
+        name: what the log calls it.
+        flag: the flag that sets its port.
+        address: where it listens.
+        port: where it listens; 0 for any free port.
+        factory: makes the protocol of a new connection.
+        connections: where those protocols keep themselves.
+        reuse_port: other processes may listen at the same port.
+        tls: how connections are encrypted; None for not at all.
+        says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
+    """
+
+    name: str
+    flag: str
+    address: str
+    port: int
+    factory: Callable[[], asyncio.BaseProtocol]
+    connections: Connections[Any]
+    reuse_port: bool = False
+    tls: ssl.SSLContext | None = None
+    says_goodbye: bool = False
+
+
+class Server:
+    """The endpoints that are open."""
+
+    def __init__(self) -> None:
+        self._listeners: list[asyncio.Server] = []
+        self._endpoints: list[Endpoint] = []
+
+    async def open(self, endpoint: Endpoint) -> int:
+        """Listen, and say so in the log; the result is the port.
+
+        uvloop sends what is written at once (TCP_NODELAY), so that small responses do not wait for each other.
+
+        Raises:
+            ListenError: the address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            listener = await loop.create_server(
+                endpoint.factory,
+                endpoint.address,
+                endpoint.port,
+                backlog=_BACKLOG,
+                reuse_port=endpoint.reuse_port or None,
+                ssl=endpoint.tls,
+            )
+        except OSError as error:
+            raise ListenError(_why(endpoint, error)) from error
+        self._listeners.append(listener)
+        self._endpoints.append(endpoint)
+        port: int = listener.sockets[0].getsockname()[1]
+        logger.info("Started %s at %s:%d", endpoint.name, endpoint.address, port)
+        return port
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections. Those that are open stay, and are told if their protocol has words for it."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for endpoint in self._endpoints:
+            if endpoint.says_goodbye:
+                endpoint.connections.shutdown()
+
+    async def close(self, grace_s: float) -> bool:
+        """Close every connection once it has sent its answers; whether that took no longer than `grace_s`."""
+        self.stop_accepting()
+        for endpoint in self._endpoints:
+            endpoint.connections.shutdown()
+        try:
+            async with asyncio.timeout(grace_s):
+                for endpoint in self._endpoints:
+                    await endpoint.connections.gone()
+        except TimeoutError:
+            return False
+        return True
+
+
+def tls_context(certificate: Path, key: Path, clients: Path | None) -> ssl.SSLContext:
+    """TLS for HTTP/2; with `clients`, only for clients that those certificates vouch for.
+
+    Raises:
+        ListenError: a file does not hold what it should.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        msg = f"cannot use the certificate '{certificate}' with the key '{key}': {error}"
+        raise ListenError(msg) from error
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(clients)
+        except (OSError, ssl.SSLError) as error:
+            msg = f"cannot use the certificates '{clients}': {error}"
+            raise ListenError(msg) from error
+    return context
+
+
+def _why(endpoint: Endpoint, error: OSError) -> str:
+    place = f"{endpoint.address}:{endpoint.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"cannot listen at {place}: the port is in use; choose another with {endpoint.flag}"
+    if error.errno == errno.EACCES:
+        return f"cannot listen at {place}: that port is not permitted; choose another with {endpoint.flag}"
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return f"cannot listen at {place}: {reason}"

@@ -1,0 +1,91 @@
+"""What a load request brings instead of the repository's: a configuration, and files.
+
+Files replace the whole model directory: a temporary directory holds them and nothing else.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halimede.core.errors import InvalidArgumentError
+from halimede.repository.layout import inside
+
+FILE_PREFIX = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What a load request brings.
+
+    Attributes:
+        config: a ModelConfig as JSON; None to use the one on disk.
+        files: path relative to the model directory → content; empty to use those on disk.
+    """
+
+    config: str | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def given(self) -> bool:
+        """Whether it brings anything."""
+        return self.config is not None
+
+
+def parse_parameters(parameters: Mapping[str, str | bytes]) -> Override:
+    """The override that the parameters of a load request spell.
+
+    Args:
+        parameters: ``config`` → JSON text, ``file:<path>`` → the decoded bytes.
+
+    Raises:
+        InvalidArgumentError: another parameter, a wrong type, files without ``config``, or a path that
+            leads out of the model directory.
+    """
+    config: str | None = None
+    files: dict[str, bytes] = {}
+    for key, value in parameters.items():
+        if key == "config":
+            if not isinstance(value, str):
+                raise InvalidArgumentError("Load parameter 'config' must be a string that holds JSON")
+            config = value
+        elif key.startswith(FILE_PREFIX):
+            if isinstance(value, str):
+                raise InvalidArgumentError(f"Load parameter '{key}' must be the bytes of the file")
+            path = key.removeprefix(FILE_PREFIX)
+            inside(Path(), path)
+            files[path] = value
+        else:
+            raise InvalidArgumentError(
+                f"unexpected load parameter '{key}', expected 'config' or 'file:<path>'"
+            )
+    if files and config is None:
+        raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
+    return Override(config, files)
+
+
+def write_files(files: Mapping[str, bytes]) -> Path:
+    """A new temporary directory that holds the files; `remove` it after use.
+
+    Raises:
+        OSError: the file system refuses a name or is full; nothing is left behind.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="halimede-model-"))
+    try:
+        for relative, content in files.items():
+            path = inside(directory, relative)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.write(content)
+    except BaseException:
+        remove(directory)
+        raise
+    return directory
+
+
+def remove(directory: Path) -> None:
+    """Delete a directory made by `write_files`."""
+    if os.path.lexists(directory):
+        shutil.rmtree(directory)

@@ -1,0 +1,83 @@
+"""From a model's directory to what is to be loaded: configuration and versions."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from halimede.backends.registry import usable_gpus
+from halimede.config.autofill import autofill
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.normalise import normalise
+from halimede.config.parse import parse_json, read_config
+from halimede.config.validate import validate
+from halimede.core.errors import InvalidArgumentError
+from halimede.repository.versions import find_versions, select_versions
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """What a model's directory says is to be loaded.
+
+    Attributes:
+        directory: the model's directory.
+        config: its configuration with name, backend and platform filled in and in normal form. What its
+            backend completes, and validity with it, is settled for each version while it loads.
+        versions: the versions that the policy selects, ascending.
+    """
+
+    directory: Path
+    config: ModelConfig
+    versions: tuple[int, ...]
+
+
+def resolve(
+    name: str,
+    directory: Path,
+    *,
+    config_name: str = "",
+    config_override: str | None = None,
+    auto_complete: bool = True,
+    gpus: tuple[int, ...] = (),
+) -> ResolvedModel:
+    """What the model's directory says is to be loaded.
+
+    Args:
+        name: the model's name.
+        directory: its directory.
+        config_name: use ``configs/<name>.pbtxt`` where it exists.
+        config_override: JSON to use instead of what lies on disk.
+        auto_complete: the backend completes the configuration later, so it need not be there or valid yet.
+        gpus: device numbers of the GPUs that instances may be placed on, if their backend can use them.
+
+    Raises:
+        HalimedeError: the configuration cannot be read or contradicts itself, or no version is selected.
+        OSError: the directory cannot be read.
+    """
+    if config_override is not None:
+        config = parse_json(config_override)
+    else:
+        path = config_path(directory, config_name)
+        config = read_config(path) if not auto_complete or path.exists() else ModelConfig()
+    if config.name and config.name != name:
+        raise InvalidArgumentError(
+            f"unexpected directory name '{name}' for model '{config.name}', "
+            "directory name must equal model name"
+        )
+    autofill(config, name, directory)
+    normalise(config, usable_gpus(config, gpus))
+    if not auto_complete:
+        validate(config)
+    versions = select_versions(config.version_policy, find_versions(directory))
+    if not versions:
+        raise InvalidArgumentError(
+            f"at least one version must be available under the version policy of model '{name}'"
+        )
+    return ResolvedModel(directory, config, tuple(versions))
+
+
+def config_path(directory: Path, config_name: str = "") -> Path:
+    """The file that configures the model; it need not exist.
+
+    ``configs/<config_name>.pbtxt`` if there is one, else ``config.pbtxt``.
+    """
+    named = directory / "configs" / f"{config_name}.pbtxt"
+    return named if config_name and named.exists() else directory / "config.pbtxt"

@@ -1,0 +1,52 @@
+"""Looking at repositories: which directories a model has, and what is in them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from halimede.repository.fingerprint import Fingerprint, fingerprint
+from halimede.repository.layout import find_model, find_models
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one look saw of a model. Equal sightings: nothing changed in between.
+
+    Attributes:
+        directories: its directory; several if repositories share the name, none if it is in no repository.
+        contents: what is in the directory, if there is exactly one and it can be read.
+    """
+
+    directories: tuple[Path, ...] = ()
+    contents: Fingerprint | None = None
+
+
+ABSENT = Sighting()
+
+
+def sight_model(repositories: Sequence[Path], name: str) -> Sighting:
+    """What there is of one model, whose name is checked already.
+
+    Raises:
+        OSError: a repository cannot be read.
+    """
+    return _sight(find_model(repositories, name))
+
+
+def sight_models(repositories: Sequence[Path]) -> dict[str, Sighting]:
+    """What there is of every model, by name.
+
+    Raises:
+        OSError: a repository cannot be read.
+    """
+    return {name: _sight(directories) for name, directories in find_models(repositories).items()}
+
+
+def _sight(directories: tuple[Path, ...]) -> Sighting:
+    contents = None
+    if len(directories) == 1:
+        try:
+            contents = fingerprint(directories[0])
+        except OSError:  # it vanished meanwhile, or is closed to us: whoever loads it says which
+            contents = None
+    return Sighting(directories, contents)

@@ -1,0 +1,66 @@
+import subprocess
+import sys
+
+import pytest
+
+from halimede.backends.registry import backend_class, usable_gpus
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.errors import InvalidArgumentError, UnsupportedError
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (ModelConfig(backend="onnxruntime"), "OnnxModel"),
+        (ModelConfig(platform="onnxruntime_onnx"), "OnnxModel"),
+        (ModelConfig(platform="onnxruntime_onnx", backend="onnxruntime"), "OnnxModel"),
+        (ModelConfig(backend="identity"), "IdentityModel"),
+        (ModelConfig(backend="repeat"), "RepeatModel"),
+        (ModelConfig(backend="square"), "SquareModel"),
+    ],
+)
+def test_backend_or_platform_chooses_the_class(config: ModelConfig, name: str) -> None:
+    assert backend_class(config).__name__ == name
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "tensorflow", "python", "libtorch"])
+def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        backend_class(ModelConfig(name="m", backend=backend))
+    assert caught.value.message.startswith(
+        f"unable to find backend library for backend '{backend}', "
+        f"try specifying runtime on the model configuration."
+    )
+    assert "identity, onnxruntime, repeat, square" in caught.value.message
+
+
+def test_ensemble_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="model 'm' is an ensemble"):
+        backend_class(ModelConfig(name="m", platform="ensemble"))
+
+
+def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("halimede.backends.onnxruntime", "halimede.backends.onnx_providers"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    config = ModelConfig(backend="onnxruntime")
+    with pytest.raises(UnsupportedError, match=r'pip install "halimede\[onnx\]"'):
+        backend_class(config)
+    assert usable_gpus(config, (0,)) == ()
+
+
+def test_only_the_asked_for_framework_is_imported() -> None:
+    code = (
+        "import sys; from halimede.backends.registry import backend_class;"
+        "from halimede.config.model_config_pb2 import ModelConfig;"
+        "backend_class(ModelConfig(backend='identity')); assert 'onnxruntime' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_gpus_are_of_no_use_without_a_provider_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = ModelConfig(backend="onnxruntime")
+    assert usable_gpus(onnx, (0, 1)) == ()
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
+    assert usable_gpus(onnx, (0, 1)) == (0, 1)
+    assert usable_gpus(ModelConfig(backend="identity"), (0, 1)) == ()

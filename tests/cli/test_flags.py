@@ -1,0 +1,160 @@
+from pathlib import Path
+
+import click
+import pytest
+
+from halimede.cli.flags import flags_document, serve_command
+from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
+from halimede.cli.settings import Status
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def parse(*arguments: str) -> tuple[ServeOptions, list[str]]:
+    """What `halimede serve` makes of the arguments."""
+    parsed: list[tuple[ServeOptions, list[str]]] = []
+
+    def run(options: ServeOptions, remarks: list[str]) -> int:
+        parsed.append((options, remarks))
+        return 0
+
+    serve_command(run).main(list(arguments), standalone_mode=False)
+    return parsed[0]
+
+
+def refusal(*arguments: str) -> str:
+    """The one line that the arguments earn."""
+    with pytest.raises(click.ClickException) as caught:
+        parse(*arguments)
+    message = caught.value.format_message()
+    assert "\n" not in message
+    return message
+
+
+def test_without_flags_everything_has_tritonservers_default() -> None:
+    options, remarks = parse()
+    assert (options.http_port, options.grpc_port, options.metrics_port) == (8000, 8001, 8002)
+    assert options.http_address == "0.0.0.0"
+    assert options.exit_timeout_secs == 30
+    assert options.http_max_input_size == 67108864
+    assert options.strict_readiness is True
+    assert options.model_control_mode == "none"
+    assert remarks == []
+
+
+def test_a_value_follows_an_equals_sign_or_a_space() -> None:
+    options, _ = parse("--http-port=8100", "--grpc-port", "8101", "--log-file", "a b")
+    assert (options.http_port, options.grpc_port, options.log_file) == (8100, 8101, "a b")
+
+
+def test_a_bool_flag_alone_means_true() -> None:
+    options, _ = parse("--disable-auto-complete-config", "--reuse-http-port", "--strict-readiness", "off")
+    assert options.disable_auto_complete_config
+    assert options.reuse_http_port
+    assert not options.strict_readiness
+
+
+def test_repeatable_flags_collect_and_others_take_the_last_value() -> None:
+    options, _ = parse("--model-repository=b", "--model-store=a", "--id=one", "--id=two")
+    assert options.model_repository == ("b", "a")
+    assert options.id == "two"
+
+
+def test_a_flag_may_be_cut_short_while_it_is_unique() -> None:
+    options, _ = parse("--model-repo=models")
+    assert options.model_repository == ("models",)
+    assert refusal("--log-f=x") == "--log-f is short for several flags: --log-file, --log-format"
+
+
+def test_an_unknown_flag_names_the_nearest() -> None:
+    assert refusal("--htp-port=1") == "unknown flag --htp-port; the nearest is --http-port"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--http-port=no"], "--http-port: 'no' is not a whole number"),
+        (["--http-max-input-size=0"], "--http-max-input-size: 0 is out of range; it must be at least 1"),
+        (["--log-format=xml"], "--log-format: 'xml' is none of default, ISO8601, json"),
+        (["--http-port"], "Option '--http-port' requires an argument."),
+        (["models"], "Got unexpected extra argument (models)"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> None:
+    assert refusal(*arguments) == line
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--trace-config=level=TIMESTAMPS",
+        "--cache-config=local,size=1048576",
+        "--allow-sagemaker",
+        "--allow-vertex-ai=true",
+        "--rate-limit=execution_count",
+        "--host-policy=a,numa-node=0",
+        "--allow-client-shm=true",
+        "--model-namespacing=true",
+        "--response-cache-byte-size=1024",
+    ],
+)
+def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
+    assert refusal(argument) == f"{argument.partition('=')[0]} is not available in this version"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--allow-sagemaker=off", "--rate-limit=off", "--trace-config=level=OFF", "--response-cache-byte-size=0"],
+)
+def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
+    assert parse(argument)[1] == []
+
+
+def test_flags_without_effect_are_remarked_on() -> None:
+    _, remarks = parse("--http-thread-count=16", "--cuda-memory-pool-byte-size=0:1", "--backend-directory=/x")
+    assert remarks == [
+        "--http-thread-count has no effect here",
+        "--backend-directory has no effect here",
+        "--cuda-memory-pool-byte-size has no effect here",
+    ]
+
+
+def test_the_deprecated_flag_is_remarked_on_in_tritonservers_words() -> None:
+    options, remarks = parse("--strict-model-config=false", "--disable-auto-complete-config")
+    assert options.disable_auto_complete_config
+    deprecated, overridden = remarks
+    assert deprecated == (
+        "Warning: '--strict-model-config' has been deprecated! "
+        "Please use '--disable-auto-complete-config' instead."
+    )
+    assert overridden == (
+        "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of "
+        "'--disable-auto-complete-config'!"
+    )
+
+
+def test_help_shows_every_flag_in_its_group() -> None:
+    command = serve_command(lambda _options, _remarks: 0)
+    text = command.get_help(click.Context(command, info_name="serve"))
+    for group in GROUPS:
+        assert f"\n{group}:\n" in text
+    for each in SETTINGS:
+        assert f"--{each.name}" in text
+
+
+def test_every_default_is_a_value_that_the_flag_takes() -> None:
+    for each in SETTINGS:
+        if each.default not in ((), "") and not each.repeatable:
+            assert (
+                each.kind.parse(str(each.default).lower() if each.kind.bare else str(each.default))
+                == each.default
+            )
+
+
+def test_only_settings_that_do_something_are_options() -> None:
+    works = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
+    assert works == set(ServeOptions.__dataclass_fields__)
+
+
+def test_the_page_about_flags_is_fresh() -> None:
+    assert (ROOT / "docs" / "flags.md").read_text() == flags_document(), "run `make docs`"

@@ -1,0 +1,198 @@
+"""Models without frameworks for tests of the lifecycle: each load waits, succeeds or fails as a test says."""
+
+import asyncio
+import tempfile
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halimede.backends.base import ModelSource
+from halimede.core.clock import Clock, VirtualClock
+from halimede.core.errors import HalimedeError
+from halimede.engine import model_loader
+from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.settings import ControlMode, EngineSettings
+
+CONFIG = 'backend: "identity"\n'
+
+
+class FakeVersion:
+    """What `load_version` gives."""
+
+    def __init__(self, source: ModelSource, world: "World") -> None:
+        self.source = source
+        self.files = sorted(p.name for p in source.version_directory.rglob("*") if p.is_file())
+        self._world = world
+        world.open.append(self)
+
+    def close(self) -> None:
+        """Forget it."""
+        self._world.open.remove(self)
+
+
+class FakeModel:
+    """What `Model` is to the lifecycle."""
+
+    def __init__(self, loaded: FakeVersion, clock: Clock, loop: AbstractEventLoop) -> None:
+        self.loaded = loaded
+        self.name = loaded.source.name
+        self.version = loaded.source.version
+        self.config = loaded.source.config
+        self.inflight = 0
+        self.stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def begin(self) -> None:
+        """A request arrives."""
+        assert not self.stopped
+        self.inflight += 1
+        self._idle.clear()
+
+    def end(self) -> None:
+        """A request is answered."""
+        self.inflight -= 1
+        if not self.inflight:
+            self._idle.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    async def drained(self) -> None:
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        assert not self.inflight
+        await asyncio.get_running_loop().run_in_executor(None, self.loaded.close)
+
+
+class World:
+    """A repository on disk and a loader that does as it is told.
+
+    Attributes:
+        repository: the first repository; `others` are more of them.
+        loads: each load, as (model, version), in order.
+        open: what is loaded and not closed.
+        failures: (model, version) → why its loads fail.
+        gates: (model, version) → what its loads wait for.
+        started: (model, version) of loads that have begun; use `begun` to wait for one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.repository = directory / "repository"
+        self.repository.mkdir()
+        self.others: list[Path] = []
+        self.loads: list[tuple[str, int]] = []
+        self.open: list[FakeVersion] = []
+        self.failures: dict[tuple[str, int], list[HalimedeError]] = {}
+        self.gates: dict[tuple[str, int], threading.Event] = {}
+        self._begun: dict[tuple[str, int], threading.Event] = {}
+        self.clock = VirtualClock()
+        self.progress: list[tuple[str, int | None, str, str]] = []
+
+    def add(self, name: str, versions: tuple[int, ...] = (1,), config: str = "") -> Path:
+        """A model on disk."""
+        directory = self.repository / name
+        for version in versions:
+            (directory / str(version)).mkdir(parents=True, exist_ok=True)
+        (directory / "config.pbtxt").write_text(CONFIG + config)
+        return directory
+
+    def fail(self, name: str, version: int, *errors: HalimedeError) -> None:
+        """The next loads of the version fail, each with one of the errors."""
+        self.failures[name, version] = list(errors)
+
+    def block(self, name: str, version: int = 1) -> Callable[[], None]:
+        """Loads of the version wait until the returned function is called."""
+        gate = self.gates[name, version] = threading.Event()
+        self._begun[name, version] = threading.Event()
+        return gate.set
+
+    async def begun(self, name: str, version: int = 1) -> None:
+        """Return when a blocked load has begun."""
+        began = await asyncio.get_running_loop().run_in_executor(None, self._begun[name, version].wait, 10)
+        assert began
+
+    def load_version(self, source: ModelSource, settings: EngineSettings) -> FakeVersion:
+        """In the place of `halimede.engine.loading.load_version`."""
+        key = (source.name, source.version)
+        self.loads.append(key)
+        if key in self.gates:
+            self._begun[key].set()
+            assert self.gates[key].wait(10)
+        if self.failures.get(key):
+            raise self.failures[key].pop(0)
+        return FakeVersion(source, self)
+
+    def lifecycle(self, mode: ControlMode = ControlMode.EXPLICIT, **settings: Any) -> Lifecycle:
+        """A lifecycle over the repositories; call it in a running loop."""
+        lifecycle = Lifecycle(
+            EngineSettings((self.repository, *self.others), mode, **settings),
+            self.clock,
+            asyncio.get_running_loop(),
+        )
+        lifecycle.on_progress.append(lambda *event: self.progress.append(event))
+        return lifecycle
+
+    def run(
+        self,
+        test: Callable[[Lifecycle], Coroutine[Any, Any, None]],
+        mode: ControlMode = ControlMode.EXPLICIT,
+        **settings: Any,
+    ) -> None:
+        """Run the test with a lifecycle that is started; then stop it and see that nothing is left."""
+
+        async def run() -> None:
+            lifecycle = self.lifecycle(mode, **settings)
+            await lifecycle.start()
+            await test(lifecycle)
+            assert await lifecycle.stop(10)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        threads = threading.active_count()
+        asyncio.run(run())
+        assert threading.active_count() == threads
+        assert self.open == []
+        assert self.temporary() == []
+
+    def temporary(self) -> list[Path]:
+        """Temporary directories that are there now."""
+        return list((self.directory / "temporary").iterdir())
+
+
+def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world in `tmp_path`, in the place of the real loader."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    world = World(tmp_path)
+    monkeypatch.setattr(model_loader, "load_version", world.load_version)
+    monkeypatch.setattr(model_loader, "Model", FakeModel)
+    return world
+
+
+def rows(lifecycle: Lifecycle) -> list[tuple[str, str | None, str, str]]:
+    """The index as tuples."""
+    return [(row.name, row.version, row.state, row.reason) for row in lifecycle.index()]
+
+
+# Properties as functions, for a type checker that takes a property to stay as it was asserted to be.
+
+
+def is_ready(lifecycle: Lifecycle) -> bool:
+    """Whether the server is ready."""
+    return lifecycle.ready
+
+
+def is_live(lifecycle: Lifecycle) -> bool:
+    """Whether the server is live."""
+    return lifecycle.live
+
+
+async def gone(lifecycle: Lifecycle) -> None:
+    """Return when every version that was retired is closed."""
+    await lifecycle._live.closed()

@@ -1,0 +1,358 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halimede.core import datatypes
+from halimede.core.datatypes import Datatype
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
+from halimede.core.requests import InferRequest
+from halimede.core.tensors import decode_bytes
+from halimede.frontends.grpc.codec_plan import parse_version
+from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
+from halimede.frontends.grpc.kserve_pb2 import InferParameter, InferTensorContents, ModelInferRequest
+from tests.frontends.grpc.service_fakes import infer_request
+
+
+def decode(message: ModelInferRequest | bytes, decoder: RequestDecoder | None = None) -> InferRequest:
+    encoded = message if isinstance(message, bytes) else message.SerializeToString()
+    plan, identifier, tensors = (decoder or RequestDecoder()).decode(memoryview(encoded))
+    return plan.request(identifier, tensors, lambda *_: None, 7, None)
+
+
+def with_contents(datatype: str, **contents: list[object]) -> ModelInferRequest:
+    request = ModelInferRequest(model_name="m")
+    request.inputs.add(
+        name="i",
+        datatype=datatype,
+        shape=[2],
+        contents=InferTensorContents(**contents),  # type: ignore[arg-type]
+    )
+    return request
+
+
+def test_a_request_has_all_that_its_message_says() -> None:
+    message = infer_request(b"12345678", version="3", identifier="r1", shape=(1, 2))
+    message.outputs.add(name="OUTPUT0")
+    message.parameters["priority"].uint64_param = 2
+    message.parameters["timeout"].int64_param = 500
+    message.parameters["sequence_id"].int64_param = 9
+    message.parameters["sequence_start"].bool_param = True
+    message.parameters["temperature"].double_param = 0.5
+
+    request = decode(message)
+
+    assert (request.model_name, request.model_version, request.id) == ("identity", 3, "r1")
+    tensor = request.inputs["INPUT0"]
+    assert (tensor.datatype, tensor.shape, bytes(tensor.data)) == (datatypes.FP32, (1, 2), b"12345678")
+    assert request.outputs == ("OUTPUT0",)
+    assert (request.priority, request.timeout_us) == (2, 500)
+    assert (request.sequence_id, request.sequence_start, request.sequence_end) == (9, True, False)
+    assert request.parameters == {"temperature": 0.5}
+    assert request.received_ns == 7
+
+
+def test_tensors_are_views_on_the_message() -> None:
+    encoded = bytearray(infer_request(bytes(1000)).SerializeToString())
+    _, _, tensors = RequestDecoder().decode(memoryview(encoded))
+
+    assert tensors[0].obj is encoded
+
+
+def test_repeated_messages_differ_only_in_tensors_and_ids() -> None:
+    decoder = RequestDecoder()
+    for number in range(3):
+        for identifier in ("", f"id {number}"):
+            data = np.array([number], np.float32).tobytes()
+            request = decode(infer_request(data, identifier=identifier), decoder)
+
+            assert request.id == identifier
+            assert request.inputs["INPUT0"].array.tolist() == [number]
+
+
+def test_several_tensors_of_changing_sizes_are_told_apart() -> None:
+    decoder = RequestDecoder()
+    for first, second in ((b"1234", b"56"), (b"12", b"3456"), (b"1234", b"56"), (b"", b"123456")):
+        message = infer_request(first)
+        message.inputs.add(name="INPUT1", datatype="UINT8", shape=[-1])
+        message.raw_input_contents.append(second)
+        request = decode(message, decoder)
+
+        assert [bytes(tensor.data) for tensor in request.inputs.values()] == [first, second]
+
+
+def test_parameters_of_one_request_are_not_those_of_the_next() -> None:
+    decoder = RequestDecoder()
+    message = infer_request()
+    message.parameters["a"].string_param = "b"
+    first = decode(message, decoder)
+    assert first.parameters is not None
+    first.parameters["a"] = "changed"
+
+    assert decode(message, decoder).parameters == {"a": "b"}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    decoder = RequestDecoder()
+    for number in range(1000):
+        decode(infer_request(bytes(number), model=f"m{number}"), decoder)
+
+    assert max(len(decoder._plans), len(decoder._templates), len(decoder._starts)) <= 256
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "values", "expected"),
+    [
+        (datatypes.BOOL, "bool_contents", [True, False], [True, False]),
+        (datatypes.INT8, "int_contents", [-1, 300], [-1, 44]),
+        (datatypes.INT16, "int_contents", [-1, 2], [-1, 2]),
+        (datatypes.INT32, "int_contents", [-1, 2], [-1, 2]),
+        (datatypes.INT64, "int64_contents", [-1, 2**40], [-1, 2**40]),
+        (datatypes.UINT8, "uint_contents", [1, 255], [1, 255]),
+        (datatypes.UINT16, "uint_contents", [1, 2], [1, 2]),
+        (datatypes.UINT32, "uint_contents", [1, 2], [1, 2]),
+        (datatypes.UINT64, "uint64_contents", [1, 2**63], [1, 2**63]),
+        (datatypes.FP32, "fp32_contents", [0.5, -1.0], [0.5, -1.0]),
+        (datatypes.FP64, "fp64_contents", [0.1, -1.0], [0.1, -1.0]),
+    ],
+)
+def test_typed_contents_are_read(
+    datatype: Datatype, field: str, values: list[object], expected: list[object]
+) -> None:
+    request = decode(with_contents(datatype.name, **{field: values}))
+
+    assert request.inputs["i"].array.tolist() == expected
+
+
+def test_typed_strings_are_read() -> None:
+    request = decode(with_contents("BYTES", bytes_contents=[b"a", b""]))
+
+    assert decode_bytes(request.inputs["i"].data) == [b"a", b""]
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "INT32", "BYTES", "FP64"])
+def test_contents_of_another_datatype_are_refused(datatype: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(with_contents(datatype, fp32_contents=[1.0, 2.0]))
+
+    assert caught.value.message == (
+        "unexpected explicit tensor data for input tensor 'i' for model 'm' of type 'FP32', "
+        f"expected datatype '{datatype}'"
+    )
+
+
+def test_contents_beside_raw_contents_are_refused() -> None:
+    message = with_contents("FP32", fp32_contents=[1.0, 2.0])
+    message.raw_input_contents.append(bytes(8))
+
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == (
+        "contents field must not be specified when using raw_input_contents for 'i' for model 'm'"
+    )
+
+
+def test_an_input_without_data_is_refused() -> None:
+    message = ModelInferRequest(model_name="m")
+    message.inputs.add(name="i", datatype="FP32", shape=[1])
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == "unable to find data for input tensor 'i' for model 'm' in request."
+
+    message.inputs.add(name="j", datatype="FP32", shape=[1])
+    message.raw_input_contents.append(bytes(4))
+    with pytest.raises(InvalidArgumentError, match="unable to find data for input tensor 'j' for model 'm'"):
+        decode(message)
+
+
+def test_more_raw_contents_than_inputs_are_refused() -> None:
+    message = infer_request()
+    message.raw_input_contents.append(b"")
+
+    with pytest.raises(InvalidArgumentError, match=r"expected 1 entries in raw_input_contents.* but got 2"):
+        decode(message)
+
+
+def test_duplicates_are_refused() -> None:
+    message = infer_request()
+    message.inputs.add(name="INPUT0", datatype="FP32", shape=[1])
+    with pytest.raises(InvalidArgumentError, match="input 'INPUT0' already exists in request"):
+        decode(message)
+
+    message = infer_request()
+    message.outputs.add(name="o")
+    message.outputs.add(name="o")
+    with pytest.raises(InvalidArgumentError, match="output 'o' already exists in request"):
+        decode(message)
+
+
+def test_an_unknown_datatype_is_refused() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match="unknown datatype 'FLOAT', it should be one of BOOL, UINT8"
+    ):
+        decode(infer_request(datatype="FLOAT"))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "text"),
+    [
+        (
+            "sequence_id",
+            InferParameter(bool_param=True),
+            "invalid value type for 'sequence_id' parameter, expected int64_param or string_param.",
+        ),
+        (
+            "sequence_start",
+            InferParameter(int64_param=1),
+            "invalid value type for 'sequence_start' parameter, expected bool_param.",
+        ),
+        (
+            "priority",
+            InferParameter(int64_param=-1),
+            "invalid value for 'priority' parameter, expected a value >= 0, got -1",
+        ),
+        (
+            "timeout",
+            InferParameter(uint64_param=1),
+            "invalid value type for 'timeout' parameter, expected int64_param.",
+        ),
+        (
+            "custom",
+            InferParameter(uint64_param=1),
+            (
+                "invalid value type for 'custom' parameter, "
+                "expected bool_param, int64_param, string_param or double_param."
+            ),
+        ),
+        (
+            "custom",
+            InferParameter(),
+            (
+                "invalid value type for 'custom' parameter, "
+                "expected bool_param, int64_param, string_param or double_param."
+            ),
+        ),
+    ],
+)
+def test_parameters_of_a_wrong_type_are_refused(name: str, parameter: InferParameter, text: str) -> None:
+    message = infer_request()
+    message.parameters[name].CopyFrom(parameter)
+
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == text
+
+
+def test_reserved_parameters_are_refused_but_for_one() -> None:
+    message = infer_request()
+    message.parameters["triton_enable_empty_final_response"].bool_param = True
+    plan, _, _ = RequestDecoder().decode(memoryview(message.SerializeToString()))
+    assert plan.parameters is not None
+    assert plan.parameters.empty_final
+
+    message.parameters["triton_other"].bool_param = True
+    with pytest.raises(InvalidArgumentError, match=r"reserved.*triton_enable_empty_final_response"):
+        decode(message)
+
+
+def test_sequence_ids_may_be_text_and_are_unsigned() -> None:
+    message = infer_request()
+    message.parameters["sequence_id"].string_param = "abc"
+    assert decode(message).sequence_id == "abc"
+
+    message.parameters["sequence_id"].int64_param = -1
+    assert decode(message).sequence_id == 2**64 - 1
+
+
+def test_classification_needs_a_positive_count() -> None:
+    message = infer_request()
+    wanted = message.outputs.add(name="o").parameters["classification"]
+    wanted.int64_param = 3
+    plan, _, _ = RequestDecoder().decode(memoryview(message.SerializeToString()))
+    assert plan.classes == {"o": 3}
+
+    wanted.int64_param = 0
+    with pytest.raises(
+        InvalidArgumentError, match="'classification' parameter of output 'o', expected a value > 0"
+    ):
+        decode(message)
+    wanted.string_param = "3"
+    with pytest.raises(InvalidArgumentError, match="'classification' parameter, expected int64_param"):
+        decode(message)
+
+
+def test_shared_memory_is_refused_clearly() -> None:
+    message = infer_request()
+    message.inputs[0].parameters["shared_memory_region"].string_param = "r"
+    with pytest.raises(
+        UnsupportedError, match=r"input 'INPUT0'.*shared memory is not available in this version"
+    ):
+        decode(message)
+
+    message = infer_request()
+    message.outputs.add(name="o").parameters["shared_memory_byte_size"].int64_param = 4
+    with pytest.raises(UnsupportedError, match=r"output 'o'.*shared memory is not available in this version"):
+        decode(message)
+
+
+def test_versions_are_positive_integers() -> None:
+    assert parse_version("") == -1
+    assert parse_version("12") == 12
+    for text in ("abc", "1.0", " 1", "1_0", "٣", "9" * 20, "9" * 9999):
+        with pytest.raises(
+            InvalidArgumentError, match="failed to get model version from specified version string"
+        ):
+            parse_version(text)
+    for text in ("0", "-1"):
+        with pytest.raises(InvalidArgumentError, match=r"version should be an integral value > 0$"):
+            parse_version(text)
+
+
+def test_unusual_encodings_are_decoded_by_protobuf() -> None:
+    encoded = infer_request(b"1234", identifier="x").SerializeToString()
+    unknown_fixed32 = b"\x7dabcd"
+
+    request = decode(encoded + unknown_fixed32)
+
+    assert request.id == "x"
+    assert bytes(request.inputs["INPUT0"].data) == b"1234"
+
+
+def test_an_id_that_is_not_text_is_refused() -> None:
+    encoded = infer_request(b"1234").SerializeToString() + b"\x1a\x01\xff"
+
+    with pytest.raises(InvalidArgumentError, match="not a valid ModelInferRequest message"):
+        decode(encoded)
+    assert read_id(memoryview(encoded)) == "\N{REPLACEMENT CHARACTER}"
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_raise_nothing_but_our_errors(encoded: bytes) -> None:
+    try:
+        decode(encoded)
+    except HalimedeError:
+        return
+    ModelInferRequest.FromString(encoded)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_damaged_requests_are_refused_or_read_as_protobuf_reads_them(data: st.DataObject) -> None:
+    decoder = RequestDecoder()
+    message = infer_request(b"12345678", identifier=data.draw(st.sampled_from(["", "id"])), shape=(2,))
+    message.inputs.add(name="INPUT1", datatype="BYTES", shape=[1])
+    message.raw_input_contents.append(b"\1\0\0\0a")
+    encoded = bytearray(message.SerializeToString())
+    decode(bytes(encoded), decoder)
+    for _ in range(data.draw(st.integers(1, 3))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        request = decode(bytes(encoded), decoder)
+    except HalimedeError:
+        return
+    expected = ModelInferRequest.FromString(bytes(encoded))
+    assert request.model_name == expected.model_name
+    assert request.id == expected.id
+    assert [bytes(tensor.data) for tensor in request.inputs.values()] == list(expected.raw_input_contents)
+    assert list(request.inputs) == [entry.name for entry in expected.inputs]

@@ -1,0 +1,232 @@
+import pytest
+
+from halimede.core.errors import InternalError, InvalidArgumentError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.frontends.grpc import stream as stream_module
+from halimede.frontends.grpc.call import StreamMethod
+from halimede.frontends.grpc.kserve_pb2 import ModelInferResponse, ModelStreamInferResponse
+from halimede.frontends.grpc.service import ServiceSettings, methods
+from tests.frontends.grpc.service_fakes import (
+    STREAM,
+    FakeCall,
+    FakeEngine,
+    FakeModel,
+    echo,
+    infer_request,
+    status_of,
+)
+
+
+def open_stream(engine: FakeEngine, metadata: dict[str, str | bytes] | None = None) -> FakeCall:
+    call = FakeCall(STREAM, metadata)
+    method = methods(engine, ServiceSettings())[STREAM]  # type: ignore[arg-type]
+    assert isinstance(method, StreamMethod)
+    method.handler(call)  # type: ignore[arg-type]
+    return call
+
+
+def received(call: FakeCall) -> list[ModelStreamInferResponse]:
+    return [ModelStreamInferResponse.FromString(message) for message in call.messages]
+
+
+def ids(call: FakeCall) -> list[str]:
+    return [message.infer_response.id for message in received(call)]
+
+
+def is_final(response: ModelInferResponse) -> bool:
+    return response.parameters["triton_final_response"].bool_param
+
+
+def test_responses_keep_the_order_of_their_requests_across_models() -> None:
+    first, second = FakeModel("a"), FakeModel("b")
+    call = open_stream(FakeEngine(first, second))
+    call.receive(infer_request(model="a", identifier="1"))
+    call.receive(infer_request(model="b", identifier="2"))
+    call.receive(infer_request(model="nothing", identifier="3"))
+    call.receive(infer_request(model="b", identifier="4"))
+
+    echo(second.requests[1])
+    echo(second.requests[0])
+    assert ids(call) == []
+    echo(first.requests[0])
+
+    assert ids(call) == ["1", "2", "3", "4"]
+    messages = received(call)
+    assert [message.infer_response.model_name for message in messages] == ["a", "b", "", "b"]
+    assert messages[2].error_message == "Request for unknown model: 'nothing' is not found"
+    assert all(is_final(messages[index].infer_response) for index in (0, 1, 3))
+    assert not call.ended
+
+
+def test_responses_of_a_decoupled_model_go_out_as_they_come() -> None:
+    slow, decoupled = FakeModel("slow"), FakeModel("decoupled", decoupled=True)
+    call = open_stream(FakeEngine(slow, decoupled))
+    call.receive(infer_request(model="slow", identifier="1"))
+    call.receive(infer_request(model="decoupled", identifier="2"))
+    call.receive(infer_request(model="decoupled", identifier="3"))
+    request, other = decoupled.requests
+
+    request.respond(InferResponse({"OUTPUT0": request.inputs["INPUT0"]}), False)
+    other.respond(InferResponse({"OUTPUT0": other.inputs["INPUT0"]}), True)
+    request.respond(InferResponse({"OUTPUT0": request.inputs["INPUT0"]}), True)
+
+    assert ids(call) == ["2", "3", "2"]
+    assert [is_final(message.infer_response) for message in received(call)] == [False, True, True]
+
+
+def test_the_end_of_a_decoupled_request_is_told_only_if_it_is_asked_for() -> None:
+    model = FakeModel(decoupled=True)
+    call = open_stream(FakeEngine(model))
+    silent = infer_request(identifier="silent")
+    told = infer_request(identifier="told", version="1")
+    told.parameters["triton_enable_empty_final_response"].bool_param = True
+    call.receive(silent)
+    call.receive(told)
+
+    for request in model.requests:
+        request.respond(None, True)
+
+    (message,) = received(call)
+    response = message.infer_response
+    assert (response.id, response.model_name, response.model_version) == ("told", "identity", "1")
+    assert is_final(response)
+    assert not response.outputs
+
+
+def test_an_empty_last_response_is_the_same_as_none() -> None:
+    model = FakeModel(decoupled=True)
+    call = open_stream(FakeEngine(model))
+    call.receive(infer_request())
+
+    model.requests[0].respond(InferResponse(), True)
+
+    assert call.messages == []
+
+
+def test_an_error_is_told_in_the_stream_which_goes_on() -> None:
+    model = FakeModel()
+    call = open_stream(FakeEngine(model))
+    call.receive(infer_request(identifier="1"))
+    model.requests[0].respond(InferResponse(error=InternalError("it broke")), True)
+    call.receive(b"\xff")
+    call.receive(infer_request(identifier="3"))
+    echo(model.requests[1])
+    call.half_close()
+
+    first, second, third = received(call)
+    assert (first.error_message, first.infer_response.id) == ("it broke", "1")
+    assert "not a valid ModelInferRequest" in second.error_message
+    assert third.infer_response.outputs[0].name == "OUTPUT0"
+    assert call.status == 0
+
+
+def test_an_error_before_the_model_is_found_names_its_request() -> None:
+    call = open_stream(FakeEngine())
+    call.receive(infer_request(identifier="x", datatype="FLOAT"))
+
+    (message,) = received(call)
+    assert "unknown datatype 'FLOAT'" in message.error_message
+    assert message.infer_response.id == "x"
+
+
+def test_with_triton_grpc_error_the_first_error_ends_the_stream_and_cancels_the_rest() -> None:
+    model = FakeModel()
+    call = open_stream(FakeEngine(model), {"triton_grpc_error": "true"})
+    for identifier in "123":
+        call.receive(infer_request(identifier=identifier))
+    failing, *others = model.requests
+
+    failing.respond(InferResponse(error=InvalidArgumentError("wrong shape")), True)
+
+    assert (call.status, call.text) == (status_of(InvalidArgumentError), "wrong shape")
+    assert call.messages == []
+    assert all(request.cancelled for request in others)
+    call.receive(infer_request())
+    assert len(model.requests) == 3
+
+
+def test_half_close_waits_for_what_is_in_flight() -> None:
+    model, decoupled = FakeModel(), FakeModel("decoupled", decoupled=True)
+    call = open_stream(FakeEngine(model, decoupled))
+    call.receive(infer_request())
+    call.receive(infer_request(model="decoupled"))
+    call.half_close()
+    assert not call.ended
+
+    decoupled.requests[0].respond(None, True)
+    assert not call.ended
+    echo(model.requests[0])
+
+    assert call.status == 0
+    assert len(call.messages) == 1
+
+
+def test_half_close_of_an_unused_stream_ends_it() -> None:
+    call = open_stream(FakeEngine())
+    call.half_close()
+
+    assert call.status == 0
+
+
+def test_cancelling_the_stream_cancels_all_its_requests() -> None:
+    model = FakeModel()
+    call = open_stream(FakeEngine(model))
+    for _ in range(3):
+        call.receive(infer_request())
+    call.cancel()
+
+    assert all(request.cancelled for request in model.requests)
+    assert call.messages == []
+    assert not call.ended
+
+
+def test_no_more_is_read_while_the_client_does_not_read() -> None:
+    model = FakeModel(answer=echo)
+    call = open_stream(FakeEngine(model))
+    call.writable = False
+    call.receive(infer_request())
+    paused = call.paused
+    call.drain()
+
+    assert (paused, call.paused) == (True, False)
+
+
+def test_no_more_is_read_while_too_much_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "_LARGEST_INFLIGHT", 10_000)
+    model = FakeModel()
+    engine = FakeEngine(model)
+    call = open_stream(engine)
+    paused = []
+    for data in (b"1234", bytes(4000)):
+        call.receive(infer_request(data, shape=(len(data) // 4,)))
+        paused.append(call.paused)
+    for request in reversed(model.requests):
+        echo(request)
+        engine.clock.run()
+        paused.append(call.paused)
+
+    assert paused == [False, True, True, False]  # the response that came first waits for its turn
+
+
+def test_a_model_that_answers_at_once_is_answered_in_order() -> None:
+    late = FakeModel("late")
+    call = open_stream(FakeEngine(FakeModel(answer=echo), late))
+    call.receive(infer_request(model="late", identifier="1"))
+    call.receive(infer_request(identifier="2"))
+    assert ids(call) == []
+    echo(late.requests[0])
+
+    assert ids(call) == ["1", "2"]
+
+
+def test_several_errors_of_a_decoupled_request_are_all_told() -> None:
+    model = FakeModel(decoupled=True)
+    call = open_stream(FakeEngine(model))
+    call.receive(infer_request())
+    request: InferRequest = model.requests[0]
+    request.respond(InferResponse(error=InternalError("one")), False)
+    request.respond(InferResponse(error=InternalError("two")), True)
+    call.half_close()
+
+    assert [message.error_message for message in received(call)] == ["one", "two"]
+    assert call.status == 0

@@ -1,0 +1,213 @@
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.clock import VirtualClock
+from halimede.engine.engine import Engine
+from halimede.engine.statistics import FailureReason, ModelStatistics
+from halimede.frontends import metrics
+from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+
+SAMPLE = re.compile(r'^(\w+)(?:\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)$')
+
+
+@dataclass
+class FakeModel:
+    """What the metrics read of a model."""
+
+    name: str = "digits"
+    version: int = 1
+    pending: int = 0
+    config: ModelConfig = field(default_factory=ModelConfig)
+    statistics: ModelStatistics = field(default_factory=ModelStatistics)
+
+
+def scrape(*models: FakeModel, settings: MetricsSettings | None = None) -> dict[str, float]:
+    """Every sample of a scrape, by its name and labels."""
+    return dict(samples(text(*models, settings=settings)))
+
+
+def text(*models: FakeModel, settings: MetricsSettings | None = None) -> str:
+    lifecycle = SimpleNamespace(loaded_models=lambda: list(models))
+    engine = cast("Engine", SimpleNamespace(lifecycle=lifecycle, clock=VirtualClock()))
+    return Metrics(engine, settings or MetricsSettings()).render().decode()
+
+
+def samples(scraped: str) -> list[tuple[str, float]]:
+    """The samples; fails on a line that is none and no comment, and on one without its family."""
+    found: list[tuple[str, float]] = []
+    typed: dict[str, str] = {}
+    for line in scraped.removesuffix("\n").split("\n"):
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in typed
+            typed[name] = kind
+        elif not line.startswith("# HELP "):
+            match = SAMPLE.match(line)
+            assert match is not None, line
+            name, labels, value = match.groups()
+            family = re.sub("_(bucket|sum|count)$", "", name) if name not in typed else name
+            assert family in typed, line
+            found.append((f"{name}{{{labels}}}" if labels else name, float(value)))
+    assert len(found) == len(dict(found)), "a sample appears twice"
+    return found
+
+
+def answered(model: FakeModel) -> FakeModel:
+    """The model after a batch of two requests with three rows, one failure and one refusal."""
+    counts = model.statistics
+    counts.count_execution(3, 10_000, 70_000, 20_000)
+    counts.count_computed(2, 10_000, 70_000, 20_000)
+    counts.count_success(1_500_000, 200_000, 1_000_000)
+    counts.count_success(620_000_000, 400_000, 120_000_000)
+    counts.count_failure(1_000, FailureReason.BACKEND)
+    counts.count_failure(1_000, FailureReason.REJECTED)
+    counts.load_ns = 1_250_000_000
+    return model
+
+
+def test_a_new_model_has_all_its_series_at_zero() -> None:
+    scraped = scrape(FakeModel())
+    labels = '{model="digits",version="1"}'
+    for name in ("request_success", "count", "exec_count", "pending_request_count", "queue_duration_us"):
+        assert scraped[f"nv_inference_{name}{labels}"] == 0
+    for reason in FailureReason:
+        assert (
+            scraped[f'nv_inference_request_failure{{model="digits",version="1",reason="{reason.value}"}}']
+            == 0
+        )
+
+
+def test_counters_follow_the_statistics() -> None:
+    scraped = scrape(answered(FakeModel(pending=4)))
+
+    def value(name: str) -> float:
+        return scraped[f'{name}{{model="digits",version="1"}}']
+
+    assert value("nv_inference_request_success") == 2
+    assert value("nv_inference_count") == 3
+    assert value("nv_inference_exec_count") == 1
+    assert value("nv_inference_request_duration_us") == 621_500
+    assert value("nv_inference_queue_duration_us") == 600
+    assert value("nv_inference_compute_input_duration_us") == 20
+    assert value("nv_inference_compute_infer_duration_us") == 140
+    assert value("nv_inference_compute_output_duration_us") == 40
+    assert value("nv_inference_pending_request_count") == 4
+    assert value("nv_model_load_duration_secs") == 1.25
+    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="BACKEND"}'] == 1
+    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="REJECTED"}'] == 1
+    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="OTHER"}'] == 0
+
+
+def test_histograms_cumulate_their_buckets() -> None:
+    scraped = scrape(answered(FakeModel()))
+
+    def bucket(name: str, bound: str) -> float:
+        return scraped[f'{name}_bucket{{model="digits",version="1",le="{bound}"}}']
+
+    name = "nv_inference_request_duration_histogram_us"
+    assert [bucket(name, bound) for bound in ("1000", "2500", "500000", "1000000", "+Inf")] == [0, 1, 1, 2, 2]
+    assert scraped[f'{name}_count{{model="digits",version="1"}}'] == 2
+    assert scraped[f'{name}_sum{{model="digits",version="1"}}'] == 621_500
+    assert bucket("nv_inference_queue_duration_histogram_us", "250") == 1
+    assert bucket("nv_inference_compute_duration_histogram_us", "100") == 2
+    assert bucket("nv_inference_batch_size_histogram", "2") == 0
+    assert bucket("nv_inference_batch_size_histogram", "4") == 1
+
+
+def test_stopped_counters_stay_at_zero_and_durations_disappear() -> None:
+    scraped = scrape(answered(FakeModel()), settings=MetricsSettings(counter_latencies=False))
+    assert scraped['nv_inference_request_success{model="digits",version="1"}'] == 0
+    assert scraped['nv_inference_count{model="digits",version="1"}'] == 0
+    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="BACKEND"}'] == 0
+    assert not any(name.startswith("nv_inference_request_duration_us") for name in scraped)
+
+
+def test_first_responses_are_told_on_request() -> None:
+    name = 'nv_inference_first_response_histogram_ms_bucket{model="digits",version="1",le="100"}'
+    assert name not in scrape(answered(FakeModel()))
+    scraped = scrape(answered(FakeModel()), settings=MetricsSettings(histogram_latencies=True))
+    assert scraped[name] == 1
+    assert scraped[name.replace('"100"', '"500"')] == 2
+
+
+def test_tags_are_labels() -> None:
+    config = ModelConfig(metric_tags={"team": "vision", "a-b.c": 'say "hi"\\\n'})
+    scraped = scrape(FakeModel(config=config))
+    labels = r'{_a_b_c="say \"hi\"\\\n",_team="vision",model="digits",version="1"}'
+    assert scraped[f"nv_inference_count{labels}"] == 0
+
+
+def test_each_version_has_its_series_under_one_heading() -> None:
+    scraped = scrape(FakeModel(version=1), FakeModel(version=2), FakeModel(name="simple"))
+    assert {name for name in scraped if name.startswith("nv_inference_count{")} == {
+        'nv_inference_count{model="digits",version="1"}',
+        'nv_inference_count{model="digits",version="2"}',
+        'nv_inference_count{model="simple",version="1"}',
+    }
+
+
+def test_a_server_without_models_scrapes_too() -> None:
+    assert scrape()["nv_pinned_memory_pool_total_bytes"] == 268_435_456
+
+
+def test_the_machine_is_told_of_unless_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "memory_bytes", lambda: (2048, 1024))
+    scraped = scrape()
+    assert scraped["nv_cpu_memory_total_bytes"] == 2048
+    assert scraped["nv_cpu_memory_used_bytes"] == 1024
+    assert 0 <= scraped["nv_cpu_utilization"] <= 1
+    assert not any(name.startswith("nv_cpu") for name in scrape(settings=MetricsSettings(cpu=False)))
+
+
+def test_all_families_are_declared_and_explained() -> None:
+    scraped = text(FakeModel(), settings=MetricsSettings(histogram_latencies=True))
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", scraped, re.MULTILINE))
+    assert types == {family.name: family.type for family in FAMILIES}
+    document = DOCUMENT.read_text()
+    for family in FAMILIES:
+        assert re.search(rf"^\| `{family.name}` \| {family.type} \|", document, re.MULTILINE), family.name
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "filled"),
+    [
+        ("GET", "/metrics", 200, True),
+        ("GET", "/metrics/", 200, True),
+        ("GET", "/", 200, False),
+        ("GET", "/v2/health/live", 200, False),
+        ("POST", "/metrics", 405, False),
+        ("HEAD", "/other", 405, False),
+    ],
+)
+def test_the_port_answers_as_tritonservers_does(method: str, path: str, status: int, filled: bool) -> None:
+    lifecycle = SimpleNamespace(loaded_models=list)
+    engine = cast("Engine", SimpleNamespace(lifecycle=lifecycle, clock=VirtualClock()))
+    responses: list[tuple[int, bytes, str]] = []
+
+    def respond(code: int, parts: tuple[bytes, ...] = (), content_type: str = "") -> None:
+        responses.append((code, b"".join(parts), content_type))
+
+    Metrics(engine, MetricsSettings()).answer(
+        cast("Exchange", SimpleNamespace(method=method, path=path, respond=respond))
+    )
+    [(code, body, content_type)] = responses
+    assert (code, bool(body), content_type) == (status, filled, "text/plain; charset=utf-8")
+
+
+def test_a_prometheus_parser_reads_a_scrape() -> None:
+    tagged = FakeModel(name="other", config=ModelConfig(metric_tags={"a b": 'x"\\\n{},='}))
+    scraped = text(answered(FakeModel()), tagged, settings=MetricsSettings(histogram_latencies=True))
+    families = {family.name: family for family in text_string_to_metric_families(scraped)}
+    assert set(families) == {family.name for family in FAMILIES}
+    assert families["nv_inference_count"].samples[0].value == 3
+    assert families["nv_inference_count"].samples[1].labels["_a_b"] == 'x"\\\n{},='

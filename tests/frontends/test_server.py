@@ -1,0 +1,227 @@
+import asyncio
+import logging
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from halimede.frontends.server import Connection, Connections, Endpoint, ListenError, Server, tls_context
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets; a connection that owes an answer closes only once that is given."""
+
+    def __init__(self, connections: "Connections[Echo]") -> None:
+        self.connections = connections
+        self.owing = asyncio.Event()
+        self.closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is of no asyncio class
+        self.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if data == b"later":
+            self.owing.set()
+        else:
+            self.transport.write(data)
+
+    def answer(self) -> None:
+        self.transport.write(b"answer")
+        if self.closing:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        self.closing = True
+        if not self.owing.is_set():
+            self.transport.close()
+
+
+class Client:
+    """A server with one endpoint, and a connection to it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.server = Server()
+        self.connections: Connections[Echo] = Connections()
+        self.options = options
+
+    def endpoint(self, port: int = 0, **options: Any) -> Endpoint:
+        connections: Connections[Any] = self.connections
+        return Endpoint(
+            "EchoService",
+            "--echo-port",
+            "127.0.0.1",
+            port,
+            lambda: Echo(self.connections),
+            connections,
+            **options,
+        )
+
+    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", port)
+
+    async def owe(self, writer: asyncio.StreamWriter) -> Echo:
+        """Make the only connection owe an answer."""
+        writer.write(b"later")
+        while not self.connections:  # noqa: ASYNC110 - the server accepts when it pleases
+            await asyncio.sleep(0)
+        [connection] = self.connections
+        await connection.owing.wait()
+        return connection
+
+
+def run(coroutine: Any) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(coroutine, 20))
+
+
+def test_an_open_endpoint_answers_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint())
+        reader, writer = await client.connect(port)
+        writer.write(b"hello")
+        assert await reader.read(5) == b"hello"
+        [connection] = client.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert await client.server.close(5)
+        writer.close()
+        assert f"Started EchoService at 127.0.0.1:{port}" in caplog.text
+
+    caplog.set_level(logging.INFO, "halimede")
+    run(scenario())
+
+
+def test_closing_waits_for_answers_that_are_owed() -> None:
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint())
+        busy, busy_writer = await client.connect(port)
+        waiting = await client.owe(busy_writer)
+        idle, idle_writer = await client.connect(port)
+        idle_writer.write(b"1")
+        assert await idle.read(1) == b"1"
+        closing = asyncio.ensure_future(client.server.close(10))
+        assert await idle.read() == b""
+        assert not closing.done()
+        waiting.answer()
+        assert await busy.read() == b"answer"
+        assert await closing
+        idle_writer.close()
+        busy_writer.close()
+
+    run(scenario())
+
+
+def test_closing_gives_up_after_its_grace() -> None:
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint())
+        _, writer = await client.connect(port)
+        await client.owe(writer)
+        assert not await client.server.close(0.01)
+        writer.close()
+
+    run(scenario())
+
+
+def test_a_server_that_stopped_accepting_keeps_its_connections() -> None:
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint())
+        reader, writer = await client.connect(port)
+        writer.write(b"1")
+        assert await reader.read(1) == b"1"
+        client.server.stop_accepting()
+        await asyncio.sleep(0)
+        with pytest.raises(OSError, match="refused"):
+            await client.connect(port)
+        writer.write(b"2")
+        assert await reader.read(1) == b"2"
+        writer.close()
+        await client.server.close(5)
+
+    run(scenario())
+
+
+def test_a_port_in_use_is_told_with_its_flag() -> None:
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint())
+        with pytest.raises(ListenError) as caught:
+            await Server().open(client.endpoint(port))
+        assert str(caught.value) == (
+            f"cannot listen at 127.0.0.1:{port}: the port is in use; choose another with --echo-port"
+        )
+        await client.server.close(5)
+
+    run(scenario())
+
+
+def test_servers_may_share_a_port_if_both_want_to() -> None:
+    async def scenario() -> None:
+        client, other = Client(), Server()
+        port = await client.server.open(client.endpoint(reuse_port=True))
+        assert await other.open(client.endpoint(port, reuse_port=True)) == port
+        await client.server.close(5)
+        await other.close(5)
+
+    run(scenario())
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    async def scenario() -> None:
+        connections: Connections[Connection] = Connections()
+        elsewhere = Endpoint("EchoService", "--echo-port", "192.0.2.1", 0, asyncio.Protocol, connections)
+        with pytest.raises(ListenError, match=r"cannot listen at 192\.0\.2\.1:0: "):
+            await Server().open(elsewhere)
+
+    run(scenario())
+
+
+def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for itself, and its key."""
+    certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", certificate, "-keyout", key],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+def test_tls_speaks_http2_and_asks_clients_for_certificates(tmp_path: Path) -> None:
+    ours, theirs = make_certificate(tmp_path, "server"), make_certificate(tmp_path, "client")
+
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint(tls=tls_context(*ours, theirs[0])))
+        context = ssl.create_default_context(cafile=ours[0])
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(*theirs)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        writer.write(b"hello")
+        assert await reader.read(5) == b"hello"
+        writer.close()
+        await client.server.close(5)
+
+    run(scenario())
+
+
+def test_a_certificate_that_is_none_is_told_by_name(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path, "server")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("no certificate")
+    with pytest.raises(ListenError, match=f"cannot use the certificate '{wrong}' with the key '{key}'"):
+        tls_context(wrong, key, None)
+    with pytest.raises(ListenError, match=f"cannot use the certificates '{wrong}'"):
+        tls_context(certificate, key, wrong)

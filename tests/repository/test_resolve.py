@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import pytest
+
+from halimede.config.model_config_pb2 import ModelInstanceGroup
+from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.repository.resolve import resolve
+
+IDENTITY = """
+backend: "identity"
+max_batch_size: 4
+input [{ name: "IN", data_type: TYPE_FP32, dims: [4] }]
+output [{ name: "OUT", data_type: TYPE_FP32, dims: [4] }]
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "m"
+    (directory / "1").mkdir(parents=True)
+    (directory / "2").mkdir()
+    (directory / "config.pbtxt").write_text(IDENTITY)
+    return directory
+
+
+def test_config_is_named_and_normalised_and_the_latest_version_selected(model: Path) -> None:
+    resolved = resolve("m", model)
+    assert resolved.directory == model
+    assert resolved.versions == (2,)
+    assert resolved.config.name == "m"
+    assert resolved.config.instance_group[0].kind == ModelInstanceGroup.KIND_CPU
+    assert resolved.config.version_policy.latest.num_versions == 1
+
+
+def test_named_config_is_used_where_it_exists(model: Path) -> None:
+    (model / "configs").mkdir()
+    (model / "configs" / "special.pbtxt").write_text(IDENTITY + "version_policy { all {} }")
+    assert resolve("m", model, config_name="special").versions == (1, 2)
+    assert resolve("m", model, config_name="other").versions == (2,)
+
+
+def test_override_is_used_instead_of_the_file(model: Path) -> None:
+    (model / "config.pbtxt").write_text("this is nonsense")
+    text = '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
+    assert resolve("m", model, config_override=text).versions == (1,)
+    with pytest.raises(InvalidArgumentError, match="Invalid config override: "):
+        resolve("m", model, config_override='{"no_such_field": 1}')
+
+
+def test_name_must_equal_the_directory(model: Path) -> None:
+    (model / "config.pbtxt").write_text(IDENTITY + 'name: "other"')
+    with pytest.raises(InvalidArgumentError) as caught:
+        resolve("m", model)
+    assert caught.value.message == (
+        "unexpected directory name 'm' for model 'other', directory name must equal model name"
+    )
+
+
+@pytest.mark.parametrize("policy", ["specific { versions: [3] }", "all {}"])
+def test_no_selected_version_is_an_error(model: Path, policy: str) -> None:
+    (model / "config.pbtxt").write_text(IDENTITY + f"version_policy {{ {policy} }}")
+    if policy == "all {}":
+        (model / "1").rmdir()
+        (model / "2").rename(model / "02")
+    with pytest.raises(InvalidArgumentError) as caught:
+        resolve("m", model)
+    assert (
+        caught.value.message == "at least one version must be available under the version policy of model 'm'"
+    )
+
+
+def test_config_file_may_be_missing_only_while_it_is_completed(model: Path) -> None:
+    (model / "config.pbtxt").unlink()
+    (model / "1" / "model.onnx").write_bytes(b"")
+    assert resolve("m", model).config.backend == "onnxruntime"
+    with pytest.raises(HalimedeError) as caught:
+        resolve("m", model, auto_complete=False)
+    assert caught.value.message == (
+        f"failed to open text file for read {model}/config.pbtxt: No such file or directory"
+    )
+
+
+def test_config_must_be_valid_at_once_when_it_is_not_completed(model: Path) -> None:
+    (model / "config.pbtxt").write_text('backend: "identity" input [{ name: "IN", dims: [4] }]')
+    assert resolve("m", model).versions == (2,)
+    with pytest.raises(InvalidArgumentError, match="model input 'IN' must specify 'data_type'"):
+        resolve("m", model, auto_complete=False)
+
+
+def test_bad_text_is_an_error(model: Path) -> None:
+    (model / "config.pbtxt").write_text("backend: {")
+    with pytest.raises(InvalidArgumentError, match="failed to read text proto from "):
+        resolve("m", model)

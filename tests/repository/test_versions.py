@@ -1,0 +1,63 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from halimede.config.model_config_pb2 import ModelVersionPolicy
+from halimede.repository.versions import find_versions, select_versions, version_number
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("1", 1),
+        ("20", 20),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("9" * 5000, None),
+        ("0", None),
+        ("01", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.0", None),
+        ("1_0", None),
+        ("abc", None),
+        ("", None),
+        ("²", None),
+        ("٣", None),
+    ],
+)
+def test_version_directories_are_positive_integers(name: str, version: int | None) -> None:
+    assert version_number(name) == version
+
+
+def test_versions_are_directories_and_others_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tmp_path / "m"
+    for name in ("10", "2", "0", "01", "abc", "warmup", "initial_state", "configs"):
+        (model / name).mkdir(parents=True)
+    (model / "3").write_text("a file is no version")
+    (tmp_path / "elsewhere").mkdir()
+    (model / "4").symlink_to(tmp_path / "elsewhere")
+    (model / "5").symlink_to(tmp_path / "nowhere")
+    with caplog.at_level(logging.WARNING, "halimede"):
+        assert find_versions(model) == [2, 4, 10]
+    warned = sorted(record.getMessage().split("'")[1] for record in caplog.records)
+    assert warned == ["0", "01", "abc"]
+    assert "of model 'm'" in caplog.text
+
+
+def test_policy_selects_versions() -> None:
+    found = [3, 1, 20, 4]
+    latest, every, specific = ModelVersionPolicy(), ModelVersionPolicy(), ModelVersionPolicy()
+    assert select_versions(latest, found) == [20]
+    latest.latest.num_versions = 2
+    assert select_versions(latest, found) == [4, 20]
+    latest.latest.num_versions = 9
+    assert select_versions(latest, found) == [1, 3, 4, 20]
+    every.all.SetInParent()
+    assert select_versions(every, found) == [1, 3, 4, 20]
+    specific.specific.versions.extend([20, 7, 1, 1])
+    assert select_versions(specific, found) == [1, 20]
+    assert select_versions(ModelVersionPolicy(), []) == []

@@ -1,0 +1,114 @@
+"""A real server process, for end-to-end tests."""
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+_STARTED = re.compile(r"Started (HTTPService|GRPCInferenceService|Metrics Service) at ([0-9.]+:\d+)")
+
+
+class ServerProcess:
+    """A running `halimede serve`.
+
+    Attributes:
+        process: the process.
+        http, grpc, metrics: where it serves, as ``host:port``; "" for what it does not.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
+        self.process = process
+        self._log = log
+        self.http = self.grpc = self.metrics = ""
+
+    @property
+    def log(self) -> str:
+        """What it has written so far, standard output and error together."""
+        return Path(self._log.name).read_text()
+
+    def get(self, path: str, address: str = "") -> tuple[int, bytes]:
+        """Status and body of a GET over HTTP."""
+        try:
+            with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=10) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def wait_for(self, text: str, timeout: float = 30) -> None:
+        """Return once the log has that text."""
+        self._poll(lambda: text in self.log, f"the log to have {text!r}", timeout)
+
+    def wait_until_open(self, endpoints: int, timeout: float = 30) -> None:
+        """Return once so many endpoints are open; their addresses are known then."""
+        self._poll(lambda: len(_STARTED.findall(self.log)) == endpoints, "open sockets", timeout)
+        addresses = dict(_STARTED.findall(self.log))
+        self.http = addresses.get("HTTPService", "")
+        self.grpc = addresses.get("GRPCInferenceService", "")
+        self.metrics = addresses.get("Metrics Service", "")
+
+    def wait_until_ready(self, timeout: float = 60) -> None:
+        """Return once the server says that it is ready."""
+        self._poll(lambda: self.get("/v2/health/ready")[0] == 200, "readiness", timeout)
+
+    def stop(self, timeout: float = 30) -> int:
+        """Send SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+    def _poll(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            status = self.process.poll()
+            assert status is None, f"the server ended with {status} before {what}:\n{self.log}"
+            assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}:\n{self.log}"
+            time.sleep(0.01)
+
+
+@contextmanager
+def start_server(repository: Path | str, *flags: str, ready: bool = True) -> Iterator[ServerProcess]:
+    """A server on free ports of 127.0.0.1, ended at the end of the block.
+
+    Args:
+        repository: its model repository.
+        flags: further flags.
+        ready: whether to wait until it is ready; otherwise only until its sockets are open.
+    """
+    command = [
+        sys.executable, "-m", "halimede", "serve", f"--model-repository={repository}",
+        "--http-address=127.0.0.1", "--http-port=0", "--grpc-address=127.0.0.1", "--grpc-port=0",
+        "--metrics-port=0", *flags,
+    ]  # fmt: skip
+    closed = sum(f"--allow-{name}=false" in flags for name in ("http", "grpc", "metrics"))
+    with tempfile.NamedTemporaryFile() as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            server = ServerProcess(process, log)
+            server.wait_until_open(3 - closed)
+            if ready:
+                server.wait_until_ready()
+            yield server
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def run_command(*arguments: str, timeout: float = 30) -> "subprocess.CompletedProcess[str]":
+    """What `halimede` with those arguments wrote, and its exit status."""
+    return subprocess.run(
+        [sys.executable, "-m", "halimede", *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
