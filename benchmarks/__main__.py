@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 
 from benchmarks import footprint, json_decoding, report, resnet, wire
+from benchmarks.errors import BenchmarkError
 from benchmarks.tools import ROOT
-from benchmarks.workload import Result, measure
+from benchmarks.workload import Result, Workload, measure
 
 OUTPUT = ROOT / "build" / "benchmarks.json"
 
@@ -29,21 +30,32 @@ def main() -> None:
         print("\n".join(one.name for one in (chosen or every)))
         parser.exit(0 if arguments.list else 2)
     results: list[Result] = []
+    failed: list[str] = []
     for workload in chosen:
-        result = Result(workload)
-        for result in measure(workload, arguments.rounds, arguments.seconds):
-            ours, limit = result.ours[-1].value, result.limit[-1].value
-            print(
-                f"{workload.name}, round {len(result.ours)}: "
-                f"{report.figure(ours)} against {report.figure(limit)} {workload.unit}",
-                flush=True,
-            )
-        results.append(result)
+        try:
+            results.append(run(workload, arguments.rounds, arguments.seconds))
+        except BenchmarkError as error:
+            print(f"{workload.name} failed: {error}", flush=True)
+            failed.append(workload.name)
+            continue
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(report.document(results), indent=2) + "\n")
     print(
         f"\nMedians of {arguments.rounds} rounds, lowest and highest in brackets\n\n{report.table(results)}"
     )
+    if failed:
+        parser.exit(1, f"\nNot measured: {', '.join(failed)}\n")
+
+
+def run(workload: Workload, rounds: int, seconds: float) -> Result:
+    """The result of all rounds; a line is printed after each."""
+    result = Result(workload)
+    for result in measure(workload, rounds, seconds):
+        ours, limit = report.figure(result.ours[-1].value), report.figure(result.limit[-1].value)
+        print(
+            f"{workload.name}, round {len(result.ours)}: {ours} against {limit} {workload.unit}", flush=True
+        )
+    return result
 
 
 if __name__ == "__main__":

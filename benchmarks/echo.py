@@ -17,6 +17,7 @@ from pathlib import Path
 
 import grpc
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server, process
 from benchmarks.tools import ROOT
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
@@ -92,7 +93,7 @@ def http_head(server: Server, model: str, shape: Sequence[int], tensor: bytes) -
         "POST", f"/v2/models/{model}/infer", head + tensor, Inference_Header_Content_Length=str(len(head))
     )
     if status != 200:
-        raise SystemExit(f"The inference to record failed with {status}: {body.decode(errors='replace')}")
+        raise BenchmarkError(f"The inference to record failed with {status}: {body.decode(errors='replace')}")
     return body[: int(headers["Inference-Header-Content-Length"])]
 
 
@@ -112,6 +113,6 @@ def serve(recording: Recording, on_cores: Collection[int]) -> Iterator[Server]:
             assert child.stdout is not None
             ports = child.stdout.readline()
             if not ports:
-                raise SystemExit("The echo server ended at its start")
+                raise BenchmarkError("The echo server ended at its start")
             http_port, grpc_port = json.loads(ports)
             yield Server(child, http_port, grpc_port)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks import models
+from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server, halimede, process, resident_mb
 from benchmarks.workload import Compare, Sample, Sides, Workload
 
@@ -82,7 +83,7 @@ def control(server: Server, verb: str) -> None:
     """Load or unload the model, and wait until that is done."""
     status, body, _ = server.request("POST", f"/v2/repository/models/{MODEL}/{verb}")
     if status != 200:
-        raise SystemExit(f"{verb} failed with {status}: {body.decode(errors='replace')}")
+        raise BenchmarkError(f"{verb} failed with {status}: {body.decode(errors='replace')}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server, cores, pinned
 from benchmarks.tools import PerfAnalyzer
 from benchmarks.workload import Sample
@@ -40,7 +41,7 @@ def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
     """Requests a second, and the server's CPU time for each.
 
     Raises:
-        SystemExit: perf_analyzer failed; its own output says why.
+        BenchmarkError: perf_analyzer failed; its own output says why.
     """
     port = server.http_port if load.protocol == "http" else server.grpc_port
     with tempfile.TemporaryDirectory() as scratch:
@@ -58,7 +59,7 @@ def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
             run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         requests, cpu = server.requests_served(load.model) - requests, server.cpu_seconds() - cpu
         if run.returncode or not report.exists():
-            raise SystemExit(f"perf_analyzer ended with {run.returncode}:\n{run.stdout}\n{run.stderr}")
+            raise BenchmarkError(f"perf_analyzer ended with {run.returncode}:\n{run.stdout}\n{run.stderr}")
         with report.open(newline="") as file:
             [line] = csv.DictReader(file)
     return Sample(float(line["Inferences/Second"]), cpu / requests * 1e6)

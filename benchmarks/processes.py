@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.errors import BenchmarkError
+
 READY_WITHIN_S = 60
 STOPPED_WITHIN_S = 30
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-HALIMEDE = Path(sys.executable).with_name("halimede")
 
 
 def cores() -> tuple[set[int], set[int]]:
@@ -81,7 +82,9 @@ class Server:
         """The body that a GET brings; anything but 200 ends the benchmark."""
         status, body, _ = self.request("GET", path)
         if status != 200:
-            raise SystemExit(f"GET {path} on port {self.http_port}: {status} {body.decode(errors='replace')}")
+            raise BenchmarkError(
+                f"GET {path} on port {self.http_port}: {status} {body.decode(errors='replace')}"
+            )
         return body
 
     def requests_served(self, model: str) -> int:
@@ -103,12 +106,14 @@ class Server:
         deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline:
             if self.child.poll() is not None:
-                raise SystemExit(f"The server ended with code {self.child.returncode} before it was ready")
+                raise BenchmarkError(
+                    f"The server ended with code {self.child.returncode} before it was ready"
+                )
             with suppress(OSError, http.client.HTTPException):
                 if self.request("GET", "/v2/health/ready")[0] == 200:
                     return
             time.sleep(0.002)
-        raise SystemExit(f"The server was not ready within {READY_WITHIN_S} s")
+        raise BenchmarkError(f"The server was not ready within {READY_WITHIN_S} s")
 
 
 @contextmanager
@@ -118,7 +123,15 @@ def halimede(
     """`halimede serve` on free ports, ready."""
     http_port, grpc_port, metrics_port = free_ports(3)
     command: list[str | Path] = [
-        *(HALIMEDE, "serve", "--model-repository", repository, "--http-address=127.0.0.1"),
+        *(
+            sys.executable,
+            "-m",
+            "halimede",
+            "serve",
+            "--model-repository",
+            repository,
+            "--http-address=127.0.0.1",
+        ),
         *("--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1", f"--http-port={http_port}"),
         *(f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}", "--log-info=false", *arguments),
     ]
@@ -142,4 +155,4 @@ def resident_mb(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6
-    raise SystemExit(f"/proc/{pid}/status has no VmRSS")
+    raise BenchmarkError(f"/proc/{pid}/status has no VmRSS")

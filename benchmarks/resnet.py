@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import models
+from benchmarks.errors import BenchmarkError
 from benchmarks.load import Load, apply
 from benchmarks.processes import cores, halimede, process
 from benchmarks.tools import ROOT, perf_analyzer
@@ -69,6 +70,6 @@ def bare_loop(model: Path, on_cores: set[int], threads: int, batch: int, seconds
     with process(command, on_cores, cwd=ROOT, stdout=subprocess.PIPE) as child:
         output, _ = child.communicate()
     if child.returncode:
-        raise SystemExit(f"The bare loop ended with code {child.returncode}")
+        raise BenchmarkError(f"The bare loop ended with code {child.returncode}")
     figures = json.loads(output)
     return Sample(figures["rate"], figures["cpu_us"])

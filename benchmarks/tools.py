@@ -11,6 +11,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.errors import BenchmarkError
+
 ROOT = Path(__file__).parent.parent
 TOOLS = ROOT / "build" / "tools"
 PERF_ANALYZER_WHEEL = "tritonclient==2.51.0"
@@ -31,7 +33,7 @@ def perf_analyzer() -> PerfAnalyzer:
     """The program, downloaded into build/tools the first time.
 
     Raises:
-        SystemExit: it is not to be had; the text says what to do.
+        BenchmarkError: it is not to be had; the text says what to do.
     """
     program = from_wheel(PERF_ANALYZER_WHEEL, PERF_ANALYZER_MEMBER)
     program.chmod(0o755)
@@ -58,6 +60,8 @@ def from_wheel(requirement: str, member: str) -> Path:
     [wheel] = wheels.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         if member not in archive.namelist():
-            raise SystemExit(f"{wheel.name} holds no {member}: perf_analyzer exists for Linux on x86-64 only")
+            raise BenchmarkError(
+                f"{wheel.name} holds no {member}: perf_analyzer exists for Linux on x86-64 only"
+            )
         archive.extract(member, TOOLS)
     return path

@@ -1,4 +1,4 @@
-"""The decoupled test backends, `repeat` and `square`."""
+"""The decoupled test backends, `repeat` and `square`, and those that are not decoupled."""
 
 from pathlib import Path
 from queue import SimpleQueue
@@ -10,6 +10,7 @@ from halimede.backends import repeat
 from halimede.core.errors import CancelledError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from tests.backends.helpers import Loaded, load, request
+from tests.support import onnx_models
 
 REPEAT = """
     backend: "repeat" model_transaction_policy { decoupled: true }
@@ -140,3 +141,16 @@ def test_other_configurations_are_refused(
     with pytest.raises(InvalidArgumentError) as caught:
         load(tmp_path, text.replace(old, new, 1))
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "identity"])
+def test_backends_with_one_response_a_request_refuse_to_be_decoupled(tmp_path: Path, backend: str) -> None:
+    text = f"""
+        backend: "{backend}" model_transaction_policy {{ decoupled: true }}
+        input {{ name: "INPUT0" data_type: TYPE_FP32 dims: [1] }}
+        output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [1] }}
+    """
+    with pytest.raises(
+        InvalidArgumentError, match=f"the backend '{backend}' gives each request one response"
+    ):
+        load(tmp_path, text, onnx_models.identity(dims=(1,), batching=False))

@@ -40,7 +40,7 @@ def filled(text: str, directory: Path, *files: str) -> tuple[str, str, str]:
         (["1/model.py", "1/model.onnx"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
         (["1/model.savedmodel", "1/model.py"], ("python", "", "model.py")),
         # the first version as text, not as number; what is no version does not count
-        (["9/model.py", "10/model.onnx", "01/model.plan", "a/model.plan"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        (["9/model.py", "10/model.onnx", "01/model.plan", "a/x"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
     ],
 )  # fmt: skip
 def test_backend_is_told_by_the_file(
@@ -95,8 +95,10 @@ def test_backend_is_told_by_the_models_name(tmp_path: Path) -> None:
     [
         (
             "",
-            "Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. "
-            "Expected model name of the form 'model.<backend_name>'.",
+            (
+                "Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. "
+                "Expected model name of the form 'model.<backend_name>'."
+            ),
         ),
         (
             'name: "other"',

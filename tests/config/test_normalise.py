@@ -16,43 +16,59 @@ PINNED = "optimization { input_pinned_memory { enable: true } output_pinned_memo
     [
         (
             'name: "m" backend: "identity"',
-            'name: "m" backend: "identity" version_policy { latest { num_versions: 1 } } '
-            f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}',
+            (
+                'name: "m" backend: "identity" version_policy { latest { num_versions: 1 } } '
+                f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}'
+            ),
         ),
         (
             'name: "m" max_batch_size: 8 dynamic_batching { } version_policy { all { } }',
-            'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 8 } version_policy { all { } } '
-            f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}',
+            (
+                'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 8 } version_policy { all { } } '
+                f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}'
+            ),
         ),
         (
             'name: "m" dynamic_batching { }',
-            'name: "m" dynamic_batching { } version_policy { latest { num_versions: 1 } } '
-            f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}',
+            (
+                'name: "m" dynamic_batching { } version_policy { latest { num_versions: 1 } } '
+                f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}'
+            ),
         ),
         (
             'name: "m" max_batch_size: 4 sequence_batching { oldest { } }',
-            'name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 1000000 '
-            "oldest { preferred_batch_size: 4 } } version_policy { latest { num_versions: 1 } } "
-            f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}',
+            (
+                'name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 1000000 '
+                "oldest { preferred_batch_size: 4 } } version_policy { latest { num_versions: 1 } } "
+                f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}'
+            ),
         ),
         (
             'name: "m" sequence_batching { max_sequence_idle_microseconds: 5 }',
-            'name: "m" sequence_batching { max_sequence_idle_microseconds: 5 direct { } } '
-            "version_policy { latest { num_versions: 1 } } "
-            f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}',
+            (
+                'name: "m" sequence_batching { max_sequence_idle_microseconds: 5 direct { } } '
+                "version_policy { latest { num_versions: 1 } } "
+                f'{PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}'
+            ),
         ),
         (
             'name: "m" platform: "ensemble" ensemble_scheduling { }',
-            'name: "m" platform: "ensemble" ensemble_scheduling { } model_transaction_policy { } '
-            "version_policy { latest { num_versions: 1 } }",
+            (
+                'name: "m" platform: "ensemble" ensemble_scheduling { } model_transaction_policy { } '
+                "version_policy { latest { num_versions: 1 } }"
+            ),
         ),
         (
-            'name: "m" optimization { input_pinned_memory { } } instance_group { count: 3 } '
-            'instance_group { name: "b" kind: KIND_MODEL }',
-            'name: "m" optimization { input_pinned_memory { } output_pinned_memory { enable: true } } '
-            "version_policy { latest { num_versions: 1 } } "
-            'instance_group { name: "m_0" count: 3 kind: KIND_CPU } '
-            'instance_group { name: "b" kind: KIND_MODEL count: 1 }',
+            (
+                'name: "m" optimization { input_pinned_memory { } } instance_group { count: 3 } '
+                'instance_group { name: "b" kind: KIND_MODEL }'
+            ),
+            (
+                'name: "m" optimization { input_pinned_memory { } output_pinned_memory { enable: true } } '
+                "version_policy { latest { num_versions: 1 } } "
+                'instance_group { name: "m_0" count: 3 kind: KIND_CPU } '
+                'instance_group { name: "b" kind: KIND_MODEL count: 1 }'
+            ),
         ),
     ],
 )

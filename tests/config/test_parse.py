@@ -1,6 +1,7 @@
 """Reading configurations: every error says where and what would be right, and nothing else is ever raised."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_missing_file_is_told_with_the_systems_words(tmp_path: Path) -> None:
 
 
 def test_directory_in_place_of_the_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="failed to open text file for read .*: Is a directory"):
+    with pytest.raises(InvalidArgumentError, match=r"failed to open text file for read .*: Is a directory"):
         read_config(tmp_path)
 
 
@@ -153,6 +154,14 @@ def test_wrong_override_is_told(text: str, what: str | None) -> None:
         assert caught.value.message == f"Invalid config override: {what}"
 
 
+def outcome(parser: Callable[..., ModelConfig], *arguments: object) -> ModelConfig | str:
+    """The configuration, or the text of an error of ours."""
+    try:
+        return parser(*arguments)
+    except HalimedeError as error:
+        return error.message
+
+
 texts = (
     st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join) | st.lists(st.sampled_from(WORDS)).map("".join)
 )
@@ -161,11 +170,8 @@ texts = (
 @given(texts)
 @settings(max_examples=150, deadline=None)
 def test_any_text_gives_a_configuration_or_one_of_our_errors(text: str) -> None:
-    for parser in (lambda: parse_text(text, "m"), lambda: parse_json(text)):
-        try:
-            assert isinstance(parser(), ModelConfig)
-        except HalimedeError as error:
-            assert error.message
+    assert outcome(parse_text, text, "m") is not None
+    assert outcome(parse_json, text) is not None
 
 
 @given(st.binary() | texts.map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -175,11 +181,8 @@ def test_any_bytes_give_a_configuration_or_one_of_our_errors(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.pbtxt"
     path.write_bytes(content)
-    for parser in (lambda: read_config(path), lambda: parse_json(content)):
-        try:
-            assert isinstance(parser(), ModelConfig)
-        except HalimedeError as error:
-            assert error.message
+    assert outcome(read_config, path) is not None
+    assert outcome(parse_json, content) is not None
 
 
 json_values = st.recursive(
@@ -199,7 +202,5 @@ json_values = st.recursive(
 )
 @settings(max_examples=150, deadline=None)
 def test_any_json_gives_a_configuration_or_one_of_our_errors(document: dict[str, object]) -> None:
-    try:
-        assert isinstance(parse_json(json.dumps(document)), ModelConfig)
-    except InvalidArgumentError as error:
-        assert error.message.startswith("Invalid config override: ")
+    told = outcome(parse_json, json.dumps(document))
+    assert not isinstance(told, str) or told.startswith("Invalid config override: ")

@@ -96,6 +96,28 @@ def test_a_large_batch_never_runs_on_the_loop() -> None:
     assert instance.threads[-1] == "instance-thread"
 
 
+class Choosy(Recording):
+    """Fails each batch in which there is a request named `bad`."""
+
+    def execute(self, batch: Batch) -> None:
+        if any(request.id == "bad" for request in batch.requests):
+            raise InvalidArgumentError("bad input")
+        batch.responses = [InferResponse(parameters={"id": request.id}) for request in batch.requests]
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_one_bad_request_fails_its_neighbours_only_where_runs_cannot_be_repeated(repeatable: bool) -> None:
+    requests = [batch().requests[0] for _ in range(3)]
+    for request, name in zip(requests, ("a", "bad", "c"), strict=True):
+        request.id = name
+    item = Batch(signature(spec("IN", (-1,))), requests, 3)
+    instance = Choosy()
+    instance.repeatable = repeatable
+    execute(instance, item)
+    failed = [response.error is not None for response in item.responses]
+    assert failed == ([False, True, False] if repeatable else [True, True, True])
+
+
 class Failing(Recording):
     def __init__(self, error: Exception | None) -> None:
         super().__init__()

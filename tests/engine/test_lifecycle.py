@@ -376,7 +376,7 @@ def test_versions_that_did_not_change_stay(world: World) -> None:
 
     async def test(lifecycle: Lifecycle) -> None:
         await lifecycle.load("m", {})
-        one, two = lifecycle.loaded_models()
+        one, two = found(lifecycle, "m", 1), found(lifecycle, "m", 2)
         (directory / "3").mkdir()
         await lifecycle.load("m", {})
         assert world.loads == [("m", 1), ("m", 2), ("m", 3)]
@@ -387,7 +387,7 @@ def test_versions_that_did_not_change_stay(world: World) -> None:
         assert found(lifecycle, "m", 2) is two
         assert list(two.config.version_policy.specific.versions) == [2, 3]
         await gone(lifecycle)
-        assert cast(FakeModel, one).loaded not in world.open
+        assert one.loaded not in world.open
         assert rows(lifecycle)[0] == ("m", "1", "UNAVAILABLE", "unloaded")
         world.add("m", config="max_batch_size: 2 version_policy { specific { versions: [2, 3] } }")
         await lifecycle.load("m", {})
@@ -725,6 +725,61 @@ def test_load_under_way_is_dropped_when_the_server_stops(world: World) -> None:
         assert isinstance(await error_of(loading), UnavailableError)
         assert isinstance(await error_of(behind), UnavailableError)
         assert world.open == []
+
+    asyncio.run(run())
+
+
+def test_stop_during_and_before_start(world: World) -> None:
+    world.add("m")
+
+    async def run() -> None:
+        lifecycle = world.lifecycle(ControlMode.NONE)
+        release = world.block("m")
+        starting = asyncio.create_task(lifecycle.start())
+        await world.begun("m")
+        stopping = asyncio.create_task(lifecycle.stop(10))
+        await asyncio.sleep(0)
+        release()
+        assert await stopping
+        assert not await starting
+        assert not is_ready(lifecycle)
+        assert world.open == []
+
+        early = world.lifecycle(ControlMode.NONE)
+        assert await early.stop(10)
+        assert not await early.start()
+        await early.refresh()
+
+    asyncio.run(run())
+
+
+def test_watchers_of_readiness_see_every_change(world: World) -> None:
+    directory = world.add("m")
+
+    async def run() -> None:
+        lifecycle = world.lifecycle()
+        seen: list[bool] = []
+
+        def look() -> None:
+            if not seen or seen[-1] != is_ready(lifecycle):
+                seen.append(is_ready(lifecycle))
+
+        lifecycle.on_readiness.append(look)
+        look()
+        await lifecycle.start()
+        await lifecycle.load("m", {})
+        (directory / "1" / "weights").write_text("new")
+        await lifecycle.load("m", {})
+        (directory / "1" / "weights").write_text("newer")
+        world.fail("m", 1, InternalError("no"))
+        await error_of(lifecycle.load("m", {}))
+        await lifecycle.unload("m")
+        await gone(lifecycle)
+        world.fail("m", 1, InternalError("no"))
+        await error_of(lifecycle.load("m", {}))
+        await lifecycle.unload("m")
+        await lifecycle.stop(10)
+        assert seen == [False] + [True, False] * 5
 
     asyncio.run(run())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from examples.build import build
-from tests.support.server import RunningServer, running_server
+from tests.support.server import ServerProcess, start_server
 
 
 @pytest.fixture(scope="session")
@@ -18,14 +18,14 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(examples: Path) -> Iterator[RunningServer]:
+def server(examples: Path) -> Iterator[ServerProcess]:
     """A server of all example models."""
-    with running_server(examples / "models") as running:
+    with start_server(examples / "models") as running:
         yield running
 
 
 @pytest.fixture
-def controlled_server(examples: Path) -> Iterator[RunningServer]:
+def controlled_server(examples: Path) -> Iterator[ServerProcess]:
     """A server that has loaded nothing yet."""
-    with running_server(examples / "models", "--model-control-mode=explicit") as running:
+    with start_server(examples / "models", "--model-control-mode=explicit") as running:
         yield running

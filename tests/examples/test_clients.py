@@ -11,7 +11,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.support.server import RunningServer
+from tests.support.server import ServerProcess
 
 HTTP, GRPC = tritonclient.http, tritonclient.grpc
 NUMBERS = np.arange(16).reshape(1, 16)
@@ -21,9 +21,9 @@ ONES = np.ones_like(NUMBERS)
 class Client:
     """A client of either protocol, with what differs between the two evened out."""
 
-    def __init__(self, module: ModuleType, server: RunningServer) -> None:
+    def __init__(self, module: ModuleType, server: ServerProcess) -> None:
         self.module = module
-        self.url = server.http_url if module is HTTP else server.grpc_url
+        self.url = server.http if module is HTTP else server.grpc
         self.client = module.InferenceServerClient(self.url)
 
     def tensors(self, datatype: str, values: dict[str, np.ndarray[Any, Any]]) -> list[Any]:
@@ -36,14 +36,14 @@ class Client:
 
 
 @pytest.fixture(params=[HTTP, GRPC], ids=["http", "grpc"])
-def client(request: pytest.FixtureRequest, server: RunningServer) -> Iterator[Client]:
+def client(request: pytest.FixtureRequest, server: ServerProcess) -> Iterator[Client]:
     one = Client(request.param, server)
     yield one
     one.client.close()
 
 
 @pytest.fixture(params=[HTTP, GRPC], ids=["http", "grpc"])
-def controlling(request: pytest.FixtureRequest, controlled_server: RunningServer) -> Iterator[Client]:
+def controlling(request: pytest.FixtureRequest, controlled_server: ServerProcess) -> Iterator[Client]:
     one = Client(request.param, controlled_server)
     yield one
     one.client.close()
@@ -138,7 +138,7 @@ def test_many_requests_at_once(client: Client) -> None:
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_compressed_requests_and_responses_over_http(
-    server: RunningServer, algorithm: str, as_json: bool
+    server: ServerProcess, algorithm: str, as_json: bool
 ) -> None:
     inputs = [HTTP.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
     inputs[0].set_data_from_numpy(NUMBERS.astype(np.int32), binary_data=not as_json)
@@ -147,7 +147,7 @@ def test_compressed_requests_and_responses_over_http(
         HTTP.InferRequestedOutput("OUTPUT0", binary_data=True),
         HTTP.InferRequestedOutput("OUTPUT1", binary_data=not as_json),
     ]
-    with HTTP.InferenceServerClient(server.http_url) as client:
+    with HTTP.InferenceServerClient(server.http) as client:
         result = client.infer(
             "simple",
             inputs,
@@ -161,18 +161,18 @@ def test_compressed_requests_and_responses_over_http(
     np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), NUMBERS + 1)
 
 
-def test_string_with_a_null_survives_json(server: RunningServer) -> None:
+def test_string_with_a_null_survives_json(server: ServerProcess) -> None:
     strings = np.array([[b"he\x00llo"] * 16], dtype=np.object_)
     tensor = HTTP.InferInput("INPUT0", [1, 16], "BYTES")
     tensor.set_data_from_numpy(strings, binary_data=False)
     output = HTTP.InferRequestedOutput("OUTPUT0", binary_data=False)
-    with HTTP.InferenceServerClient(server.http_url) as client:
+    with HTTP.InferenceServerClient(server.http) as client:
         result = client.infer("simple_identity", [tensor], outputs=[output])
 
     assert result.as_numpy("OUTPUT0").tolist() == [["he\x00llo"] * 16]
 
 
-def test_decoupled_model_repeats_over_a_stream(server: RunningServer) -> None:
+def test_decoupled_model_repeats_over_a_stream(server: ServerProcess) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     inputs = {
         "IN": (np.arange(100, 104, dtype=np.int32), "INT32"),
@@ -183,7 +183,7 @@ def test_decoupled_model_repeats_over_a_stream(server: RunningServer) -> None:
     for name, (value, datatype) in inputs.items():
         tensors.append(GRPC.InferInput(name, value.shape, datatype))
         tensors[-1].set_data_from_numpy(value)
-    with GRPC.InferenceServerClient(server.grpc_url) as client:
+    with GRPC.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: answers.put(error or result))
         client.async_stream_infer("repeat_int32", tensors, outputs=[GRPC.InferRequestedOutput("OUT")])
         values = [answers.get(timeout=30).as_numpy("OUT").tolist() for _ in range(4)]

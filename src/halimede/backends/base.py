@@ -76,9 +76,11 @@ class Instance(ABC):
 
     Attributes:
         may_block: it may wait for something other than the processor, so it never runs on the event loop.
+        repeatable: running a request a second time gives the same and changes nothing.
     """
 
     may_block: bool = True
+    repeatable: bool = False
 
     @abstractmethod
     def execute(self, batch: Batch) -> None:

@@ -109,12 +109,16 @@ class Batch:
         self.outputs_ns = monotonic_ns()
         signature, requests = self.signature, self.requests
         if len(requests) == 1:
-            request = requests[0]
-            tensors = {}
-            for name, array in outputs.items():
-                if not request.outputs or name in request.outputs:
-                    tensors[name] = self._whole(signature.outputs[name], array)
-            self.responses = [InferResponse(tensors)]
+            wanted, specs = requests[0].outputs, signature.outputs
+            self.responses = [
+                InferResponse(
+                    {
+                        name: self._whole(specs[name], array)
+                        for name, array in outputs.items()
+                        if not wanted or name in wanted
+                    }
+                )
+            ]
             return
         responses: list[dict[str, Tensor]] = [{} for _ in requests]
         scattered = {name: out.source_input[0] for out in signature.batch_outputs for name in out.target_name}
@@ -132,13 +136,16 @@ class Batch:
     def _whole(self, spec: TensorSpec, array: Array) -> Tensor:
         """The output of the only request."""
         signature = self.signature
-        if signature.max_batch_size > 0:
+        batched = signature.max_batch_size > 0
+        if batched:
             for out in signature.batch_outputs:
                 if spec.name in out.target_name:
                     return self._cut_like_input(spec, array, out.source_input[0])[0]
-            if array.shape[:1] != (self.size,):
+            if array.ndim == 0 or len(array) != self.size:
                 raise _wrong_rows(spec.name, array.shape, self.size)
-        return Tensor.from_array(spec.datatype, _reshape(spec, array, batched=signature.max_batch_size > 0))
+        if spec.reshaped:
+            array = _reshape(spec, array, batched=batched)
+        return Tensor(spec.datatype, array.shape, None, array)
 
     def _cut_rows(self, spec: TensorSpec, array: Array) -> list[Tensor]:
         """An output of shape ``[size, …]``, as one tensor a request."""

@@ -1,4 +1,4 @@
-"""What the decoupled test backends ask of a configuration."""
+"""Whether a configuration is decoupled where its backend is, and only there."""
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.datatypes import BY_NUMBER, Datatype
@@ -22,3 +22,17 @@ def check_decoupled(config: ModelConfig, inputs: dict[str, Datatype], outputs: d
         if listed != expected:
             words = ", ".join(f"{name} ({datatype.config_name})" for name, datatype in expected.items())
             raise InvalidArgumentError(f"{where} needs exactly these {side}s: {words}")
+
+
+def refuse_decoupled(config: ModelConfig) -> None:
+    """Refuse to be decoupled, for a backend that gives each request one response.
+
+    Raises:
+        InvalidArgumentError: the configuration says otherwise.
+    """
+    if config.model_transaction_policy.decoupled:
+        msg = (
+            f"model '{config.name}': the backend '{config.backend}' gives each request one response; "
+            f"remove model_transaction_policy {{ decoupled: true }}"
+        )
+        raise InvalidArgumentError(msg)

@@ -4,6 +4,7 @@ from time import monotonic_ns, sleep
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
+from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.parameters import integer_parameter
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature, TensorSpec, match_wildcards
@@ -41,6 +42,7 @@ class IdentityModel(BackendModel):
     def check_config(self) -> None:
         """Every input needs an output of its datatype and dims."""
         config = self.source.config
+        refuse_decoupled(config)
         if len(config.input) != len(config.output):
             msg = (
                 f"model '{config.name}': the identity backend needs as many outputs as inputs, got "

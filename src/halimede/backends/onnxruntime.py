@@ -15,6 +15,7 @@ import onnxruntime
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
+from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.onnx_config import Ports, check, complete
 from halimede.backends.onnx_providers import has_cuda, providers, run_options, session_options
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
@@ -44,6 +45,7 @@ class OnnxModel(BackendModel):
 
     def check_config(self) -> None:
         """Hold the complete configuration against the model."""
+        refuse_decoupled(self.source.config)
         check(self.source.config, self._ports())
 
     def create_instance(self, spec: InstanceSpec) -> Instance:
@@ -87,6 +89,8 @@ class OnnxModel(BackendModel):
 
 class OnnxInstance(Instance):
     """Runs batches in a session."""
+
+    repeatable = True
 
     def __init__(
         self, session: Any, signature: Signature, options: onnxruntime.RunOptions, *, may_block: bool

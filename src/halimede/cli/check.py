@@ -1,6 +1,8 @@
 """`halimede check`: every problem of every model of some repositories, without starting a server."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +44,23 @@ def command(
         check_repositories(repositories)
     except HalimedeError as error:
         raise click.UsageError(error.message) from error
-    examinations = examine(repositories, model_config_name)
+    with _quiet():
+        examinations = examine(repositories, model_config_name)
     click.echo(_json(examinations) if form == "json" else _text(examinations))
     if any(examination.findings for examination in examinations):
         context.exit(1)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the log to errors: what it would warn of is either told here, or no problem."""
+    logger = logging.getLogger("halimede")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _text(examinations: Sequence[Examination]) -> str:

@@ -23,27 +23,32 @@ def contradictions(backend: BackendModel) -> Iterator[Problem]:
     A problem without `where` is one of the model's files.
     """
     config = backend.source.config
-    failure: HalimedeError | None = None
     try:
         backend.complete_config()
     except HalimedeError as error:
-        failure = error
-    model = _written_by_the_model(backend)
-    if failure is not None:
-        yield _mend(config, model, failure.message) or Problem(config.name, "", failure.message)
+        yield _mend(config, _written_by_the_model(backend), error.message) or Problem(
+            config.name, "", error.message
+        )
         return
-    original = ModelConfig()
-    original.CopyFrom(config)
-    for _ in range(len(config.input) + len(config.output) + len(model.input) + 2):
-        try:
-            backend.check_config()
+    completed = ModelConfig()
+    completed.CopyFrom(config)
+    model: ModelConfig | None = None
+    while (message := _contradiction(backend)) is not None:
+        if model is None:
+            model = _written_by_the_model(backend)
+        problem = _mend(config, model, message)
+        yield problem or Problem(config.name, "", message)
+        if problem is None:
             break
-        except HalimedeError as error:
-            problem = _mend(config, model, error.message)
-            yield problem or Problem(config.name, "", error.message)
-            if problem is None:
-                break
-    config.CopyFrom(original)
+    config.CopyFrom(completed)
+
+
+def _contradiction(backend: BackendModel) -> str | None:
+    try:
+        backend.check_config()
+    except HalimedeError as error:
+        return error.message
+    return None
 
 
 def _written_by_the_model(backend: BackendModel) -> ModelConfig:

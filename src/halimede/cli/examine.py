@@ -21,7 +21,7 @@ from halimede.engine.loading import refuse_unsupported
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
 from halimede.repository.resolve import config_path
-from halimede.repository.versions import find_versions, select_versions
+from halimede.repository.versions import find_versions, select_versions, version_number
 
 UNREAD_BY_BACKENDS = ("dynamic_batching", "model_warmup", "model_metrics", "response_cache", "instance_group")
 """Settings that can be wrong without keeping a backend from its own look at the configuration."""
@@ -120,8 +120,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     result.versions = select_versions(config.version_policy, find_versions(directory))
     if not result.versions:
         message = f"at least one version must be available under the version policy of model '{name}'"
-        mend = f"make the directory {directory / '1'} and put the model's file into it"
-        result.findings.append(Finding(name, directory, 0, "", message, mend))
+        result.findings.append(Finding(name, directory, 0, "", message, _version_mend(directory)))
     if sound:
         seen = {finding.message for finding in result.findings}
         for version in result.versions:
@@ -130,6 +129,14 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
                     seen.add(finding.message)
                     result.findings.append(finding)
     return result
+
+
+def _version_mend(directory: Path) -> str:
+    for entry in sorted(directory.iterdir()):
+        right = entry.name.lstrip("0")
+        if right != entry.name and version_number(right) is not None and entry.is_dir():
+            return f"rename {entry} to {directory / right}"
+    return f"make the directory {directory / '1'} and put the model's file into it"
 
 
 def _place(problem: Problem, path: Path, locations: Locations) -> Finding:

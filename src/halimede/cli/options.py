@@ -226,7 +226,6 @@ class ServeOptions:
     allow_cpu_metrics: bool = setting(
         METRICS, BOOL, True, "Whether metrics tell of the machine's CPUs and memory."
     )
-    allow_gpu_metrics: bool = setting(METRICS, BOOL, True, "Whether metrics tell of the machine's GPUs.")
     metrics_address: str = setting(
         METRICS, ADDRESS, "", "Address to serve metrics at.", shown_default="that of --http-address"
     )
@@ -282,6 +281,9 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, POSITIVE, "grpc-infer-thread-count", 2, "Threads that serve gRPC."),
     _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
+    _without(
+        _IGNORED, METRICS, BOOL, "allow-gpu-metrics", True, "Whether metrics tell of the machine's GPUs."
+    ),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "backend-directory", "", "Directory of backends."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),

@@ -84,19 +84,44 @@ class Runner:
 
 
 def execute(instance: Instance, batch: Batch) -> None:
-    """Run the batch and see to it that every request has a response; whatever goes wrong becomes an error."""
+    """Run the batch and see to it that every request has a response; whatever goes wrong becomes an error.
+
+    Where that is safe, a batch that fails is run again request by request: one bad request shall not fail its
+    neighbours.
+    """
     batch.started_ns = monotonic_ns()
+    error = _attempt(instance, batch)
+    if error is not None:
+        if instance.repeatable and len(batch.requests) > 1:
+            _execute_singly(instance, batch)
+        else:
+            fail(batch, error)
+    batch.ended_ns = monotonic_ns()
+
+
+def _attempt(instance: Instance, batch: Batch) -> HalimedeError | None:
+    """Run the batch: what went wrong, or None."""
     try:
         instance.execute(batch)
-        if not batch.signature.decoupled and len(batch.responses) != len(batch.requests):
-            msg = f"the backend gave {len(batch.responses)} responses to {len(batch.requests)} requests"
-            raise InternalError(msg)
     except HalimedeError as error:
-        fail(batch, error)
+        return error
     except Exception as error:
         logger.exception("an execution failed")
-        fail(batch, InternalError(f"{type(error).__name__}: {error}"))
-    batch.ended_ns = monotonic_ns()
+        return InternalError(f"{type(error).__name__}: {error}")
+    if not batch.signature.decoupled and len(batch.responses) != len(batch.requests):
+        count = len(batch.responses)
+        return InternalError(f"the backend gave {count} responses to {len(batch.requests)} requests")
+    return None
+
+
+def _execute_singly(instance: Instance, batch: Batch) -> None:
+    """Run each request of the batch by itself."""
+    responses: list[InferResponse] = []
+    for request in batch.requests:
+        single = Batch(batch.signature, [request], request.batch_size)
+        error = _attempt(instance, single)
+        responses += [InferResponse(error=error)] if error is not None else single.responses
+    batch.responses = responses
 
 
 def fail(batch: Batch, error: HalimedeError) -> None:

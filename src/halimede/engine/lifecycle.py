@@ -12,6 +12,7 @@ import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from halimede.engine.model import Model
 from halimede.engine.model_loader import ModelLoader
 from halimede.engine.model_table import AMBIGUOUS, ModelTable, Progress
 from halimede.engine.settings import ControlMode, EngineSettings
-from halimede.engine.version_states import UNLOADED, IndexRow, ModelRecord
+from halimede.engine.version_states import IndexRow, ModelRecord
 from halimede.repository.layout import check_model_name, check_repositories, find_models
 from halimede.repository.overrides import Override, parse_parameters
 from halimede.repository.sightings import ABSENT, Sighting, sight_models
@@ -50,6 +51,7 @@ class Lifecycle:
         self._live = LiveVersions(loop, self._disk)
         self._loader = ModelLoader(settings, clock, loop, self._disk, self._table, self._live)
         self._started = False
+        self._starting = asyncio.Lock()
         self._operations: set[asyncio.Task[None]] = set()
         self._last_look: dict[str, Sighting] | None = None
         self._looking = False
@@ -102,6 +104,11 @@ class Lifecycle:
         """Callbacks for each change of a version's state; add yours."""
         return self._table.on_progress
 
+    @property
+    def on_readiness(self) -> list[Callable[[], None]]:
+        """Callbacks for when `ready` may have changed; add yours."""
+        return self._table.on_readiness
+
     def loaded_models(self) -> list[Model]:
         """Every READY version, by name and version."""
         return self._table.loaded_models()
@@ -115,6 +122,8 @@ class Lifecycle:
 
     async def refresh(self) -> None:
         """Learn which models the repositories hold now, for `index`."""
+        if self.stopping:
+            return
         try:
             found = await self._loop.run_in_executor(
                 self._disk, find_models, self._settings.model_repositories
@@ -133,20 +142,27 @@ class Lifecycle:
             InvalidArgumentError: a repository cannot be read, or `*` is not the only model to load.
         """
         settings = self._settings
-        await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
-        await self.refresh()
-        names = list(self._table.catalog)
-        if settings.control_mode is ControlMode.EXPLICIT and settings.load_models != ("*",):
-            if "*" in settings.load_models:
-                raise InvalidArgumentError(
-                    "Wildcard model name '*' must be the ONLY startup model if specified at all."
-                )
-            names = list(dict.fromkeys(settings.load_models))
-        results = await asyncio.gather(*(self._attempt(name) for name in names))
+        async with self._starting:
+            if self.stopping:
+                return False
+            await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
+            await self.refresh()
+            results = await asyncio.gather(*(self._attempt(name) for name in self._names_to_start()))
         self._started = True
+        self._table.tell_readiness()
         if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
             self._schedule_poll()
         return all(results)
+
+    def _names_to_start(self) -> list[str]:
+        wanted = self._settings.load_models
+        if self._settings.control_mode is not ControlMode.EXPLICIT or wanted == ("*",):
+            return list(self._table.catalog)
+        if "*" in wanted:
+            raise InvalidArgumentError(
+                "Wildcard model name '*' must be the ONLY startup model if specified at all."
+            )
+        return list(dict.fromkeys(wanted))
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
@@ -181,6 +197,7 @@ class Lifecycle:
     async def stop(self, timeout_s: float) -> bool:
         """Refuse new requests, answer those in flight, unload everything: whether that was done in time."""
         self._table.stopping = True
+        self._table.tell_readiness()
         deadline = self._clock.now() + round(timeout_s * SECOND)
         if self._poll_timer is not None:
             self._poll_timer.cancel()
@@ -202,9 +219,10 @@ class Lifecycle:
         return True
 
     async def _unload_all(self) -> None:
-        if under_way := self._operations | self._polls:
-            # loads drop what they have loaded when they find that the server is stopping
-            await asyncio.wait(under_way)
+        # Loads drop what they have loaded when they find that the server is stopping.
+        async with self._starting:
+            if under_way := self._operations | self._polls:
+                await asyncio.wait(under_way)
         for record in self._table.records.values():
             self._loader.unload(record)
         await self._live.closed()
@@ -286,7 +304,7 @@ class Lifecycle:
             self._looking = False
         before, self._last_look = self._last_look, seen
         self._table.catalog = {name: len(sighting.directories) > 1 for name, sighting in seen.items()}
-        if before is None:
+        if before is None or self.stopping:
             return
         actions: list[Coroutine[Any, Any, object]] = []
         for name in sorted(seen.keys() | self._table.records.keys()):
@@ -299,15 +317,19 @@ class Lifecycle:
             if len(sighting.directories) == 1:
                 actions.append(self._attempt(name, sighting))
             else:
-                actions.append(self._take_turn(name, partial(self._withdraw, sighting=sighting)))
+                actions.append(self._withdraw(name, sighting))
         await asyncio.gather(*actions)
 
-    async def _withdraw(self, record: ModelRecord, sighting: Sighting) -> None:
+    async def _withdraw(self, name: str, sighting: Sighting) -> None:
         """Unload a model whose directory is gone, or is no longer the only one of that name."""
+        with suppress(UnavailableError):  # the server is stopping
+            await self._take_turn(name, partial(self._withdraw_record, sighting=sighting))
+
+    async def _withdraw_record(self, record: ModelRecord, sighting: Sighting) -> None:
         if sighting.directories:
             logger.error("Poll failed for model directory '%s': %s", record.name, AMBIGUOUS)
             self._loader.unload(record, AMBIGUOUS)
             record.reason = AMBIGUOUS
         else:
-            self._loader.unload(record, UNLOADED)
+            self._loader.unload(record)
         record.sighting = sighting

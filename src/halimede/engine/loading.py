@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import monotonic_ns
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
-from halimede.backends.registry import backend_class
+from halimede.backends.registry import backend_class, usable_gpus
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.normalise import normalise
 from halimede.config.signature import Signature
@@ -84,7 +84,7 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
             undo.callback(backend.close)
             if settings.auto_complete_config:
                 backend.complete_config()
-                normalise(config, settings.gpus)
+                normalise(config, usable_gpus(config, settings.gpus))
                 validate(config)
                 refuse_unsupported(config)
             backend.check_config()
@@ -102,6 +102,8 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
                 if output.label_filename
             }
             undo.pop_all()
+        # frameworks have read the files by now, and their copies are free: as much as the weights again
+        trim_memory()
     except HalimedeError:
         raise
     except Exception as error:

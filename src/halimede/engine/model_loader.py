@@ -77,7 +77,7 @@ class ModelLoader:
                 self._unload_version(record, version, reason)
             elif version.state is VersionState.UNAVAILABLE:
                 version.reason = reason
-        self._table.publish(record)
+        self._table.tell_readiness()
 
     async def load(self, record: ModelRecord, override: Override, expected: Sighting | None = None) -> None:
         """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
@@ -160,6 +160,7 @@ class ModelLoader:
         bases = {number: _basis(resolved, sighting, files, number) for number in resolved.versions}
         changed = [number for number in resolved.versions if not _stays(record, number, bases[number])]
         record.loading = True
+        self._table.tell_readiness()
         try:
             loaded, failures = await self._load_each(record, resolved, changed)
         finally:
@@ -211,6 +212,7 @@ class ModelLoader:
             version = record.versions[number]
             if version.state is VersionState.LOADING:
                 self._table.move(record, version, VersionState.UNAVAILABLE, reasons.get(number, UNLOADED))
+        self._table.tell_readiness()
         logger.info("failed to load '%s'", record.name)
         if not failures:
             return UnavailableError("Server is stopping, models are no longer loaded")
@@ -223,10 +225,14 @@ class ModelLoader:
             self._live.add(serving)
             version = record.versions[number]
             replaced, version.serving = version.serving, serving
-            if replaced is None:
+            if replaced is not None:
+                self._live.retire(replaced)
+        self._table.publish(record)
+        for number in loaded:
+            version = record.versions[number]
+            if version.state is VersionState.LOADING:
                 self._table.move(record, version, VersionState.READY)
             else:
-                self._live.retire(replaced)
                 self._table.tell(record.name, number, VersionState.READY, "")
         for number, version in list(record.versions.items()):
             if number in resolved.versions:
@@ -236,14 +242,14 @@ class ModelLoader:
                 self._unload_version(record, version, UNLOADED)
             elif version.state is VersionState.UNAVAILABLE:
                 del record.versions[number]
-        self._table.publish(record)
 
     def _unload_version(self, record: ModelRecord, version: Version, reason: str) -> None:
         draining, version.serving = version.serving, None
         if draining is None:
             return
-        self._table.move(record, version, VersionState.UNLOADING, reason)
         version.draining = draining
+        self._table.publish(record)
+        self._table.move(record, version, VersionState.UNLOADING, reason)
 
         def gone() -> None:
             # It may have been loaded again since, and be at anything.

@@ -20,6 +20,7 @@ class ModelTable:
         catalog: the models on disk when last looked; True for those in more than one repository.
         stopping: the server is shutting down.
         on_progress: called at each change of a version's state.
+        on_readiness: called when the server may have become ready, or not ready; also at each such change.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class ModelTable:
         self.catalog: dict[str, bool] = {}
         self.stopping = False
         self.on_progress: list[Progress] = []
+        self.on_readiness: list[Callable[[], None]] = []
         self._latest: dict[str, Model] = {}
         self._exact: dict[tuple[str, int], Model] = {}
 
@@ -97,6 +99,12 @@ class ModelTable:
         """Tell who wants to know what a version does; None for the model as a whole."""
         for callback in self.on_progress:
             callback(name, version, state.value, reason)
+        self.tell_readiness()
+
+    def tell_readiness(self) -> None:
+        """Tell who wants to know that the server may have become ready, or not ready."""
+        for callback in self.on_readiness:
+            callback()
 
     def publish(self, record: ModelRecord) -> None:
         """From now on, send requests to the versions that serve now."""

@@ -42,9 +42,8 @@ def test_watch_tells_the_status_and_each_change_once() -> None:
 
     for ready in (True, False, False, True):
         engine.lifecycle.ready = ready
-        for callback in engine.lifecycle.on_progress:
-            callback("model", 1, "LOADING", "")
-        engine.clock.run()
+        for callback in engine.lifecycle.on_readiness:
+            callback()
 
     assert told(call) == [SERVING, NOT_SERVING, SERVING]
 
@@ -54,8 +53,7 @@ def test_a_watcher_that_left_is_told_nothing() -> None:
     call = watch(engine)
     call.cancel()
     engine.lifecycle.ready = False
-    for callback in engine.lifecycle.on_progress:
-        callback("model", 1, "LOADING", "")
-    engine.clock.run()
+    for callback in engine.lifecycle.on_readiness:
+        callback()
 
     assert told(call) == [SERVING]

@@ -11,6 +11,7 @@ from typing import cast
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock
 from halimede.frontends.grpc import frames
+from halimede.frontends.grpc.blocks import HeaderBlock
 from halimede.frontends.grpc.call import Call, Method
 from halimede.frontends.grpc.flow import Sender
 from halimede.frontends.grpc.frames import (
@@ -22,7 +23,6 @@ from halimede.frontends.grpc.frames import (
     END_STREAM,
     FRAME_HEADER,
     GOAWAY,
-    HAS_PRIORITY,
     HEADER_SIZE,
     HEADERS,
     MAX_WINDOW,
@@ -31,16 +31,16 @@ from halimede.frontends.grpc.frames import (
     PREFACE,
     PRIORITY,
     RST_STREAM,
+    SETTING,
     SETTINGS,
     WINDOW_UPDATE,
-    SETTING,
     ConnectionFault,
     ErrorCode,
 )
-from halimede.frontends.grpc.guards import MAX_FRAGMENTS, Guards, calm
+from halimede.frontends.grpc.guards import Guards, calm
 from halimede.frontends.grpc.headers import HARD_LIMIT_FACTOR, HeaderReader, MalformedHeadersError
 from halimede.frontends.grpc.inbound import Inbound
-from halimede.frontends.grpc.lifetime import Alarms, Lifetime
+from halimede.frontends.grpc.lifetime import Alarms, Deadlines, Lifetime
 from halimede.frontends.grpc.limits import GrpcSettings
 from halimede.frontends.grpc.responses import Status
 
@@ -49,7 +49,6 @@ logger = logging.getLogger("halimede")
 _DRAIN_PING = b"drainall"
 # after the last word, how long the peer has to read it and close
 _LINGER = SECOND
-_NEVER = 2**63
 _METHODS_OF_HTTP_1 = (
     b"GET ",
     b"HEAD ",
@@ -62,9 +61,6 @@ _METHODS_OF_HTTP_1 = (
     b"TRACE ",
 )
 _MAX_SETTINGS = 600
-_FIXED_LENGTHS = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
-_ON_STREAMS = (DATA, HEADERS, PRIORITY, RST_STREAM, CONTINUATION)
-_ON_CONNECTION = (SETTINGS, PING, GOAWAY)
 _HTTP_1_TEXT = b"This port speaks gRPC over HTTP/2 with prior knowledge; HTTP/1 clients use the HTTP port.\n"
 _HTTP_1_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
@@ -102,19 +98,14 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self._streams: dict[int, Call] = {}
         self._last_stream = 0
         self._reset_by_us: dict[int, None] = {}  # the latest ones, whose late frames are ignored
-        self._next_deadline = _NEVER
+        self._deadlines = Deadlines(clock, self._alarms, self._streams, self._expire)
 
         # what was received of what is not complete
         self._kept = b""
         self._preface_seen = False
         self._settings_seen = False
-        self._block_stream = 0  # of the header block that CONTINUATION goes on with
-        self._block = bytearray()
-        self._block_fragments = 0
-        self._block_ends_stream = False
-
+        self._block = HeaderBlock(settings.max_header_list_size * HARD_LIMIT_FACTOR)
         self._whole_limit = settings.max_receive_message_size + 5
-        self._block_limit = settings.max_header_list_size * HARD_LIMIT_FACTOR
         self._unsent = 0
         self._draining = False
         self._last_accepted = MAX_WINDOW  # the highest stream that a GOAWAY still promised to serve
@@ -125,7 +116,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has connected."""
         self._transport = cast("asyncio.Transport", transport)
-        self.sender = Sender(self._transport, self._settings.stream_high_water, self.forget)
+        self.sender = Sender(self._transport, self._settings.stream_high_water, self.forget, self._writable)
         self.inbound = Inbound(self._settings, self.sender, self._refuse)
         self._lifetime = Lifetime(self, self.sender, self._settings, self._clock, self._alarms)
         if self._connections is not None:
@@ -170,10 +161,13 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if self._closing:
             return
         self.heard = self._clock.now()
+        inbound = self.inbound
         sender = self.sender
         sender.cork()
         try:
             self._parse(self._kept + data if self._kept else data)
+            if inbound.held or inbound.window < inbound.low_window:
+                inbound.relieved()
         except ConnectionFault as fault:
             self._fail(fault)
         sender.uncork()
@@ -189,7 +183,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         size = len(data)
         view = memoryview(data)
         inbound = self.inbound
-        sender = self.sender
+        block = self._block
         streams = self._streams
         if inbound.frame_open:
             position = inbound.take(view, position)
@@ -204,7 +198,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                     call is not None
                     and end <= size
                     and flags <= END_STREAM
-                    and not self._block_stream
+                    and not block.stream
                     and call.reader is None
                     and not call.half_closed
                     and 5 <= length <= self._whole_limit
@@ -214,32 +208,15 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 ):
                     # the usual case: one whole message, which is not compressed
                     position = end
-                    inbound.count(length)
-                    call.receive_window -= length
-                    message = view[start + 5 : end]
-                    if (
-                        flags
-                        and call.unary is not None
-                        and call.message is None
-                        and not call.inflating
-                        and not sender.queued
-                    ):
-                        call.half_closed = True
-                        inbound.run(call, call.unary, call, message)
-                        continue
-                    inbound.deliver(call, message, compressed=False)
-                    if not flags:
-                        inbound.grant_stream(call)
-                    elif not call.closed:
-                        inbound.half_close(call)
+                    inbound.whole(call, view[start + 5 : end], length, ends=flags)
                     continue
             elif (
                 kind == HEADERS
                 and flags & ~END_STREAM == END_HEADERS
                 and end <= size
                 and self._settings_seen
-                and not self._block_stream
-                and length <= self._block_limit
+                and not block.stream
+                and length <= block.limit
             ):
                 position = end
                 self._headers(stream, data[start:end], ends=flags > END_HEADERS)
@@ -254,7 +231,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 position = inbound.take(view, start + (1 if flags & PADDED else 0))
             elif kind == GOAWAY or kind > CONTINUATION:
                 # its content is of no interest: the peer may close when it likes
-                self._guards.other_frame(self.heard, sender.sent)
+                self._guards.other_frame(self.heard, self.sender.sent)
                 inbound.begin(None, length, 0, ends=False)
                 position = inbound.take(view, start)
             elif end <= size:
@@ -295,7 +272,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
 
     def _check(self, kind: int, stream: int, length: int) -> None:
         """Refuse a frame that cannot be right, before the rest of it is waited for."""
-        if self._block_stream and (kind != CONTINUATION or stream != self._block_stream):
+        if self._block.stream and (kind != CONTINUATION or stream != self._block.stream):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is not gone on with")
         if not self._settings_seen and kind != SETTINGS:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
@@ -304,22 +281,23 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             raise ConnectionFault(
                 ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes; {limit} are allowed"
             )
-        if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of type {kind} has {length} bytes")
-        if kind in _ON_STREAMS and not stream:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} is not for stream 0")
-        if kind in _ON_CONNECTION and stream:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} is only for stream 0")
-        if kind in (HEADERS, CONTINUATION) and length > self._block_limit:
-            raise calm(f"a header block of more than {self._block_limit} bytes")
+        frames.check_shape(kind, stream, length)
+        if kind in (HEADERS, CONTINUATION) and length > self._block.limit:
+            raise calm(f"a header block of more than {self._block.limit} bytes")
         if kind == SETTINGS and length > _MAX_SETTINGS:
             raise calm(f"a SETTINGS frame of {length} bytes")
 
     def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == HEADERS:
-            self._open_block(flags, stream, payload)
-        elif kind == CONTINUATION:
-            self._continue_block(flags, payload)
+        block = self._block
+        if kind in (HEADERS, CONTINUATION):
+            if kind == HEADERS:
+                block.open(flags, stream, payload)
+            else:
+                block.extend(payload)
+                if not payload:
+                    self._guards.empty_frame(self.heard)
+            if flags & END_HEADERS:
+                self._headers(stream, block.close(), ends=block.ends)
         elif kind == WINDOW_UPDATE:
             self._window_update(stream, int.from_bytes(payload, "big") & MAX_WINDOW)
         elif kind == PING:
@@ -379,7 +357,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 self._reset_call(call, ErrorCode.PROTOCOL_ERROR)
             elif not self.sender.stream_window_grown(call, increment):
                 self._reset_call(call, ErrorCode.FLOW_CONTROL_ERROR)
-        self.inbound.relieved()
 
     def _ping(self, flags: int, payload: bytes) -> None:
         if flags & ACK:
@@ -416,7 +393,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._settings_seen = True
             self._lifetime.begin()
         self._answer(frames.SETTINGS_ACK)
-        self.inbound.relieved()
 
     def _apply_setting(self, key: int, value: int) -> None:
         if key == frames.INITIAL_WINDOW_SIZE:
@@ -439,39 +415,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self.sender.write(frame)
 
     # header blocks
-
-    def _open_block(self, flags: int, stream: int, payload: bytes) -> None:
-        padding = 0
-        start = 0
-        if flags & PADDED:
-            start = 1
-            padding = payload[0] if payload else 1
-        if flags & HAS_PRIORITY:
-            start += 5
-        if start + padding > len(payload):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "more padding than the frame has bytes")
-        fragment = payload[start : len(payload) - padding]
-        ends = bool(flags & END_STREAM)
-        if flags & END_HEADERS:
-            self._headers(stream, fragment, ends=ends)
-            return
-        self._block_stream = stream
-        self._block = bytearray(fragment)
-        self._block_fragments = 1
-        self._block_ends_stream = ends
-
-    def _continue_block(self, flags: int, payload: bytes) -> None:
-        if not self._block_stream:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
-        self._block += payload
-        self._block_fragments += 1
-        if not payload and not flags & END_HEADERS:
-            self._guards.empty_frame(self.heard)
-        if self._block_fragments > MAX_FRAGMENTS or len(self._block) > self._block_limit:
-            raise calm(f"a header block of more than {MAX_FRAGMENTS} frames or {self._block_limit} bytes")
-        if flags & END_HEADERS:
-            stream, self._block_stream = self._block_stream, 0
-            self._headers(stream, bytes(self._block), ends=self._block_ends_stream)
 
     def _headers(self, stream: int, block: bytes, *, ends: bool) -> None:
         """A whole header block: a call begins, or ends with trailers, which gRPC requests do not use."""
@@ -499,7 +442,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             return
         call = self._streams[stream] = Call(self, self.sender, stream, head)
         if head.timeout >= 0:
-            self._set_deadline(call, head.timeout)
+            self._deadlines.set(call, self.heard + head.timeout)
         if call.unary is None:
             self.inbound.run(call, head.method.handler, call)
         if ends and not call.closed:
@@ -532,12 +475,16 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._reset(call.stream, ErrorCode.NO_ERROR)
             self.inbound.drop(call)
         self._let_go(call)
-        if self._last_accepted < MAX_WINDOW and not self._streams:
+        if self._last_accepted < MAX_WINDOW and not self._streams and not self._closing:
             self._linger()
 
     def _let_go(self, call: Call) -> None:
         # handlers keep the call in their callbacks, and it them: without this, memory waits for the collector
         call.on_message = call.on_half_close = call.on_cancel = call.on_writable = None
+
+    def _writable(self, call: Call) -> None:
+        if call.on_writable is not None:
+            self.inbound.run(call, call.on_writable)
 
     def _refuse(self, call: Call, status: int, text: str) -> None:
         """End a call for a reason of the transport's own; its handler hears of it as of a cancellation."""
@@ -561,7 +508,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self._let_go(call)
         if on_cancel is not None:
             self.inbound.run(call, on_cancel)
-        if self._last_accepted < MAX_WINDOW and not self._streams:
+        if self._last_accepted < MAX_WINDOW and not self._streams and not self._closing:
             self._linger()
 
     def _reset_call(self, call: Call, code: ErrorCode) -> None:
@@ -576,24 +523,9 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if len(self._reset_by_us) > 2 * self._settings.max_concurrent_streams:
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
-    def _set_deadline(self, call: Call, timeout: int) -> None:
-        call.deadline = self.heard + timeout
-        if call.deadline < self._next_deadline:
-            self._next_deadline = call.deadline
-            self._alarms.set(self._expire, call.deadline)
-
-    def _expire(self) -> None:
-        """End the calls whose deadline has passed, and come again for the next."""
-        now = self._clock.now()
-        for call in list(self._streams.values()):
-            if 0 <= call.deadline <= now:
-                self._refuse(call, Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
-        # one alarm for all: most calls end long before theirs, and cost nothing here
-        self._next_deadline = min(
-            (call.deadline for call in self._streams.values() if call.deadline >= 0), default=_NEVER
-        )
-        if self._next_deadline < _NEVER:
-            self._alarms.set(self._expire, self._next_deadline)
+    def _expire(self, call: Call) -> None:
+        self._refuse(call, Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.inbound.relieved()
 
     # how the connection ends
 

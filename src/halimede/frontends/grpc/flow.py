@@ -48,7 +48,13 @@ class Sender:
         sent: how many times DATA was sent; what floods and keepalive are measured against.
     """
 
-    def __init__(self, transport: WriteTransport, high_water: int, finished: Callable[[Call], None]) -> None:
+    def __init__(
+        self,
+        transport: WriteTransport,
+        high_water: int,
+        finished: Callable[[Call], None],
+        writable: Callable[[Call], None],
+    ) -> None:
         transport.set_write_buffer_limits(high=TRANSPORT_HIGH_WATER)
         self.high_water = high_water
         self.window = DEFAULT_WINDOW
@@ -60,6 +66,7 @@ class Sender:
         self.sent = 0
         self._transport = transport
         self._finished = finished
+        self._writable = writable
         self._corked = False
         self._out: list[Buffer] = []
         self._out_size = 0
@@ -153,7 +160,7 @@ class Sender:
     def _send_some(self, call: Call) -> None:
         allowed = left = min(call.queued, call.send_window, self.window, BURST)
         outbox = call.outbox
-        assert outbox is not None  # noqa: S101 - bytes are queued, so there is one
+        assert outbox is not None  # bytes are queued, so there is one
         pieces: list[Buffer] = []
         while left:
             length = need = min(left, self.max_frame)
@@ -182,8 +189,8 @@ class Sender:
         elif call.trailers is not None:
             self.end(call, call.trailers)
             return
-        if not was_writable and call.writable and call.on_writable is not None:
-            call.on_writable()
+        if not was_writable and call.writable:
+            self._writable(call)
 
     def _write_pieces(self, pieces: list[Buffer], size: int) -> None:
         self._out += pieces

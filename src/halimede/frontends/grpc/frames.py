@@ -67,6 +67,25 @@ class ConnectionFault(Exception):  # noqa: N818 - "connection error" is the RFC'
         self.text = text
 
 
+_FIXED_LENGTHS = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
+_ON_STREAMS = (DATA, HEADERS, PRIORITY, RST_STREAM, CONTINUATION)
+_ON_CONNECTION = (SETTINGS, PING, GOAWAY)
+
+
+def check_shape(kind: int, stream: int, length: int) -> None:
+    """Refuse a frame whose length or stream its type does not have.
+
+    Raises:
+        ConnectionFault: it has not.
+    """
+    if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of type {kind} has {length} bytes")
+    if kind in _ON_STREAMS and not stream:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} is not for stream 0")
+    if kind in _ON_CONNECTION and stream:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of type {kind} is only for stream 0")
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """One frame."""
     length = len(payload)

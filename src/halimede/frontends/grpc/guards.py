@@ -8,7 +8,6 @@ IDLE_PING_INTERVAL = 7200 * SECOND
 # WINDOW_UPDATE frames that a peer may send for each time that data was sent to it
 _UPDATES_PER_SEND = 16
 _MAX_UNREAD_REPLIES = 1000
-MAX_FRAGMENTS = 32
 
 
 class Guards:
@@ -30,7 +29,7 @@ class Guards:
 
     def __init__(self, settings: GrpcSettings) -> None:
         self._settings = settings
-        self._resets = Allowance(500, 100)
+        self._resets = Allowance(1000, 100)
         self._settings_frames = Allowance(100, 10)
         self._empty = Allowance(100, 10)
         self._pings = Allowance(1000, 100)
@@ -68,12 +67,13 @@ class Guards:
     def ping(self, now: int, sent: int, *, calls: bool) -> None:
         """A PING, when data was sent `sent` times: too early for too often ends the connection."""
         settings = self._settings
-        if not self._pings.spend(now):
-            raise calm("too_many_pings")
         if sent != self._sent_at_ping:
+            # pings that measure what is being sent are as frequent as round trips
             self._sent_at_ping = sent
             self._strikes = 0
             self._last_ping = now - IDLE_PING_INTERVAL
+        elif not self._pings.spend(now):
+            raise calm("too_many_pings")
         interval = settings.min_ping_interval_ms * MILLISECOND
         if not calls and not settings.keepalive_permit_without_calls:
             interval = IDLE_PING_INTERVAL

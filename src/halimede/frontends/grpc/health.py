@@ -19,7 +19,7 @@ class HealthWatch:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._watchers: dict[Call, bytes] = {}
-        engine.lifecycle.on_progress.append(self._on_progress)
+        engine.lifecycle.on_readiness.append(self._tell)
 
     def __call__(self, call: Call) -> None:
         """Serve one watcher until it leaves."""
@@ -33,10 +33,6 @@ class HealthWatch:
 
         call.on_message = start
         call.on_cancel = leave
-
-    def _on_progress(self, *_progress: object) -> None:
-        if self._watchers:
-            self._engine.clock.call_soon(self._tell)  # once the change is complete
 
     def _tell(self) -> None:
         status = _status(self._engine)

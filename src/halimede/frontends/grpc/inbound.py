@@ -45,6 +45,8 @@ class Inbound:
         frame_open: a DATA frame is not complete yet.
         room: where the next bytes of a long message go; empty when anything else comes next.
         scratch: where other bytes go.
+        held: complete unary calls that wait until replies have gone out.
+        low_window: the window below which the peer is granted more.
     """
 
     def __init__(
@@ -60,8 +62,9 @@ class Inbound:
         self.room = _NO_ROOM
         self.window = DEFAULT_WINDOW
         self.stream_window = settings.stream_window
+        self.low_window = settings.connection_window // 2
         self._waiting = 0  # bytes of messages that paused calls have not taken
-        self._held: deque[Call] = deque()  # complete unary calls that wait until replies have gone out
+        self.held: deque[Call] = deque()
         # the DATA frame that is not complete yet
         self.frame_open = False
         self._call: Call | None = None
@@ -80,7 +83,7 @@ class Inbound:
 
     def grant(self) -> None:
         """Let the peer send more on the connection, unless too much waits already."""
-        if self.window < self._settings.connection_window // 2 and not self.burdened:
+        if self.window < self.low_window and not self.burdened:
             self._sender.write(window_update(0, self._settings.connection_window - self.window))
             self.window = self._settings.connection_window
 
@@ -104,7 +107,7 @@ class Inbound:
             raise ConnectionFault(
                 ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window allows"
             )
-        if self.window < self._settings.connection_window // 2:
+        if self.window < self.low_window:
             self.grant()
 
     # DATA frames
@@ -180,6 +183,26 @@ class Inbound:
 
     # messages
 
+    def whole(self, call: Call, message: memoryview, length: int, *, ends: int) -> None:
+        """A DATA frame of `length` bytes is one whole message of an open call."""
+        self.count(length)
+        call.receive_window -= length
+        if (
+            ends
+            and call.unary is not None
+            and call.message is None
+            and not call.inflating
+            and not self._sender.queued
+        ):
+            call.half_closed = True
+            self.run(call, call.unary, call, message)
+            return
+        self.deliver(call, message, compressed=False)
+        if not ends:
+            self.grant_stream(call)
+        elif not call.closed:
+            self.half_close(call)
+
     def _feed(self, call: Call, chunk: memoryview) -> None:
         try:
             while len(chunk) and not call.closed:
@@ -200,6 +223,8 @@ class Inbound:
 
     def deliver(self, call: Call, message: memoryview, *, compressed: bool) -> None:
         """A message is complete: hand it to the call, or keep it for when the call wants it."""
+        if call.trailers is not None:
+            return  # its handler has finished, only the client does not know
         if call.paused or call.inflating or call.waiting:
             if call.waiting is None:
                 call.waiting = deque()
@@ -249,12 +274,12 @@ class Inbound:
 
     def _ended(self, call: Call) -> None:
         if call.unary is None:
-            if call.on_half_close is not None:
+            if call.on_half_close is not None and call.trailers is None:
                 self.run(call, call.on_half_close)
         elif call.message is None:
             self._refuse(call, Status.UNIMPLEMENTED, "A unary call has one message; none was sent")
         elif self._sender.queued > self._settings.max_buffered:
-            self._held.append(call)
+            self.held.append(call)
         else:
             self._begin_unary(call)
 
@@ -265,8 +290,8 @@ class Inbound:
 
     def relieved(self) -> None:
         """Replies have gone out: let calls begin and messages come that waited for it."""
-        while self._held and self._sender.queued <= self._settings.max_buffered:
-            call = self._held.popleft()
+        while self.held and self._sender.queued <= self._settings.max_buffered:
+            call = self.held.popleft()
             if not call.closed:
                 self._begin_unary(call)
         self.grant()

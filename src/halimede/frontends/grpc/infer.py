@@ -41,7 +41,8 @@ class ModelInfer:
             model = self._find(plan.model_name, plan.model_version)
             if model.signature.decoupled:
                 raise UnsupportedError(_DECOUPLED)
-            forwarded = forwarded_metadata(call, self._forward_pattern)
+            pattern = self._forward_pattern
+            forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
         except HalimedeError as error:
@@ -69,6 +70,9 @@ class _Answer:
         call.on_cancel = None  # the call, the request and this hold each other, and with them the tensors
         if call.cancelled:
             return
+        if response.error is not None:
+            call.finish(response.error.code.grpc_status, response.error.message)
+            return
         try:
             parts = response_parts(self.plan, self.model, response)
         except HalimedeError as error:
@@ -79,14 +83,12 @@ class _Answer:
         call.reply(parts)
 
 
-def forwarded_metadata(call: Call, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
-    """The call's metadata that become parameters of its requests, or None.
+def forwarded_metadata(call: Call, pattern: re.Pattern[str]) -> dict[str, str]:
+    """The call's metadata that become parameters of its requests.
 
     Raises:
         InvalidArgumentError: one has the name of a parameter that is reserved.
     """
-    if pattern is None:
-        return None
     texts = {name: value for name, value in call.metadata.items() if isinstance(value, str)}
     return forwarded_headers(texts, pattern)
 
@@ -95,10 +97,8 @@ def response_parts(plan: RequestPlan, model: Model, response: InferResponse) -> 
     """The response as a ModelInferResponse without id and parameters, as buffers to be sent one after the other.
 
     Raises:
-        HalimedeError: the response's own error, or it cannot be sent.
+        InvalidArgumentError: it cannot be sent as the client wants it.
     """
-    if response.error is not None:
-        raise response.error
     outputs = response.outputs
     if plan.classes:
         batched = model.signature.max_batch_size > 0

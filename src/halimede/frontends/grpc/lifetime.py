@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock, Timer
 from halimede.frontends.grpc.limits import GrpcSettings
 
 if TYPE_CHECKING:
+    from halimede.frontends.grpc.call import Call
     from halimede.frontends.grpc.flow import Sender
 
 # a cancelled timer stays with the clock until it is due, so none is set further ahead than this
@@ -148,3 +149,36 @@ class Lifetime:
             self._connection.abort()
         else:
             self._alarms.set(self._check_alive, self._connection.heard + period)
+
+
+class Deadlines:
+    """Ends the calls of a connection at their deadlines, on one alarm: most calls end long before and cost nothing."""
+
+    __slots__ = ("_alarms", "_calls", "_clock", "_end", "_next")
+
+    def __init__(
+        self, clock: Clock, alarms: Alarms, calls: Mapping[int, Call], end: Callable[[Call], None]
+    ) -> None:
+        self._clock = clock
+        self._alarms = alarms
+        self._calls = calls
+        self._end = end
+        self._next = _NEVER
+
+    def set(self, call: Call, deadline: int) -> None:
+        """End the call at `deadline`."""
+        call.deadline = deadline
+        if deadline < self._next:
+            self._next = deadline
+            self._alarms.set(self._expire, deadline)
+
+    def _expire(self) -> None:
+        now = self._clock.now()
+        for call in list(self._calls.values()):
+            if 0 <= call.deadline <= now:
+                self._end(call)
+        self._next = min(
+            (call.deadline for call in self._calls.values() if call.deadline >= 0), default=_NEVER
+        )
+        if self._next < _NEVER:
+            self._alarms.set(self._expire, self._next)

@@ -80,7 +80,8 @@ class _Stream:
         try:
             answer.plan, answer.identifier, tensors = handler.decode(message)
             answer.model = model = handler.find(answer.plan.model_name, answer.plan.model_version)
-            forwarded = forwarded_metadata(self._call, handler.forward_pattern)
+            pattern = handler.forward_pattern
+            forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
             request = answer.plan.request(
                 answer.identifier, tensors, answer.respond, handler.now(), forwarded
             )
@@ -203,12 +204,14 @@ class _Answer:
     def deliver(self, response: InferResponse | None, *, final: bool) -> None:
         """Send a response."""
         stream, plan, model = self.stream, self.plan, self.model
-        if plan is None or model is None:
-            assert response is not None
-            assert response.error is not None, "a request without a model has no other response"
+        if response is not None and response.error is not None:
             stream.fail(response.error, self.identifier)
             return
-        if response is None or (final and self.decoupled and _is_empty(response)):
+        assert plan is not None
+        assert model is not None, "without a model, a request has no response but an error"
+        if response is None or (
+            final and self.decoupled and not response.outputs and not response.parameters
+        ):
             if plan.parameters is not None and plan.parameters.empty_final:
                 stream.send(stream_empty_final(plan.model_name, plan.version_text, self.identifier))
             return
@@ -220,8 +223,3 @@ class _Answer:
         if self.identifier or response.parameters:
             parts.insert(0, encode_extras(self.identifier, response.parameters))
         stream.send(stream_parts(parts, final=final))
-
-
-def _is_empty(response: InferResponse) -> bool:
-    """Whether it tells nothing but that the request is over."""
-    return response.error is None and not response.outputs and not response.parameters

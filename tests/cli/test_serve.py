@@ -1,0 +1,265 @@
+import http.client
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+
+from tests.frontends.test_server import make_certificate
+from tests.support.server import ServerProcess, run_command, start_server
+
+CONFIG = """
+backend: "{backend}"
+max_batch_size: 0
+input {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ 2 ] }}
+output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 2 ] {output} }}
+{rest}
+"""
+REQUEST = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
+PENDING = 'nv_inference_pending_request_count{model="echo",version="1"} 1\n'
+
+
+def write_model(
+    repository: Path, name: str = "echo", output: str = "", rest: str = "", backend: str = "identity"
+) -> Path:
+    """A model that gives back its input; its directory."""
+    directory = repository / name
+    (directory / "1").mkdir(parents=True)
+    (directory / "config.pbtxt").write_text(CONFIG.format(backend=backend, output=output, rest=rest))
+    return directory
+
+
+def write_slow_model(repository: Path, delay_ms: int) -> None:
+    """A model that takes so long for each request."""
+    write_model(
+        repository, rest=f'parameters {{ key: "execute_delay_ms" value {{ string_value: "{delay_ms}" }} }}'
+    )
+
+
+def write_held_model(repository: Path, name: str) -> Path:
+    """A model that goes on loading until something is written to the pipe: its labels come through it."""
+    directory = write_model(repository, name, output='label_filename: "labels.txt"')
+    os.mkfifo(directory / "labels.txt")
+    return directory / "labels.txt"
+
+
+def infer(server: ServerProcess) -> int:
+    """The status of one inference."""
+    connection = http.client.HTTPConnection(server.http, timeout=30)
+    try:
+        connection.request("POST", "/v2/models/echo/infer", REQUEST)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+    finally:
+        connection.close()
+
+
+@contextmanager
+def two_requests(server: ServerProcess) -> Iterator[list[int]]:
+    """Two requests in flight, one running and one waiting; their statuses once the block is over."""
+    statuses: list[int] = []
+
+    def send() -> None:
+        try:
+            statuses.append(infer(server))
+        except (OSError, http.client.HTTPException):
+            statuses.append(0)
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while PENDING not in server.get("/metrics", server.metrics)[1].decode():
+        pass
+    yield statuses
+    for thread in threads:
+        thread.join(30)
+
+
+def test_a_server_serves_http_grpc_and_metrics(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    with start_server(tmp_path, "--id=ours") as server:
+        assert server.get("/v2/health/live") == (200, b"")
+        assert infer(server) == 200
+        with grpcclient.InferenceServerClient(server.grpc) as client:
+            assert client.is_server_ready()
+            assert client.get_server_metadata().name == "ours"
+        status, body = server.get("/metrics", server.metrics)
+        assert status == 200
+        assert b'nv_inference_request_success{model="echo",version="1"} 1\n' in body
+        assert server.get("/anything", server.metrics) == (200, b"")
+        log = server.log
+        assert log.index("Started GRPCInferenceService") < log.index("Started HTTPService")
+        assert log.index("Started HTTPService") < log.index("Started Metrics Service")
+        assert "| echo  | 1       | READY  |" in log
+        assert "\"'echo' version 1 is READY after " in log
+        assert server.stop() == 0
+
+
+def test_the_server_is_live_but_not_ready_while_models_load(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    pipe = write_held_model(tmp_path, "held")
+    with start_server(tmp_path, ready=False) as server:
+        server.wait_for("loading: held:1")
+        server.wait_for("'echo' version 1 is READY")
+        assert server.get("/v2/health/live") == (200, b"")
+        assert server.get("/v2/health/ready") == (400, b"")
+        assert infer(server) == 200
+        pipe.write_text("zero\none\n")
+        server.wait_until_ready()
+
+
+def test_a_model_that_fails_ends_the_server_with_the_reason(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    write_model(tmp_path, "broken", backend="nonsense")
+    result = run_command(
+        "serve", f"--model-repository={tmp_path}", "--http-port=0", "--grpc-port=0", "--metrics-port=0"
+    )
+    assert result.returncode == 1
+    assert "failed to load all models" in result.stderr
+    assert "| broken |" in result.stdout
+    assert "| echo   | 1       | READY" in result.stdout
+
+
+def test_a_model_that_fails_may_be_left_out(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    write_model(tmp_path, "broken", backend="nonsense")
+    with start_server(tmp_path, "--exit-on-error=false", "--strict-readiness=false") as server:
+        assert infer(server) == 200
+        assert server.stop() == 0
+
+
+def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
+    write_slow_model(tmp_path, 700)
+    with start_server(tmp_path) as server:
+        health = http.client.HTTPConnection(server.http, timeout=10)
+        health.request("GET", "/v2/health/ready")
+        assert health.getresponse().read() == b""
+        with two_requests(server) as statuses:
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("Waiting for in-flight requests to complete.")
+            health.request("GET", "/v2/health/ready")
+            response = health.getresponse()
+            assert (response.status, response.read()) == (503, b'{"error":"Server exiting"}')
+            host, port = server.http.split(":")
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection((host, int(port)), 10)
+        health.close()
+        assert statuses == [200, 200]
+        assert server.process.wait(20) == 0
+        assert "successfully unloaded 'echo' version 1" in server.log
+
+
+def test_the_exit_timeout_ends_what_takes_too_long(tmp_path: Path) -> None:
+    write_slow_model(tmp_path, 60_000)
+    with start_server(tmp_path, "--exit-timeout-secs=1") as server, two_requests(server):
+        assert server.stop() == 1
+        assert "Exit timeout expired. Exiting immediately." in server.log
+
+
+def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
+    write_slow_model(tmp_path, 60_000)
+    with start_server(tmp_path) as server, two_requests(server):
+        server.process.send_signal(signal.SIGINT)
+        server.wait_for("Waiting for in-flight requests to complete.")
+        assert server.stop() == 1
+        assert "SIGTERM came again: exiting immediately" in server.log
+
+
+def test_a_signal_while_models_load_ends_the_server(tmp_path: Path) -> None:
+    pipe = write_held_model(tmp_path, "echo")
+    with start_server(tmp_path, ready=False) as server:
+        server.wait_for("loading: echo:1")
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("in-flight non-inference requests")
+        pipe.write_text("zero\none\n")
+        assert server.process.wait(20) == 0
+
+
+def test_an_idle_stream_does_not_hold_the_server_up(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    with start_server(tmp_path) as server, grpcclient.InferenceServerClient(server.grpc) as client:
+        client.start_stream(lambda result, error: None)
+        assert client.is_server_live()
+        assert server.stop(10) == 0
+
+
+def test_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run_command(
+            "serve", f"--model-repository={tmp_path}", "--http-address=127.0.0.1", f"--http-port={port}",
+            "--grpc-port=0", "--metrics-port=0",
+        )  # fmt: skip
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"halimede: cannot listen at 127.0.0.1:{port}: the port is in use; choose another with --http-port\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--model-repository=/nowhere"], "--model-repository: '/nowhere' does not exist"),
+        (["--modle-repository=/x"], "unknown flag --modle-repository; the nearest is --model-repository"),
+        (["--http-restricted-api=nonsense"], "restricted api 'nonsense' is not of the form"),
+        (["--http-header-forward-pattern=("], "header forward pattern '(' is not a regular expression"),
+        (["--log-file=/nowhere/log"], "--log-file: cannot write '/nowhere/log': No such file or directory"),
+    ],
+)
+def test_a_wrong_start_is_one_line_and_status_1(tmp_path: Path, flags: list[str], line: str) -> None:
+    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+    result = run_command("serve", f"--model-repository={tmp_path}", *ports, *flags)
+    assert result.returncode == 1
+    assert result.stderr.startswith("halimede: ")
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_endpoints_can_be_closed(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    with start_server(tmp_path, "--allow-grpc=false", "--allow-metrics=false") as server:
+        assert server.grpc == server.metrics == ""
+        assert infer(server) == 200
+
+
+def test_explicit_mode_loads_what_it_is_told(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    write_model(tmp_path, "other")
+    with (
+        start_server(tmp_path, "--model-control-mode=explicit", "--load-model=echo") as server,
+        httpclient.InferenceServerClient(server.http) as client,
+    ):
+        assert client.is_model_ready("echo")
+        assert not client.is_model_ready("other")
+        client.load_model("other")
+        assert client.is_model_ready("other")
+
+
+def test_remarks_about_flags_are_in_the_log(tmp_path: Path) -> None:
+    with start_server(tmp_path, "--http-thread-count=2", "--strict-model-config=true") as server:
+        assert '] "--http-thread-count has no effect here"' in server.log
+        assert "'--strict-model-config' has been deprecated!" in server.log
+
+
+def test_grpc_over_tls_asks_clients_for_certificates(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    server_files, client_files = make_certificate(tmp_path, "server"), make_certificate(tmp_path, "client")
+    flags = [
+        "--grpc-use-ssl-mutual=true",
+        f"--grpc-server-cert={server_files[0]}",
+        f"--grpc-server-key={server_files[1]}",
+        f"--grpc-root-cert={client_files[0]}",
+    ]
+    with start_server(tmp_path / "models", *flags) as server:
+        options = {"ssl": True, "root_certificates": str(server_files[0])}
+        with grpcclient.InferenceServerClient(
+            server.grpc, private_key=str(client_files[1]), certificate_chain=str(client_files[0]), **options
+        ) as client:
+            assert client.is_server_live()
