@@ -68,18 +68,20 @@ def test_every_problem_of_every_model_is_told_at_once(tmp_path: Path) -> None:
     config_a, config_b = tmp_path / "a" / "config.pbtxt", tmp_path / "b" / "config.pbtxt"
     assert check(tmp_path) == (
         1,
-        f"{config_a}:7: dynamic batching preferred size must be <= max batch size for a "
-        "[dynamic_batching.preferred_batch_size]\n"
-        "    mend: max_batch_size: 8\n"
-        f"{config_a}:2: model input 'INPUT0' must specify 'data_type' [input[0].data_type]\n"
-        "    mend: data_type: TYPE_FP32\n"
-        f"{config_a}:4: model input 'INPUT0' dimension must be integer >= 1, or -1 to indicate a variable-size "
-        "dimension [input[0].dims]\n"
-        "    mend: dims: [ -1 ]\n"
-        f"{config_b}:2: failed to read text proto from {config_b}: line 2, column 3: 'datatype' is not a field of "
-        "ModelInput; did you mean 'data_type'?\n"
-        "    mend: data_type: TYPE_FP32\n"
-        "4 problems in 2 of 3 models\n",
+        (
+            f"{config_a}:7: dynamic batching preferred size must be <= max batch size for a "
+            "[dynamic_batching.preferred_batch_size]\n"
+            "    mend: max_batch_size: 8\n"
+            f"{config_a}:2: model input 'INPUT0' must specify 'data_type' [input[0].data_type]\n"
+            "    mend: data_type: TYPE_FP32\n"
+            f"{config_a}:4: model input 'INPUT0' dimension must be integer >= 1, or -1 to indicate a variable-size "
+            "dimension [input[0].dims]\n"
+            "    mend: dims: [ -1 ]\n"
+            f"{config_b}:2: failed to read text proto from {config_b}: line 2, column 3: 'datatype' is not a field of "
+            "ModelInput; did you mean 'data_type'?\n"
+            "    mend: data_type: TYPE_FP32\n"
+            "4 problems in 2 of 3 models\n"
+        ),
     )
 
 
@@ -152,8 +154,10 @@ def test_contradictions_between_model_and_config_are_all_told_with_the_models_ow
             'input { name: "INPUT1" data_type: TYPE_FP32 dims: [16] }',
         ),
         (
-            'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }, { name: "INPUT1" data_type: TYPE_FP32 dims: 16 }, '
-            '{ name: "INPUT2" data_type: TYPE_FP32 dims: 16 } ]',
+            (
+                'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }, '
+                '{ name: "INPUT1" data_type: TYPE_FP32 dims: 16 }, { name: "INPUT2" data_type: TYPE_FP32 dims: 16 } ]'
+            ),
             "input[2]",
             'remove input { name: "INPUT2" data_type: TYPE_FP32 dims: [16] }',
         ),
@@ -172,7 +176,10 @@ def test_wrong_number_of_inputs_is_mended_by_name(tmp_path: Path, inputs: str, f
     "tensors",
     [
         "",
-        'input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }',
+        (
+            'input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 } '
+            'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }'
+        ),
     ],
 )
 def test_batching_that_the_model_cannot_do_is_told(tmp_path: Path, tensors: str) -> None:

@@ -2,6 +2,8 @@ import http.client
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from tests.frontends.test_server import make_certificate
+from tests.support.certificates import make_certificate
 from tests.support.server import ServerProcess, run_command, start_server
 
 CONFIG = """
@@ -246,6 +248,20 @@ def test_remarks_about_flags_are_in_the_log(tmp_path: Path) -> None:
     with start_server(tmp_path, "--http-thread-count=2", "--strict-model-config=true") as server:
         assert '] "--http-thread-count has no effect here"' in server.log
         assert "'--strict-model-config' has been deprecated!" in server.log
+
+
+def test_a_reader_of_the_log_that_goes_away_does_no_harm(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+    command = [sys.executable, "-m", "halimede", "serve", f"--model-repository={tmp_path}", *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"Started GRPCInferenceService" in process.stdout.readline()
+        process.stdout.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 0
 
 
 def test_grpc_over_tls_asks_clients_for_certificates(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import pytest
 import uvloop
 
 from halimede.frontends.server import Connection, Connections, Endpoint, ListenError, Server, tls_context
+from tests.support.certificates import make_certificate
 
 
 class Echo(asyncio.Protocol):
@@ -185,17 +185,6 @@ def test_an_address_of_another_machine_is_refused() -> None:
             await Server().open(elsewhere)
 
     run(scenario())
-
-
-def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for itself, and its key."""
-    certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", certificate, "-keyout", key],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
 
 
 def test_tls_speaks_http2_and_asks_clients_for_certificates(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ A backend tells one contradiction at a time. Each is mended in a copy of the con
 asked again, until it is content or cannot be helped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf.text_format import MessageToString
@@ -23,29 +23,26 @@ def contradictions(backend: BackendModel) -> Iterator[Problem]:
     A problem without `where` is one of the model's files.
     """
     config = backend.source.config
-    try:
-        backend.complete_config()
-    except HalimedeError as error:
-        yield _mend(config, _written_by_the_model(backend), error.message) or Problem(
-            config.name, "", error.message
-        )
-        return
-    completed = ModelConfig()
-    completed.CopyFrom(config)
-    model: ModelConfig | None = None
-    while (message := _contradiction(backend)) is not None:
-        if model is None:
-            model = _written_by_the_model(backend)
-        problem = _mend(config, model, message)
-        yield problem or Problem(config.name, "", message)
-        if problem is None:
-            break
-    config.CopyFrom(completed)
+    message = _refusal(backend.complete_config)
+    listed = ModelConfig()
+    listed.CopyFrom(config)
+    if message is not None:
+        yield _mend(config, listed, _written_by_the_model(backend), message)
+    else:
+        model: ModelConfig | None = None
+        while (message := _refusal(backend.check_config)) is not None:
+            if model is None:
+                model = _written_by_the_model(backend)
+            problem = _mend(config, listed, model, message)
+            yield problem
+            if not problem.where:
+                break
+    config.CopyFrom(listed)
 
 
-def _contradiction(backend: BackendModel) -> str | None:
+def _refusal(step: Callable[[], None]) -> str | None:
     try:
-        backend.check_config()
+        step()
     except HalimedeError as error:
         return error.message
     return None
@@ -83,37 +80,36 @@ def _written_by_the_model(backend: BackendModel) -> ModelConfig:
     return told
 
 
-def _mend(config: ModelConfig, model: ModelConfig, message: str) -> Problem | None:
-    """The problem with its place and its mend, which is made in `config`; None if there is none."""
+def _mend(config: ModelConfig, listed: ModelConfig, model: ModelConfig, message: str) -> Problem:
+    """The problem with its place in `listed` and its mend, which is made in `config`; without both if there is none."""
     if config.max_batch_size and not model.max_batch_size and "batching" in message:
         config.max_batch_size = 0
         return Problem(config.name, "max_batch_size", message, "max_batch_size: 0")
     for side in SIDES:
         entries = getattr(config, side)
+        places = {entry.name: f"{side}[{index}]" for index, entry in enumerate(getattr(listed, side))}
         right = {entry.name: entry for entry in getattr(model, side)}
-        listed = {entry.name for entry in entries}
-        unlisted = [entry for name, entry in right.items() if name not in listed]
+        names = {entry.name for entry in entries}
+        lacking = [entry for name, entry in right.items() if name not in names]
         for index, entry in enumerate(entries):
             if f"{side} '{entry.name}'" not in message and f"tensor '{entry.name}'" not in message:
                 continue
-            where = f"{side}[{index}]"
-            instead = right.get(entry.name) or next(iter(unlisted), None)
+            where = places.get(entry.name, side)
+            instead = right.get(entry.name) or next(iter(lacking), None)
             if instead is not None and instead != entry:
                 entry.CopyFrom(instead)
                 return Problem(config.name, where, message, f"{side} {_line(instead)}")
             if instead is None and right:
-                mend = f"remove {side} {_line(entry)}"
-                del entries[index]
-                return Problem(config.name, where, message, mend)
-        if f" {side}" in message and unlisted and len(entries) < len(right):
-            entries.add().CopyFrom(unlisted[0])
-            return Problem(config.name, side, message, f"{side} {_line(unlisted[0])}")
+                return Problem(config.name, where, message, f"remove {side} {_line(entries.pop(index))}")
+        if f" {side}" in message and lacking and len(entries) < len(right):
+            entries.add().CopyFrom(lacking[0])
+            return Problem(config.name, side, message, f"{side} {_line(lacking[0])}")
         if f" {side}" in message and len(entries) > len(right) > 0:
             index = next((i for i, entry in enumerate(entries) if entry.name not in right), len(entries) - 1)
-            mend = f"remove {side} {_line(entries[index])}"
-            del entries[index]
-            return Problem(config.name, f"{side}[{index}]", message, mend)
-    return None
+            entry = entries.pop(index)
+            where = places.get(entry.name, side)
+            return Problem(config.name, where, message, f"remove {side} {_line(entry)}")
+    return Problem(config.name, "", message)
 
 
 def _line(entry: Any) -> str:

@@ -134,8 +134,20 @@ class LineFormatter(logging.Formatter):
         return "\n".join(f"    {readable(line)}" for line in lines)
 
 
+class _StreamHandler(logging.StreamHandler[TextIO]):
+    """Writes to a stream for as long as somebody reads it; nobody doing so is no reason to fail."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.stream.fileno())  # Python writes what is left to it at exit
+        os.close(nowhere)
+
+
 def _stream(stream: TextIO, lowest: int, highest: int) -> logging.Handler:
-    handler = logging.StreamHandler(stream)
+    handler = _StreamHandler(stream)
     handler.setLevel(lowest)
     handler.addFilter(lambda record: record.levelno <= highest)
     return handler

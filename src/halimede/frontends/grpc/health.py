@@ -25,7 +25,7 @@ class HealthWatch:
         """Serve one watcher until it leaves."""
 
         def start(_request: memoryview) -> None:
-            self._watchers[call] = b""
+            self._watchers.setdefault(call, b"")
             self._tell()
 
         def leave() -> None:
@@ -36,7 +36,7 @@ class HealthWatch:
 
     def _tell(self) -> None:
         status = _status(self._engine)
-        for call, told in self._watchers.items():
+        for call, told in list(self._watchers.items()):
             if told != status:
                 self._watchers[call] = status
                 call.send([status])
