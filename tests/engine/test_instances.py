@@ -10,9 +10,12 @@ from halimede.core.datatypes import FP32
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.instances import MEASURED_RUNS, Runner, execute
+from halimede.engine.instances import Runner, execute
 from tests.engine.scheduling import signature, spec
 from tests.support.loops import LoopThread
+
+MANY = 30
+"""Runs after which an instance's cost is known."""
 
 
 class Recording(Instance):
@@ -41,6 +44,7 @@ def batch(size: int = 16) -> Batch:
         """Nobody waits."""
 
     request = InferRequest("m", {"IN": Tensor(FP32, (1, size), bytes(4 * size))}, respond)
+    request.byte_size = 4 * size
     return Batch(signature(spec("IN", (-1,))), [request], 1)
 
 
@@ -57,22 +61,22 @@ def run(instance: Instance, batches: list[Batch]) -> None:
 
 def test_a_tiny_model_moves_to_the_loop_once_it_is_measured() -> None:
     instance = Recording()
-    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)])
+    run(instance, [batch() for _ in range(MANY)])
     assert instance.threads[0] == "instance-thread"
     assert instance.threads[-1] == "test-loop"
 
 
 def test_a_slow_model_stays_on_its_thread() -> None:
     instance = Recording(cost_us=200)
-    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)])
+    run(instance, [batch() for _ in range(MANY)])
     assert set(instance.threads) == {"instance-thread"}
 
 
 def test_one_slow_batch_sends_the_model_back_to_its_thread() -> None:
     instance = Recording()
-    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)])
+    run(instance, [batch() for _ in range(MANY)])
     instance.threads.clear()
-    batches = [batch() for _ in range(MEASURED_RUNS + 5)]
+    batches = [batch() for _ in range(MANY)]
     with LoopThread() as loop:
         done = threading.Semaphore(0)
         runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
@@ -86,13 +90,13 @@ def test_one_slow_batch_sends_the_model_back_to_its_thread() -> None:
 
 def test_a_model_that_may_block_never_runs_on_the_loop() -> None:
     instance = Blocking()
-    run(instance, [batch() for _ in range(MEASURED_RUNS + 5)])
+    run(instance, [batch() for _ in range(MANY)])
     assert set(instance.threads) == {"instance-thread"}
 
 
 def test_a_large_batch_never_runs_on_the_loop() -> None:
     instance = Recording()
-    run(instance, [batch() for _ in range(MEASURED_RUNS + 3)] + [batch(100_000)])
+    run(instance, [batch() for _ in range(MANY)] + [batch(100_000)])
     assert instance.threads[-1] == "instance-thread"
 
 

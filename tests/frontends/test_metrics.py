@@ -67,8 +67,8 @@ def answered(model: FakeModel) -> FakeModel:
     counts = model.statistics
     counts.count_execution(3, 10_000, 70_000, 20_000)
     counts.count_computed(2, 10_000, 70_000, 20_000)
-    counts.count_success(1_500_000, 200_000, 1_000_000)
-    counts.count_success(620_000_000, 400_000, 120_000_000)
+    counts.count_streamed(1_500_000, 200_000, 1_000_000)
+    counts.count_streamed(620_000_000, 400_000, 120_000_000)
     counts.count_failure(1_000, FailureReason.BACKEND)
     counts.count_failure(1_000, FailureReason.REJECTED)
     counts.load_ns = 1_250_000_000

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 
 from halimede.config.model_config_pb2 import BatchInput, BatchOutput, ModelConfig, ModelTensorReshape
 from halimede.core.datatypes import BY_NUMBER, Datatype
@@ -20,7 +21,8 @@ class TensorSpec:
         ragged: (inputs) requests of different shapes are batched, flattened.
         label_filename: (outputs) the file with its class labels, "" for none.
         reshaped: clients and the backend see different shapes.
-        fixed: a tensor has exactly `dims`, for clients and the backend alike.
+        row_bytes: bytes of a tensor without its batch dimension, if clients and the backend always see exactly
+            `dims`; else 0.
     """
 
     name: str
@@ -31,11 +33,12 @@ class TensorSpec:
     ragged: bool = False
     label_filename: str = ""
     reshaped: bool = field(init=False)
-    fixed: bool = field(init=False)
+    row_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reshaped", self.dims != self.backend_dims)
-        object.__setattr__(self, "fixed", -1 not in self.dims and not self.reshaped)
+        fixed = -1 not in self.dims and not self.reshaped
+        object.__setattr__(self, "row_bytes", prod(self.dims) * self.datatype.itemsize if fixed else 0)
 
 
 @dataclass(frozen=True, slots=True)

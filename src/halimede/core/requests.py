@@ -53,6 +53,7 @@ class InferRequest:
         sequence_end: the last request of its sequence.
         respond: where responses go.
         batch_size: rows along the batch dimension, 1 for a model without; set by validation.
+        byte_size: bytes of all inputs together; set by validation.
         cancelled: the client gave up.
         on_cancel: set by whoever can act on a cancellation while it holds the request.
         received_ns: when the request was complete, on the engine's clock.
@@ -61,6 +62,7 @@ class InferRequest:
 
     __slots__ = (
         "batch_size",
+        "byte_size",
         "cancelled",
         "id",
         "inputs",
@@ -109,6 +111,7 @@ class InferRequest:
         self.sequence_end = sequence_end
         self.respond = respond
         self.batch_size = 1
+        self.byte_size = 0
         self.cancelled = False
         self.on_cancel: Callable[[InferRequest], None] | None = None
         self.received_ns = received_ns

@@ -58,6 +58,7 @@ class Scheduler(ABC):
         self._outcome = outcome
         self._idle: list[BatchRunner] = []
         self._looking = False
+        self._enough = 0  # rows that the queue must hold before it is worth a look
 
     def start(self, runners: Sequence[BatchRunner]) -> None:
         """Let these instances take batches."""
@@ -71,7 +72,7 @@ class Scheduler(ABC):
         """
         self.queue.push(request)
         request.on_cancel = self._cancelled
-        if self._idle and not self._looking:
+        if self._idle and not self._looking and self.queue.size >= self._enough:
             self._looking = True
             self._clock.call_soon(self._look)
 
@@ -150,26 +151,14 @@ class DynamicBatcher(Scheduler):
         self._delay = config.max_queue_delay_microseconds * MICROSECOND
         self._likeness = likeness(signature)
         self._timer: Timer | None = None
-        self._enough = 0
         self._in_order: deque[Batch] | None = deque() if config.preserve_ordering else None
         self._answered: set[Batch] = set()
-
-    def enqueue(self, request: InferRequest) -> None:
-        """Let the request run in the next batch that it fits.
-
-        Raises:
-            UnavailableError: the queue of its priority is full.
-        """
-        if self._timer is None or not self._enough or self.queue.size + request.batch_size >= self._enough:
-            super().enqueue(request)
-            return
-        self.queue.push(request)  # no batch can be formed yet; the delay's timer will look
-        request.on_cancel = self._cancelled
 
     def _take(self) -> list[InferRequest]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._enough = 0
         now = self._clock.now()
         count, wake = self._scan(now)
         if count == 0:
@@ -179,6 +168,7 @@ class DynamicBatcher(Scheduler):
 
     def _delay_over(self) -> None:
         self._timer = None
+        self._enough = 0
         self._look()
 
     def _scan(self, now: int) -> tuple[int, int]:

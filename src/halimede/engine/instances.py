@@ -20,8 +20,13 @@ from halimede.core.requests import InferResponse
 logger = logging.getLogger("halimede")
 
 INLINE_COST_NS = 40_000
+"""A batch that takes less may run on the loop."""
+
 INLINE_BYTES = 65_536
+"""A batch of larger inputs never does: how long it takes says little of the small ones."""
+
 MEASURED_RUNS = 3
+"""The first runs on a thread only warm it up."""
 
 
 class Runner:
@@ -41,7 +46,7 @@ class Runner:
         self._done = done
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._cost_ns = INLINE_COST_NS
+        self._cost_ns = 2 * INLINE_COST_NS
         self._unmeasured = MEASURED_RUNS
 
     def run(self, batch: Batch) -> bool:
@@ -79,8 +84,8 @@ class Runner:
         self._done(self, batch)
 
     def _measure(self, cost: int) -> None:
-        """One slow run counts at once; it takes many fast ones to outweigh it."""
-        self._cost_ns = max(cost, self._cost_ns * 15 // 16)
+        """A moving average: a run that is slow by itself outweighs many fast ones, but not for long."""
+        self._cost_ns += (cost - self._cost_ns) >> 3
 
 
 def execute(instance: Instance, batch: Batch) -> None:
@@ -131,4 +136,4 @@ def fail(batch: Batch, error: HalimedeError) -> None:
 
 
 def _byte_size(batch: Batch) -> int:
-    return sum(tensor.byte_size for request in batch.requests for tensor in request.inputs.values())
+    return sum([request.byte_size for request in batch.requests])

@@ -84,8 +84,9 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
             undo.callback(backend.close)
             if settings.auto_complete_config:
                 backend.complete_config()
-                normalise(config, usable_gpus(config, settings.gpus))
-                validate(config)
+                gpus = usable_gpus(config, settings.gpus)
+                normalise(config, gpus)
+                validate(config, gpus)
                 refuse_unsupported(config)
             backend.check_config()
             signature = Signature.from_config(config)

@@ -44,7 +44,9 @@ class Model:
         self._loop = loop
         self._clock = clock
         self._stopping = False
-        self._open: dict[InferRequest, int] = {}  # of a decoupled model, each with when its first response came
+        self._open: dict[
+            InferRequest, int
+        ] = {}  # of a decoupled model, each with when its first response came
         self._drained: asyncio.Future[None] | None = None
         self._scheduler: Scheduler
         if self.config.HasField("dynamic_batching"):
@@ -90,7 +92,7 @@ class Model:
     def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
         """The scheduler will not run the request: tell its client."""
         self.statistics.count_failure(self._clock.now() - request.received_ns, reason)
-        self._finish()
+        self._finish(1)
         request.respond(InferResponse(error=error), True)
 
     def starting(self, batch: Batch) -> None:
@@ -114,18 +116,18 @@ class Model:
                 for request in batch.requests:
                     self._deliver(batch, request, batch.responses[0], True)
             return  # its other responses come one by one
-        for request, response in zip(batch.requests, batch.responses, strict=True):
-            if response.error is None:
-                request_ns = self._clock.now() - request.received_ns
-                statistics.count_success(request_ns, started - request.queued_ns, request_ns)
-            else:
-                statistics.count_failure(self._clock.now() - request.received_ns, FailureReason.BACKEND)
-            self._finish()
+        requests, responses = batch.requests, batch.responses
+        now = self._clock.now()
+        failed = [r for r, response in zip(requests, responses, strict=True) if response.error is not None]
+        for request in failed:
+            statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
+        answered = [request for request in requests if request not in failed] if failed else requests
+        statistics.count_answered(answered, started, now)
+        self._finish(len(requests))
+        for request, response in zip(requests, responses, strict=True):
             request.respond(response, True)
 
-    def _send(
-        self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool
-    ) -> None:
+    def _send(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """What a decoupled backend calls, from any thread."""
         self._loop.call_soon_threadsafe(self._deliver, batch, request, response, final)
 
@@ -145,8 +147,8 @@ class Model:
                 self.statistics.count_failure(request_ns, FailureReason.BACKEND)
             else:
                 queue_ns = batch.started_ns - request.queued_ns
-                self.statistics.count_success(request_ns, queue_ns, first - request.received_ns)
-            self._finish()
+                self.statistics.count_streamed(request_ns, queue_ns, first - request.received_ns)
+            self._finish(1)
         request.respond(response, final)
 
     def stop(self) -> None:
@@ -169,8 +171,9 @@ class Model:
             runner.close()
         self.loaded.close()
 
-    def _finish(self) -> None:
-        self.inflight -= 1
+    def _finish(self, requests: int) -> None:
+        """So many requests have, or will have in this turn of the loop, their final response."""
+        self.inflight -= requests
         if not self.inflight and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None

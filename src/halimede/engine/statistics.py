@@ -5,8 +5,11 @@ requests, and once to the statistics of its batch size.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from enum import Enum
 from time import time_ns
+
+from halimede.core.requests import InferRequest
 
 
 class FailureReason(Enum):
@@ -155,8 +158,26 @@ class ModelStatistics:
         self.compute_output.add(output_ns * requests, requests)
         self.compute_us.observe((input_ns + infer_ns + output_ns) // 1_000, requests)
 
-    def count_success(self, request_ns: int, queue_ns: int, first_response_ns: int) -> None:
-        """Count a request that was answered: all of it `request_ns` after its receipt, the first response earlier."""
+    def count_answered(self, requests: Sequence[InferRequest], started: int, now: int) -> None:
+        """Count requests that were answered at `now`, each with its only response, by an execution since `started`."""
+        request_ns = queue_ns = 0
+        request_us, queue_us = self.request_us.counts, self.queue_us.counts
+        first_response_ms, first_bounds = self.first_response_ms.counts, self.first_response_ms.bounds
+        for request in requests:
+            whole, waited = now - request.received_ns, started - request.queued_ns
+            request_ns += whole
+            queue_ns += waited
+            request_us[bisect_left(DURATION_BOUNDS_US, whole // 1_000)] += 1
+            queue_us[bisect_left(DURATION_BOUNDS_US, waited // 1_000)] += 1
+            first_response_ms[bisect_left(first_bounds, whole // 1_000_000)] += 1
+        self.success.add(request_ns, len(requests))
+        self.queue.add(queue_ns, len(requests))
+        self.request_us.total += request_ns // 1_000
+        self.queue_us.total += queue_ns // 1_000
+        self.first_response_ms.total += request_ns // 1_000_000
+
+    def count_streamed(self, request_ns: int, queue_ns: int, first_response_ns: int) -> None:
+        """Count a decoupled request: all of it took `request_ns` from its receipt, its first response less."""
         self.success.add(request_ns)
         self.queue.add(queue_ns)
         self.request_us.observe(request_ns // 1_000)

@@ -19,6 +19,7 @@ def validate(request: InferRequest, signature: Signature) -> None:
     Raises:
         InvalidArgumentError: the text says what is wrong.
     """
+    # The loop is on the path of every request: it only looks whether all is as it should be.
     model = request.model_name
     for name in request.outputs:
         if name not in signature.outputs:
@@ -28,27 +29,33 @@ def validate(request: InferRequest, signature: Signature) -> None:
         _check_count(request, signature)
     batched = signature.max_batch_size > 0
     batch_size = -1
+    request.byte_size = 0
     for name, tensor in inputs.items():
         spec = specs.get(name)
         if spec is None:
             raise _invalid(request, f"unexpected inference input '{name}' for model '{model}'")
         shape = tensor.shape
+        rows = 1
         if batched:
             if not shape:
                 msg = f"input '{name}' has no shape but model requires batch dimension for '{model}'"
                 raise _invalid(request, msg)
+            rows = shape[0]
             if batch_size < 0:
-                batch_size = shape[0]
-            elif batch_size != shape[0]:
+                batch_size = rows
+            elif batch_size != rows:
                 msg = f"input '{name}' batch size does not match other inputs for '{model}'"
                 raise _invalid(request, msg)
-            if spec.fixed and tensor.datatype is spec.datatype and shape[1:] == spec.dims:
-                _check_bytes(request, spec, tensor)
-                continue
-        elif spec.fixed and tensor.datatype is spec.datatype and shape == spec.dims:
-            _check_bytes(request, spec, tensor)
-            continue
-        inputs[name] = _checked(request, signature, spec, tensor)
+            shape = shape[1:]
+        byte_size = tensor.byte_size
+        request.byte_size += byte_size
+        if (
+            spec.row_bytes == 0
+            or shape != spec.dims
+            or byte_size != rows * spec.row_bytes
+            or tensor.datatype is not spec.datatype
+        ):
+            inputs[name] = _checked(request, signature, spec, tensor)
     if batched:
         if batch_size > signature.max_batch_size:
             msg = f"inference request batch-size must be <= {signature.max_batch_size} for '{model}'"

@@ -248,7 +248,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if data.startswith(PREFACE):
             settings = self._settings
             self._preface_seen = True
-            self.inbound.window = max(DEFAULT_WINDOW, settings.connection_window)
             values = {
                 frames.MAX_CONCURRENT_STREAMS: settings.max_concurrent_streams,
                 frames.INITIAL_WINDOW_SIZE: settings.stream_window,
@@ -256,8 +255,9 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 frames.MAX_HEADER_LIST_SIZE: settings.max_header_list_size,
             }
             self.sender.write(frames.settings(values))
-            if self.inbound.window > DEFAULT_WINDOW:
-                self.sender.write(frames.window_update(0, self.inbound.window - DEFAULT_WINDOW))
+            window = self.inbound.connection_window
+            if window > DEFAULT_WINDOW:
+                self.sender.write(frames.window_update(0, window - DEFAULT_WINDOW))
             return True
         if data.startswith(_METHODS_OF_HTTP_1):
             self.sender.write(_HTTP_1_ANSWER)

@@ -41,6 +41,7 @@ class Inbound:
 
     Attributes:
         window: bytes that the peer may still send.
+        connection_window: what `window` is after a grant.
         stream_window: what a new stream may send.
         frame_open: a DATA frame is not complete yet.
         room: where the next bytes of a long message go; empty when anything else comes next.
@@ -60,9 +61,9 @@ class Inbound:
         self._short = self._everything[:_SHORT_READ_SIZE]
         self.scratch = self._everything
         self.room = _NO_ROOM
-        self.window = DEFAULT_WINDOW
+        self.connection_window = self.window = max(DEFAULT_WINDOW, settings.connection_window)
         self.stream_window = settings.stream_window
-        self.low_window = settings.connection_window // 2
+        self.low_window = self.window // 2
         self._waiting = 0  # bytes of messages that paused calls have not taken
         self.held: deque[Call] = deque()
         # the DATA frame that is not complete yet
@@ -84,8 +85,8 @@ class Inbound:
     def grant(self) -> None:
         """Let the peer send more on the connection, unless too much waits already."""
         if self.window < self.low_window and not self.burdened:
-            self._sender.write(window_update(0, self._settings.connection_window - self.window))
-            self.window = self._settings.connection_window
+            self._sender.write(window_update(0, self.connection_window - self.window))
+            self.window = self.connection_window
 
     def grant_stream(self, call: Call) -> None:
         """Let the peer send more on a stream, unless its call is paused."""

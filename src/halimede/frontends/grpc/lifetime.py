@@ -93,7 +93,16 @@ class Mortal(Protocol):
 class Lifetime:
     """Ends a connection that is silent, dead or old."""
 
-    __slots__ = ("_alarms", "_clock", "_connection", "_pings", "_sender", "_sent_before", "_settings")
+    __slots__ = (
+        "_alarms",
+        "_clock",
+        "_connection",
+        "_pinged_at",
+        "_pings",
+        "_sender",
+        "_sent_before",
+        "_settings",
+    )
 
     def __init__(
         self, connection: Mortal, sender: Sender, settings: GrpcSettings, clock: Clock, alarms: Alarms
@@ -104,6 +113,7 @@ class Lifetime:
         self._clock = clock
         self._alarms = alarms
         self._pings = 0  # since data was sent
+        self._pinged_at = 0
         self._sent_before = 0
         alarms.set(connection.abort, clock.now() + settings.preface_timeout_ms * MILLISECOND)
 
@@ -139,13 +149,13 @@ class Lifetime:
             self._alarms.set(self._check_alive, now + period)
             return
         self._pings += 1
+        self._pinged_at = now
         self._connection.send_ping(KEEPALIVE_PING)
         self._alarms.set(self._check_answer, now + settings.keepalive_timeout_ms * MILLISECOND)
 
     def _check_answer(self) -> None:
         period = self._settings.keepalive_time_ms * MILLISECOND
-        timeout = self._settings.keepalive_timeout_ms * MILLISECOND
-        if self._connection.heard + timeout <= self._clock.now():
+        if self._connection.heard < self._pinged_at:
             self._connection.abort()
         else:
             self._alarms.set(self._check_alive, self._connection.heard + period)

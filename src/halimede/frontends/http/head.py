@@ -126,7 +126,7 @@ class _Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.count += 1
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
         known = self.headers.get(key)
         self.headers[key] = text if known is None else f"{known}, {text}"
 

@@ -101,9 +101,10 @@ def model_version(digits: str) -> int:
     Raises:
         InvalidArgumentError: it is zero, or larger than any version.
     """
-    if len(digits.lstrip("0")) > len("9223372036854775807") or int(digits) >= 1 << 63:
+    significant = digits.lstrip("0")
+    if len(significant) > len("9223372036854775807") or int(significant or "0") >= 1 << 63:
         raise _not_a_version(digits[:64], " (details: out of range)")
-    version = int(digits)
+    version = int(significant or "0")
     if version == 0:
         raise _not_a_version(digits[:64], "")
     return version

@@ -1,0 +1,132 @@
+"""Header blocks both ways."""
+
+from urllib.parse import unquote
+
+import pytest
+from hpack import Decoder, Encoder
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from halimede.core.clock import MILLISECOND, SECOND
+from halimede.frontends.grpc.call import UnaryMethod
+from halimede.frontends.grpc.frames import ConnectionFault, ErrorCode
+from halimede.frontends.grpc.headers import (
+    HeaderReader,
+    MalformedHeadersError,
+    decode_binary,
+    parse_timeout,
+)
+from halimede.frontends.grpc.responses import MAX_MESSAGE, percent_encode, trailers, trailers_only
+
+METHOD = UnaryMethod(lambda call, message: None, compression=6)
+REQUEST = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/s/m"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+]
+
+
+def reader(limit: int = 16_384) -> HeaderReader:
+    return HeaderReader({"/s/m": METHOD}, limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("1H", 3600 * SECOND),
+        ("2M", 120 * SECOND),
+        ("30S", 30 * SECOND),
+        ("5m", 5 * MILLISECOND),
+        ("7u", 7000),
+        ("9n", 9),
+    ],
+)
+def test_timeouts(text: str, nanoseconds: int) -> None:
+    assert parse_timeout(text) == nanoseconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "S", "-1S", "1s", "123456789S", "1.5S", "1S ", "١S"])
+def test_bad_timeouts(text: str) -> None:
+    with pytest.raises(ValueError, match="grpc-timeout"):
+        parse_timeout(text)
+
+
+def test_same_block_gives_the_same_head_without_decoding_again() -> None:
+    encoder = Encoder()
+    one = reader()
+    first = one.read(encoder.encode(REQUEST))
+    block = encoder.encode(REQUEST)
+    second = one.read(block)
+    assert second == first
+    assert one.read(block) is second
+
+
+def test_block_is_forgotten_when_the_table_changes() -> None:
+    encoder = Encoder()
+    one = reader()
+    one.read(encoder.encode([*REQUEST, ("user", "a")]))
+    block = encoder.encode([*REQUEST, ("user", "a")])
+    assert one.read(block).metadata == {"user": "a"}
+    one.skip(encoder.encode([("x-one", "1")]))
+    # the same bytes now point one further into the table: whatever they say, it is not user a
+    try:
+        metadata = dict(one.read(block).metadata)
+    except MalformedHeadersError:
+        metadata = {}
+    assert metadata != {"user": "a"}
+
+
+def test_repeated_metadata_is_joined_and_binary_gives_the_last() -> None:
+    fields = [("a", "1"), ("a", "2"), ("b-bin", "AAE="), ("b-bin", "AAI")]
+    assert reader().read(Encoder().encode([*REQUEST, *fields])).metadata == {"a": "1,2", "b-bin": b"\x00\x02"}
+
+
+@given(st.binary(max_size=50))
+@examples(max_examples=50)
+def test_binary_metadata_with_and_without_padding(value: bytes) -> None:
+    from base64 import b64encode
+
+    text = b64encode(value).decode()
+    assert decode_binary("x-bin", text) == decode_binary("x-bin", text.rstrip("=")) == value
+
+
+def test_compression_only_where_the_client_accepts_it() -> None:
+    for accepted, level in (("gzip", 6), ("identity, gzip,deflate", 6), ("identity", 0), ("gzipped", 0)):
+        head = reader().read(Encoder().encode([*REQUEST, ("grpc-accept-encoding", accepted)]))
+        assert head.compression == level
+
+
+@given(st.text(max_size=200))
+@examples(max_examples=100)
+def test_any_message_survives_the_trailers(text: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    fields = dict(Decoder().decode(trailers(13, text)))
+    assert fields["grpc-status"] == "13"
+    assert unquote(fields.get("grpc-message", "")) == text
+    assert all(0x20 <= ord(character) < 0x7F for character in fields.get("grpc-message", ""))
+
+
+def test_endless_message_is_cut_to_what_clients_take() -> None:
+    for text in ("x" * 10**6, "é" * 10**6, "%" * 10**6):
+        encoded = percent_encode(text)
+        assert len(encoded) <= MAX_MESSAGE
+        assert unquote(encoded, errors="strict" if "é" not in text else "replace")
+    assert len(trailers_only(13, "x" * 10**6)) < 8192
+
+
+@given(st.binary(max_size=300))
+@examples(max_examples=200)
+def test_any_block_is_understood_or_refused(block: bytes) -> None:
+    one = reader()
+    for _ in range(2):
+        try:
+            head = one.read(block)
+        except MalformedHeadersError:
+            pass
+        except ConnectionFault as fault:
+            assert fault.code in (ErrorCode.COMPRESSION_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
+        else:
+            assert head.refusal or head.method is METHOD

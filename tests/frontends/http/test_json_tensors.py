@@ -1,0 +1,159 @@
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from halimede.core.datatypes import (
+    BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT32, INT64, UINT8, UINT64, Datatype,
+)  # fmt: skip
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.tensors import Tensor
+from halimede.frontends.http.json_tensors import json_from_tensor, tensor_from_json
+
+LIMIT = 1 << 26
+
+
+def read(datatype: Datatype, shape: tuple[int, ...], data: object, limit: int = LIMIT) -> Any:
+    tensor = tensor_from_json("IN", datatype, shape, data, limit)
+    assert tensor.shape == tensor.array.shape == shape
+    assert tensor.array.dtype == datatype.numpy
+    return tensor.array.tolist()
+
+
+def write(datatype: Datatype, values: object) -> str:
+    tensor = Tensor.from_array(datatype, np.array(values, dtype=datatype.numpy))
+    return orjson.dumps(json_from_tensor("OUT", tensor), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "values"),
+    [
+        (FP32, [1, 2.5, -3e3, 4], [1, 2.5, -3000, 4]),
+        (FP32, [1e300, 0, 0, 2**64], [float("inf"), 0, 0, 2**64]),
+        (FP64, [0.1, 1, 2, 3], [0.1, 1, 2, 3]),
+        (INT8, [127, 128, -129, 256], [127, -128, 127, 0]),
+        (INT64, [2**63 - 1, -(2**63), 0, 1], [2**63 - 1, -(2**63), 0, 1]),
+        (UINT8, [255, 256, 257, 0], [255, 0, 1, 0]),
+        (UINT64, [2**64 - 1, 0, 1, 2], [2**64 - 1, 0, 1, 2]),
+        (BOOL, [True, False, True, True], [True, False, True, True]),
+        (BYTES, ["a", "", "ü", "\n"], [b"a", b"", "ü".encode(), b"\n"]),
+    ],
+)
+def test_elements_are_read_whatever_the_nesting(
+    datatype: Datatype, data: list[Any], values: list[Any]
+) -> None:
+    assert read(datatype, (4,), data) == values
+    square = [values[:2], values[2:]]
+    assert read(datatype, (2, 2), data) == square
+    assert read(datatype, (2, 2), [data[:2], data[2:]]) == square
+    assert read(datatype, (2, 2), [data[0], [[data[1]], data[2]], [[[]]], data[3]]) == square
+
+
+def test_empty_tensor_is_read() -> None:
+    assert read(FP32, (0, 3), []) == []
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "text"),
+    [
+        (FP32, [1, True], "non-number as double"),
+        (FP32, [1, "2"], "non-number as double"),
+        (FP32, [1, None], "non-number as double"),
+        (INT32, [1, 2.0], "non-signed-integer as signed-integer"),
+        (INT32, [1, False], "non-signed-integer as signed-integer"),
+        (INT64, [1, 2**63], "non-signed-integer as signed-integer"),
+        (UINT8, [1, -1], "non-unsigned-integer as unsigned-integer"),
+        (BOOL, [1, 0], "non-boolean as boolean"),
+        (BYTES, ["a", 1], "non-string as string"),
+        (BYTES, ["a", {}], "non-string as string"),
+        (FP32, 5, "non-array as array"),
+        (BYTES, "ab", "non-array as array"),
+    ],
+)
+def test_element_of_another_type_is_refused(datatype: Datatype, data: object, text: str) -> None:
+    with pytest.raises(InternalError, match=f"Unable to parse 'data': attempt to access JSON {text}"):
+        read(datatype, (2,), data)
+
+
+def test_wrong_count_is_refused() -> None:
+    with pytest.raises(
+        InternalError, match="Unable to parse 'data': Shape does not match true shape of 'data' field"
+    ):
+        read(FP32, (2,), [1, 2, 3])
+    with pytest.raises(InternalError, match="Failed to parse 'data' field: shape does not match true shape"):
+        read(FP32, (4,), [[1, 2], [3]])
+
+
+def nested(depth: int, value: object = 1) -> object:
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("extra", [[], [2]])
+def test_nesting_is_allowed_to_depth_100(extra: list[int]) -> None:
+    count = 1 + len(extra)
+    assert read(INT32, (count,), [*extra, nested(99)]) == [*extra, 1]
+    with pytest.raises(InvalidArgumentError, match=r"depth exceeds maximum allowed limit \(100\)"):
+        read(INT32, (count,), [*extra, nested(100)])
+
+
+@pytest.mark.parametrize("datatype", [FP16, BF16])
+def test_half_precision_needs_binary_data(datatype: Datatype) -> None:
+    text = f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input"
+    with pytest.raises(InvalidArgumentError, match=text):
+        read(datatype, (1,), [1])
+    text = f"sending {datatype} data via JSON is not supported. Please use the binary data format for output"
+    with pytest.raises(InvalidArgumentError, match=text):
+        write(datatype, [1])
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "data", "text"),
+    [
+        (FP32, (2**32, 2**32), [1], "causes total element count to exceed maximum size of"),
+        (FP32, (2**61,), [1], "byte size overflow for input 'IN'"),
+        (FP32, (26,), [1], "exceeds the maximum allowed input size of 100 bytes"),
+        (BYTES, (1,), ["x" * 100], "exceeds the maximum allowed input size of 100 bytes"),
+    ],
+)
+def test_oversized_tensor_is_refused(
+    datatype: Datatype, shape: tuple[int, ...], data: object, text: str
+) -> None:
+    with pytest.raises(HalimedeError, match=text):
+        read(datatype, shape, data, limit=100)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "text"),
+    [
+        (FP32, [[0.1, 1], [-2, 3]], "[0.10000000149011612,1.0,-2.0,3.0]"),
+        (FP64, [0.1], "[0.1]"),
+        (FP32, [float("nan"), float("inf"), -float("inf"), 0.5], "[NaN,Infinity,-Infinity,0.5]"),
+        (INT8, [-1, 127], "[-1,127]"),
+        (UINT64, [2**64 - 1], "[18446744073709551615]"),
+        (BOOL, [[True], [False]], "[true,false]"),
+        (BYTES, ["ü".encode(), b'"'], '["ü","\\""]'),
+        (FP32, [], "[]"),
+        (FP32, 3, "[3.0]"),
+    ],
+)
+def test_outputs_are_written_flat(datatype: Datatype, values: object, text: str) -> None:
+    assert write(datatype, values) == text
+
+
+def test_transposed_output_is_written_row_major() -> None:
+    tensor = Tensor.from_array(INT8, np.array([[1, 2], [3, 4]], dtype=np.int8).T)
+    assert json_from_tensor("OUT", tensor).tolist() == [1, 3, 2, 4]
+
+
+def test_string_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="has a string that is not UTF-8"):
+        write(BYTES, [b"\xff"])
+
+
+def test_remembered_tensors_cannot_be_changed() -> None:
+    array = tensor_from_json("IN", FP32, (1,), json.loads("[1]"), LIMIT).array
+    assert not array.flags.writeable

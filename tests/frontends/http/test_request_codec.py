@@ -1,0 +1,316 @@
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halimede.config.signature import Signature, TensorSpec
+from halimede.core.datatypes import ALL, BYTES, FP32, INT8, Datatype
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
+from halimede.frontends.http.request_codec import Decoded, RequestDecoder
+
+LIMIT = 10_000
+
+
+def signature(*inputs: tuple[str, Datatype, tuple[int, ...]], max_batch_size: int = 0) -> Signature:
+    specs = {name: TensorSpec(name, datatype, dims, dims) for name, datatype, dims in inputs}
+    return Signature(max_batch_size, specs, {}, decoupled=False)
+
+
+SIGNATURE = signature(("IN", FP32, (2,)))
+
+
+def decode(document: Any, data: bytes = b"", length: str | None = "", to: Signature = SIGNATURE) -> Decoded:
+    text = document if isinstance(document, bytes) else orjson.dumps(document)
+    header = str(len(text)) if length == "" else length
+    return RequestDecoder(LIMIT).decode(memoryview(text + data), header, "m", to)
+
+
+def binary(name: str = "IN", size: int = 8, shape: tuple[int, ...] = (2,), datatype: str = "FP32") -> Any:
+    return {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": size}}
+
+
+def test_binary_inputs_are_views_of_the_body_in_order() -> None:
+    values = np.arange(6, dtype="<f4").tobytes()
+    body = orjson.dumps({"inputs": [binary("A"), binary("B", 16, (4,))]})
+    wire = bytearray(body + values)
+    _, _, inputs = RequestDecoder(LIMIT).decode(memoryview(wire), str(len(body)), "m", SIGNATURE)
+    assert inputs["A"].array.tolist() == [0, 1]
+    assert inputs["B"].array.tolist() == [2, 3, 4, 5]
+    wire[-1] = 0xFF
+    assert inputs["B"].array[3] != 5
+
+
+def test_json_and_binary_inputs_mix() -> None:
+    document = {"inputs": [{"name": "A", "shape": [1], "datatype": "BYTES", "data": ["x"]}, binary("B")]}
+    _, _, inputs = decode(document, bytes(8))
+    assert inputs["A"].array.tolist() == [b"x"]
+    assert inputs["B"].array.tolist() == [0, 0]
+
+
+def test_whole_body_is_json_without_the_header() -> None:
+    document = {"inputs": [{"name": "IN", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}
+    plan, identifier, inputs = decode(document, length=None)
+    assert inputs["IN"].array.tolist() == [1, 2]
+    assert (identifier, plan.outputs, plan.unlisted.binary) == ("", (), False)
+
+
+def test_parameters_are_sorted_by_what_they_mean() -> None:
+    parameters = {
+        "sequence_id": "abc", "sequence_start": True, "sequence_end": True, "priority": 2,
+        "timeout": 1000, "binary_data_output": True, "a": 1, "b": "x", "c": 1.5, "d": False,
+    }  # fmt: skip
+    plan, _, _ = decode({"parameters": parameters, "inputs": []})
+    assert (plan.sequence_id, plan.sequence_start, plan.sequence_end) == ("abc", True, True)
+    assert (plan.priority, plan.timeout_us, plan.unlisted.binary) == (2, 1000, True)
+    assert plan.parameters == {"a": 1, "b": "x", "c": 1.5, "d": False}
+
+
+def test_outputs_say_how_they_are_wanted() -> None:
+    outputs = [
+        {"name": "A"},
+        {"name": "B", "parameters": {"binary_data": True}},
+        {"name": "C", "parameters": {"classification": 3}},
+    ]
+    plan, _, _ = decode({"inputs": [], "outputs": outputs})
+    assert plan.outputs == ("A", "B", "C")
+    assert plan.output_plans == {"A": (False, 0), "B": (True, 0), "C": (False, 3)}
+
+
+@pytest.mark.parametrize(
+    ("text", "identifier"),
+    [
+        (b'{"id":"a1","inputs":[]}', "a1"),
+        (b'{"id":"","inputs":[]}', ""),
+        (b'{"id": "b-2", "inputs":[]}', "b-2"),
+        (b'{"inputs":[],"id":"c"}', "c"),
+        (b'{"id":"a","id":"d","inputs":[]}', "d"),
+        (b'{"id":"\\u00fc\\"","inputs":[]}', 'ü"'),
+    ],
+)
+def test_identifier_is_read_wherever_it_stands(text: bytes, identifier: str) -> None:
+    assert decode(text)[1] == identifier
+
+
+def test_json_that_differs_in_its_identifier_only_is_read_once() -> None:
+    decoder = RequestDecoder(LIMIT)
+
+    def plan(identifier: bytes) -> object:
+        text = b'{"id":"%b","inputs":[]}' % identifier
+        return decoder.decode(memoryview(text), None, "m", SIGNATURE)[0]
+
+    assert plan(b"1") is plan(b"2")
+
+
+@pytest.mark.parametrize("text", [b'{"id":"1"}', b'{"id":"1",}', b'{"id":"1",,"inputs":[]}', b'{"id":"1'])
+def test_broken_json_after_an_identifier_is_refused(text: bytes) -> None:
+    with pytest.raises(InvalidArgumentError):
+        decode(text)
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (b"{", "failed to parse the request JSON buffer"),
+        ([], "is not an object"),
+        ({}, "attempt to access non-existing object member 'inputs'"),
+        ({"inputs": {}}, "Unable to parse 'inputs': attempt to access JSON non-array as array"),
+        ({"inputs": [1]}, "Unable to parse 'inputs': attempt to access JSON non-object as object"),
+        ({"inputs": [], "id": 1}, "Unable to parse 'id': attempt to access JSON non-string as string"),
+        ({"inputs": [], "outputs": 1}, "Unable to parse 'outputs'"),
+        ({"inputs": [], "outputs": [{}]}, "non-existing object member 'name'"),
+        ({"inputs": [], "outputs": [{"name": "O"}] * 2}, "output 'O' already exists in request"),
+        ({"inputs": [], "parameters": []}, "Unable to parse 'parameters'"),
+        ({"inputs": [], "parameters": {"priority": -1}}, "Unable to parse 'priority'"),
+        ({"inputs": [], "parameters": {"priority": True}}, "Unable to parse 'priority'"),
+        ({"inputs": [], "parameters": {"timeout": "1"}}, "Unable to parse 'timeout'"),
+        ({"inputs": [], "parameters": {"sequence_id": 1.5}}, "Unable to parse 'sequence_id'"),
+        ({"inputs": [], "parameters": {"sequence_start": 1}}, "Unable to parse 'sequence_start'"),
+        ({"inputs": [], "parameters": {"binary_data_output": 1}}, "Unable to parse 'binary_data_output'"),
+        ({"inputs": [], "parameters": {"headers": "x"}}, "reserved for Triton usage"),
+        (
+            {"inputs": [], "parameters": {"triton_x": 1}},
+            "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.",
+        ),
+        ({"inputs": [], "parameters": {"x": []}}, "parameter 'x' has invalid type"),
+        ({"inputs": [], "parameters": {"x": None}}, "parameter 'x' has invalid type"),
+        ({"inputs": [binary(), binary()]}, "input 'IN' already exists in request"),
+        ({"inputs": [binary(datatype="FP31")]}, "unknown datatype 'FP31'"),
+        ({"inputs": [binary(size=-1)]}, "Unable to parse 'binary_data_size'"),
+        ({"inputs": [binary(shape=(2**62, 4))]}, "causes total element count to exceed maximum size of"),
+        (
+            {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32"}]},
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+            "'shared_memory_region' in 'parameters'. But no field is set",
+        ),
+        ({"inputs": [{**binary(), "data": []}]}, "But set 'data' 'binary_data_size'"),
+        (
+            {"inputs": [], "outputs": [{"name": "O", "parameters": {"shared_memory_region": "r", "classification": 1}}]},
+            "either 'shared_memory_region' or 'classification'",
+        ),
+    ],
+)  # fmt: skip
+def test_malformed_request_is_refused(document: object, text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        decode(document)
+    assert text in error.value.message
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, "2", None])
+def test_shape_that_is_no_list_of_sizes_is_an_internal_error(size: object) -> None:
+    document = {"inputs": [{"name": "IN", "shape": [size], "datatype": "FP32", "data": [1]}]}
+    text = "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer"
+    with pytest.raises(InternalError, match=text):
+        decode(document)
+
+
+def test_shared_memory_is_unsupported() -> None:
+    parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    entry = {"name": "IN", "shape": [2], "datatype": "FP32", "parameters": parameters}
+    with pytest.raises(UnsupportedError, match="input 'IN' uses shared memory"):
+        decode({"inputs": [entry]})
+    with pytest.raises(UnsupportedError, match="output 'O' uses shared memory"):
+        decode({"inputs": [], "outputs": [{"name": "O", "parameters": parameters}]})
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        ("-1", "inference header size should be in range (0, 10), got: -1"),
+        ("11", "inference header size should be in range (0, 10), got: 11"),
+        ("9" * 50, "inference header size should be in range (0, 10), got: 9999"),
+        ("00", "inference header size should be in range (0, 10), got: 00"),
+        ("x", "Unable to parse Inference-Header-Content-Length, got: x"),
+        ("1.5", "Unable to parse Inference-Header-Content-Length"),
+        ("", "Unable to parse Inference-Header-Content-Length"),
+        ("²", "Unable to parse Inference-Header-Content-Length"),
+    ],
+)
+def test_impossible_header_length_is_refused(length: str, text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        RequestDecoder(LIMIT).decode(memoryview(b"x" * 10), length, "m", SIGNATURE)
+    assert text in error.value.message
+
+
+def test_binary_section_has_to_have_the_right_size() -> None:
+    document = {"inputs": [binary("A"), binary("B")]}
+    with pytest.raises(
+        InvalidArgumentError, match="unexpected size for input 'B', expecting 3 additional bytes"
+    ):
+        decode(document, bytes(13))
+    with pytest.raises(
+        InvalidArgumentError, match="unexpected size for input 'A', expecting 1 additional bytes"
+    ):
+        decode(document, bytes(7))
+    with pytest.raises(InvalidArgumentError, match="unexpected additional input data for model 'm'"):
+        decode(document, bytes(17))
+    with pytest.raises(InvalidArgumentError, match="must specify valid 'Infer-Header-Content-Length'"):
+        decode(document, length=None)
+
+
+def test_json_above_the_limit_is_refused_but_not_binary_data() -> None:
+    text = b'{"inputs":[]' + b" " * LIMIT + b"}"
+    with pytest.raises(
+        InvalidArgumentError, match="request JSON size of 10013 bytes exceeds the maximum allowed"
+    ):
+        decode(text)
+    _, _, inputs = decode({"inputs": [binary(size=40_000, shape=(10_000,))]}, bytes(40_000))
+    assert len(inputs["IN"].data) == 40_000
+
+
+def raw(body: bytes, to: Signature) -> Any:
+    plan, identifier, inputs = RequestDecoder(LIMIT).decode(memoryview(body), "0", "m", to)
+    assert (plan.unlisted.binary, plan.outputs, identifier) == (True, (), "")
+    (tensor,) = inputs.values()
+    return tensor
+
+
+def test_raw_body_is_the_only_input() -> None:
+    assert raw(bytes(8), SIGNATURE).shape == (2,)
+    assert raw(bytes(8), signature(("IN", FP32, (2,)), max_batch_size=4)).shape == (1, 2)
+    assert raw(bytes(24), signature(("IN", FP32, (2, -1)))).shape == (2, 3)
+    assert raw(bytes(8), signature(("IN", FP32, (0, -1)))).shape == (0, 0)
+
+
+def test_raw_string_gets_its_length() -> None:
+    tensor = raw(b"hello", signature(("IN", BYTES, (1,)), max_batch_size=4))
+    assert tensor.array.tolist() == [[b"hello"]]
+
+
+@pytest.mark.parametrize(
+    ("to", "size", "text"),
+    [
+        (
+            signature(("A", FP32, (1,)), ("B", FP32, (1,))),
+            4,
+            "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'm' model configuration",
+        ),
+        (
+            signature(("IN", FP32, (-1, -1))),
+            4,
+            "The shape of the raw input 'IN' can not be deduced because there are more than one variable-sized "
+            "dimension",
+        ),
+        (
+            signature(("IN", BYTES, (2,))),
+            4,
+            "For BYTE datatype raw input 'IN', the model must have input shape [1]",
+        ),
+        (signature(("IN", INT8, (-1,))), LIMIT + 1, "exceeds the maximum allowed input size of 10000 bytes"),
+    ],
+)
+def test_raw_body_that_fits_no_input_is_refused(to: Signature, size: int, text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        raw(bytes(size), to)
+    assert text in error.value.message
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANYTHING = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+INPUT = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["A", "B", 5]),
+        "datatype": st.sampled_from([datatype.name for datatype in ALL] + ["X", None]),
+        "shape": st.lists(st.integers(-1, 2**64), max_size=3) | ANYTHING,
+        "data": ANYTHING,
+        "parameters": st.dictionaries(
+            st.sampled_from(["binary_data_size", "shared_memory_region", "x"]), st.integers(0, 9) | ANYTHING
+        ),
+    },
+)
+DOCUMENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.text(max_size=3) | SCALARS,
+        "inputs": st.lists(INPUT, max_size=3) | ANYTHING,
+        "outputs": st.lists(st.dictionaries(st.sampled_from(["name", "parameters"]), ANYTHING)) | ANYTHING,
+        "parameters": st.dictionaries(
+            st.sampled_from(["priority", "timeout", "sequence_id", "x"]), ANYTHING, max_size=3
+        ),
+    },
+)
+
+
+@given(DOCUMENT, st.binary(max_size=20))
+@settings(max_examples=200)
+def test_arbitrary_documents_are_decoded_or_refused(document: dict[str, Any], data: bytes) -> None:
+    import json
+
+    text = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        decode(text, data)
+    except HalimedeError as error:
+        orjson.dumps(error.message)
+
+
+@given(st.binary(max_size=100), st.none() | st.text(max_size=5) | st.integers(-5, 120).map(str))
+@settings(max_examples=150)
+def test_arbitrary_bytes_are_decoded_or_refused(body: bytes, length: str | None) -> None:
+    for to in (SIGNATURE, signature(("IN", BYTES, (1,))), signature(("IN", FP32, (-1, 0)))):
+        try:
+            RequestDecoder(LIMIT).decode(memoryview(body), length, "m", to)
+        except HalimedeError as error:
+            orjson.dumps(error.message)

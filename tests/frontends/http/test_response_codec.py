@@ -1,0 +1,119 @@
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from halimede.config.signature import Signature
+from halimede.core.datatypes import BYTES, FP16, FP32, INT8
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.requests import InferResponse
+from halimede.core.tensors import Tensor
+from halimede.frontends.http.request_plan import OutputPlan, RequestPlan
+from halimede.frontends.http.response_codec import Encoded, encode_response
+
+
+class FakeModel:
+    """What the codec needs of a model."""
+
+    name = "m"
+    version = 3
+    signature = Signature(8, {}, {}, decoupled=False)
+    labels = {"OUT": ["cat", "dog"]}  # noqa: RUF012 - never changed
+
+
+def plan(default_binary: bool = False, **outputs: OutputPlan) -> RequestPlan:
+    made = RequestPlan()
+    made.unlisted = OutputPlan(default_binary)
+    made.output_plans = outputs
+    made.outputs = tuple(outputs)
+    return made
+
+
+def out(values: Any = ((1, 2),), datatype: Any = FP32) -> Tensor:
+    return Tensor.from_array(datatype, np.array(values, dtype=datatype.numpy))
+
+
+def encode(
+    outputs: dict[str, Tensor], wanted: RequestPlan, identifier: str = "", **parameters: Any
+) -> tuple[Any, bytes, Encoded]:
+    """The JSON, the bytes after it, and all of it."""
+    response = InferResponse(outputs, parameters)
+    encoded = encode_response(response, FakeModel(), wanted, identifier)  # type: ignore[arg-type]  # a fake
+    head, *rest = encoded.parts
+    return orjson.loads(head), b"".join(rest), encoded
+
+
+def test_outputs_are_json_unless_asked_otherwise() -> None:
+    document, data, encoded = encode({"OUT": out()}, plan())
+    assert document == {
+        "model_name": "m",
+        "model_version": "3",
+        "outputs": [{"name": "OUT", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}],
+    }
+    assert (data, encoded.content_type, encoded.headers) == (b"", "application/json", ())
+
+
+def test_binary_outputs_follow_the_json_in_order() -> None:
+    outputs = {"A": out(), "B": out([[7]], INT8)}
+    document, data, encoded = encode(outputs, plan(default_binary=True), "x")
+    assert list(document) == ["id", "model_name", "model_version", "outputs"]
+    assert document["id"] == "x"
+    assert document["outputs"] == [
+        {"name": "A", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}},
+        {"name": "B", "datatype": "INT8", "shape": [1, 1], "parameters": {"binary_data_size": 1}},
+    ]
+    assert data == np.array([1, 2], "<f4").tobytes() + b"\7"
+    assert encoded.content_type == "application/octet-stream"
+    assert encoded.headers == (("Inference-Header-Content-Length", str(len(encoded.parts[0]))),)
+
+
+def test_binary_outputs_are_not_copied() -> None:
+    tensor = out()
+    _, _, encoded = encode({"A": tensor}, plan(default_binary=True))
+    assert np.shares_memory(np.frombuffer(encoded.parts[1], np.uint8), tensor.array)
+
+
+def test_listed_outputs_ignore_the_default() -> None:
+    wanted = plan(default_binary=True, A=OutputPlan(binary=False), B=OutputPlan(binary=True))
+    document, data, _ = encode({"A": out(), "B": out(), "C": out()}, wanted)
+    assert document["outputs"][0]["data"] == [1.0, 2.0]
+    assert document["outputs"][1]["parameters"] == {"binary_data_size": 8}
+    assert len(document["outputs"]) == 2
+    assert len(data) == 8
+
+
+def test_empty_output_is_an_empty_array() -> None:
+    document, _, encoded = encode({"A": out(np.empty((1, 0)))}, plan(default_binary=True))
+    assert document["outputs"][0]["data"] == []
+    assert encoded.content_type == "application/json"
+
+
+def test_strings_come_with_their_lengths() -> None:
+    _, data, _ = encode({"A": out([b"ab", b""], BYTES)}, plan(default_binary=True))
+    assert data == b"\2\0\0\0ab\0\0\0\0"
+
+
+def test_response_parameters_are_told() -> None:
+    document, _, _ = encode({"A": out()}, plan(default_binary=True), "", a=1, b="x")
+    assert list(document) == ["model_name", "model_version", "parameters", "outputs"]
+    assert document["parameters"] == {"a": 1, "b": "x"}
+
+
+def test_classes_come_instead_of_values() -> None:
+    document, _, _ = encode({"OUT": out()}, plan(OUT=OutputPlan(binary=False, classes=2)))
+    assert document["outputs"] == [
+        {"name": "OUT", "datatype": "BYTES", "shape": [1, 2], "data": ["2.000000:1:dog", "1.000000:0:cat"]}
+    ]
+
+
+def test_half_precision_needs_binary_data() -> None:
+    with pytest.raises(InvalidArgumentError, match="sending FP16 data via JSON is not supported"):
+        encode({"A": out(datatype=FP16)}, plan())
+    assert len(encode({"A": out(datatype=FP16)}, plan(default_binary=True))[1]) == 4
+
+
+def test_shapes_are_remembered_apart() -> None:
+    for size in (1, 2, 1):
+        document, _, _ = encode({"A": out([[1] * size])}, plan(default_binary=True))
+        assert document["outputs"][0]["shape"] == [1, size]
