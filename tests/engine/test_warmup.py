@@ -10,6 +10,7 @@ from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import encode_bytes
+from halimede.engine.statistics import ModelStatistics
 from halimede.engine.warmup import warm_up
 from tests.backends.helpers import load, source_of
 from tests.support import onnx_models
@@ -69,7 +70,7 @@ def run(
     if file is not None:
         (source.directory / "warmup").mkdir()
         (source.directory / "warmup" / "data").write_bytes(file)
-    warm_up(source, Signature.from_config(source.config), instance)
+    warm_up(source, Signature.from_config(source.config), instance, ModelStatistics())
     return instance.batches
 
 
@@ -170,7 +171,11 @@ def test_missing_responses_are_a_failure(tmp_path: Path) -> None:
 def test_onnx_model_runs_its_sample(tmp_path: Path) -> None:
     samples = sample("random_data: true", batch=3).replace('"A"', '"INPUT0"')
     model = load(tmp_path, samples, onnx_models.identity(dims=(2,)))
-    warm_up(model.backend.source, model.signature, model.instance)
+    statistics = ModelStatistics()
+    warm_up(model.backend.source, model.signature, model.instance, statistics)
+    assert statistics.execution_count == 1
+    assert statistics.inference_count == 3
+    assert statistics.success.count == 3
 
 
 def test_onnx_model_that_fails_on_its_sample_says_so(tmp_path: Path) -> None:
@@ -187,4 +192,4 @@ def test_onnx_model_that_fails_on_its_sample_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         InternalError, match="failed to run warmup sample 'bad index': onnx runtime error 1: "
     ):
-        warm_up(model.backend.source, model.signature, model.instance)
+        warm_up(model.backend.source, model.signature, model.instance, ModelStatistics())

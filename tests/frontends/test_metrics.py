@@ -14,6 +14,7 @@ from halimede.engine.statistics import FailureReason, ModelStatistics
 from halimede.frontends import metrics
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
+from tests.support.batches import ran
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 
@@ -65,8 +66,7 @@ def samples(scraped: str) -> list[tuple[str, float]]:
 def answered(model: FakeModel) -> FakeModel:
     """The model after a batch of two requests with three rows, one failure and one refusal."""
     counts = model.statistics
-    counts.count_execution(3, 10_000, 70_000, 20_000)
-    counts.count_computed(2, 10_000, 70_000, 20_000)
+    counts.count_execution(ran(3, 10_000, 70_000, 20_000, requests=2))
     counts.count_streamed(1_500_000, 200_000, 1_000_000)
     counts.count_streamed(620_000_000, 400_000, 120_000_000)
     counts.count_failure(1_000, FailureReason.BACKEND)

@@ -17,6 +17,7 @@ from halimede.config.signature import Signature
 from halimede.config.validate import validate
 from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.engine.settings import EngineSettings
+from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
 from halimede.engine.warmup import warm_up
 from halimede.repository.labels import read_labels
 
@@ -42,7 +43,7 @@ class LoadedVersion:
         backend: the opened model.
         instances: at least one; passive ones get no requests.
         labels: output → class labels.
-        load_ns: how long loading took.
+        statistics: what is counted of it; its warm-up so far.
     """
 
     source: ModelSource
@@ -50,7 +51,7 @@ class LoadedVersion:
     backend: BackendModel
     instances: tuple[LoadedInstance, ...]
     labels: dict[str, list[str]]
-    load_ns: int
+    statistics: ModelStatistics
 
     def close(self) -> None:
         """Give everything back, the freed memory to the system too. Blocks."""
@@ -91,11 +92,12 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
             backend.check_config()
             signature = Signature.from_config(config)
             specs = instance_specs(config)
+            statistics = ModelStatistics(_first_response_bounds(config))
             instances: list[LoadedInstance] = []
             for spec, passive in specs:
                 instance = backend.create_instance(spec)
                 undo.callback(instance.close)
-                warm_up(source, signature, instance)
+                warm_up(source, signature, instance, statistics)
                 instances.append(LoadedInstance(spec, passive, instance))
             labels = {
                 name: read_labels(source.directory, output.label_filename)
@@ -110,7 +112,8 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
     except Exception as error:
         logger.exception("failed to load '%s' version %d", source.name, source.version)
         raise InternalError(f"{type(error).__name__}: {error}") from error
-    return LoadedVersion(source, signature, backend, tuple(instances), labels, monotonic_ns() - began)
+    statistics.load_ns = monotonic_ns() - began
+    return LoadedVersion(source, signature, backend, tuple(instances), labels, statistics)
 
 
 def refuse_unsupported(config: ModelConfig) -> None:
@@ -146,6 +149,14 @@ def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
         (InstanceSpec(name, index, kind, device, len(places)), passive)
         for index, (name, kind, device, passive) in enumerate(places)
     ]
+
+
+def _first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
+    """Buckets of the histogram of first responses, in milliseconds, as `model_metrics` may set them."""
+    for control in config.model_metrics.metric_control:
+        if control.metric_identifier.family == "nv_inference_first_response_histogram_ms":
+            return tuple(sorted(control.histogram_options.buckets))
+    return FIRST_RESPONSE_BOUNDS_MS
 
 
 def trim_memory() -> None:

@@ -13,7 +13,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.batching import DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.instances import Runner
 from halimede.engine.loading import LoadedVersion
-from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, FailureReason, ModelStatistics
+from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
 
 
@@ -38,8 +38,7 @@ class Model:
         self.config: ModelConfig = loaded.source.config
         self.signature: Signature = loaded.signature
         self.labels = loaded.labels
-        self.statistics = ModelStatistics(_first_response_bounds(self.config))
-        self.statistics.load_ns = loaded.load_ns
+        self.statistics = loaded.statistics
         self.inflight = 0
         self._loop = loop
         self._clock = clock
@@ -103,14 +102,9 @@ class Model:
 
     def completed(self, batch: Batch) -> None:
         """An execution is over: count it and send its responses."""
-        started, ended = batch.started_ns, batch.ended_ns
-        inputs = batch.inputs_ns or started
-        outputs = batch.outputs_ns or ended
         statistics = self.statistics
         if not batch.failed:
-            phases = (inputs - started, outputs - inputs, ended - outputs)
-            statistics.count_execution(batch.size or 1, *phases)
-            statistics.count_computed(len(batch.requests), *phases)
+            statistics.count_execution(batch)
         if self.signature.decoupled:
             if batch.failed:
                 for request in batch.requests:
@@ -122,7 +116,7 @@ class Model:
         for request in failed:
             statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
         answered = [request for request in requests if request not in failed] if failed else requests
-        statistics.count_answered(answered, started, now)
+        statistics.count_answered(answered, batch.started_ns, now)
         self._finish(len(requests))
         for request, response in zip(requests, responses, strict=True):
             request.respond(response, True)
@@ -177,11 +171,3 @@ class Model:
         if not self.inflight and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
-
-
-def _first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
-    """Buckets of the histogram of first responses, in milliseconds, as `model_metrics` may set them."""
-    for control in config.model_metrics.metric_control:
-        if control.metric_identifier.family == "nv_inference_first_response_histogram_ms":
-            return tuple(sorted(control.histogram_options.buckets))
-    return FIRST_RESPONSE_BOUNDS_MS

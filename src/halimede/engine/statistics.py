@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 from time import time_ns
 
+from halimede.backends.batch import Batch
 from halimede.core.requests import InferRequest
 
 
@@ -138,25 +139,28 @@ class ModelStatistics:
         self.batch_size = Histogram(BATCH_SIZE_BOUNDS)
         self.load_ns = 0
 
-    def count_execution(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
-        """Count one execution of `size` rows and its three phases."""
+    def count_execution(self, batch: Batch) -> None:
+        """Count one execution that went well: once for its size, and for each of its requests."""
+        size, requests = batch.size or 1, len(batch.requests)
+        inputs_ns = batch.inputs_ns or batch.started_ns
+        outputs_ns = batch.outputs_ns or batch.ended_ns
+        input_ns = inputs_ns - batch.started_ns
+        infer_ns = outputs_ns - inputs_ns
+        output_ns = batch.ended_ns - outputs_ns
         self.last_inference_ms = time_ns() // 1_000_000
         self.inference_count += size
         self.execution_count += 1
         self.batch_size.observe(size)
-        batch = self.batches.get(size)
-        if batch is None:
-            batch = self.batches[size] = BatchStatistics()
-        batch.compute_input.add(input_ns)
-        batch.compute_infer.add(infer_ns)
-        batch.compute_output.add(output_ns)
-
-    def count_computed(self, requests: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
-        """Count the three phases of one execution for each of its successful `requests`."""
+        counts = self.batches.get(size)
+        if counts is None:
+            counts = self.batches[size] = BatchStatistics()
+        counts.compute_input.add(input_ns)
+        counts.compute_infer.add(infer_ns)
+        counts.compute_output.add(output_ns)
         self.compute_input.add(input_ns * requests, requests)
         self.compute_infer.add(infer_ns * requests, requests)
         self.compute_output.add(output_ns * requests, requests)
-        self.compute_us.observe((input_ns + infer_ns + output_ns) // 1_000, requests)
+        self.compute_us.observe((batch.ended_ns - batch.started_ns) // 1_000, requests)
 
     def count_answered(self, requests: Sequence[InferRequest], started: int, now: int) -> None:
         """Count requests that were answered at `now`, each with its only response, by an execution since `started`."""

@@ -20,23 +20,32 @@ from halimede.core.datatypes import BF16, BOOL, BY_NUMBER, BYTES, Datatype
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer, Tensor
+from halimede.engine.statistics import ModelStatistics
 from halimede.engine.validation import validate
 
 
-def warm_up(source: ModelSource, signature: Signature, instance: Instance) -> None:
-    """Run every warm-up sample of the model on the instance. Blocks.
+def warm_up(
+    source: ModelSource, signature: Signature, instance: Instance, statistics: ModelStatistics
+) -> None:
+    """Run every warm-up sample of the model on the instance, and count that. Blocks.
 
     Raises:
         HalimedeError: a sample is wrong, or failed; the text begins ``failed to run warmup sample``.
     """
     for sample in source.config.model_warmup:
         try:
-            _run_sample(source, signature, instance, sample)
+            _run_sample(source, signature, instance, sample, statistics)
         except HalimedeError as error:
             raise type(error)(f"failed to run warmup sample '{sample.name}': {error.message}") from error
 
 
-def _run_sample(source: ModelSource, signature: Signature, instance: Instance, sample: ModelWarmup) -> None:
+def _run_sample(
+    source: ModelSource,
+    signature: Signature,
+    instance: Instance,
+    sample: ModelWarmup,
+    statistics: ModelStatistics,
+) -> None:
     """Run `batch_size` copies of the sample as one batch, `count` times."""
     if sample.batch_size == 0:
         return
@@ -49,11 +58,18 @@ def _run_sample(source: ModelSource, signature: Signature, instance: Instance, s
         # a model that does not batch takes one request at a time
         together = [requests] if signature.max_batch_size > 0 else [[request] for request in requests]
         for batched in together:
-            _run_batch(signature, instance, batched)
+            _run_batch(signature, instance, batched, statistics)
 
 
 def _request(source: ModelSource, signature: Signature, inputs: dict[str, Tensor]) -> InferRequest:
-    request = InferRequest(source.name, dict(inputs), _no_answer, model_version=source.version, id="warmup")
+    request = InferRequest(
+        source.name,
+        dict(inputs),
+        _no_answer,
+        model_version=source.version,
+        id="warmup",
+        received_ns=monotonic_ns(),
+    )
     validate(request, signature)
     return request
 
@@ -62,7 +78,9 @@ def _no_answer(response: InferResponse | None, final: bool) -> None:
     """Responses of a warm-up are taken from the batch, or from its `send`."""
 
 
-def _run_batch(signature: Signature, instance: Instance, requests: list[InferRequest]) -> None:
+def _run_batch(
+    signature: Signature, instance: Instance, requests: list[InferRequest], statistics: ModelStatistics
+) -> None:
     """Run one batch to its last response.
 
     Raises:
@@ -82,6 +100,9 @@ def _run_batch(signature: Signature, instance: Instance, requests: list[InferReq
     for response in responses:
         if response.error is not None:
             raise response.error
+    batch.ended_ns = monotonic_ns()
+    statistics.count_execution(batch)
+    statistics.count_answered(requests, batch.started_ns, batch.ended_ns)
 
 
 def _until_final(

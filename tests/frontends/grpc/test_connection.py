@@ -39,6 +39,16 @@ def test_unary_call_is_answered_with_one_write() -> None:
     assert reply.ended
 
 
+def test_replies_of_one_turn_of_the_loop_go_out_together() -> None:
+    peer = Peer().start()
+    streams = [peer.call(WAIT) for _ in range(10)]
+    before = peer.transport.writes
+    for call in peer.calls:
+        call.reply((b"x",))
+    assert sorted(peer.replies()) == streams
+    assert peer.transport.writes == before + 1
+
+
 def test_repeated_header_blocks_keep_meaning_what_they_meant() -> None:
     peer = Peer().start()
     for payload in (b"one", b"two", b"three", b"four"):
@@ -386,7 +396,7 @@ def test_lost_connection_cancels_every_call() -> None:
     told: list[int] = []
     for index in range(3):
         peer.call(WAIT)
-        peer.calls[index].on_cancel = lambda index=index: told.append(index)  # type: ignore[misc]  # bound now
+        peer.calls[index].on_cancel = lambda index=index: told.append(index)
     peer.protocol.connection_lost(None)
     assert told == [0, 1, 2]
     assert peer.open_connections == set()

@@ -76,7 +76,8 @@ class Server:
         self._server.close()
         for connection in list(self.connections):
             connection.abort()
-        while self.connections:
+        await self._server.wait_closed()  # for the connections too
+        while self.connections:  # noqa: ASYNC110 - the transport offers no event for this, and it is one turn away
             await asyncio.sleep(0)
         self._clock.close()
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from halimede.core.clock import SECOND
 from halimede.frontends.grpc import frames
 from halimede.frontends.grpc.call import Call, StreamMethod, UnaryMethod
 from halimede.frontends.grpc.frames import ErrorCode
@@ -60,6 +61,20 @@ def test_lowered_initial_window_makes_windows_negative() -> None:
     assert len(peer.replies()[stream].data) == 7
     peer.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 2**20}))
     assert peer.replies()[stream].status == 0
+
+
+def test_raised_initial_window_is_acknowledged_before_it_is_used() -> None:
+    peer = Peer().start()
+    peer.send(frames.window_update(0, 2**20))
+    peer.call(payload=LARGE)
+    peer.received()
+
+    peer.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 2**20}))
+
+    # gRPC's own client refuses data that only a window not yet acknowledged allows
+    first, second, *_ = peer.received()
+    assert (first.kind, first.flags) == (frames.SETTINGS, frames.ACK)
+    assert second.kind == frames.DATA
 
 
 def test_small_replies_wait_for_a_closed_window_too() -> None:
@@ -207,6 +222,41 @@ def test_cancelled_replies_make_room_again() -> None:
     assert peer.calls == []
     peer.send(frames.rst_stream(first, ErrorCode.CANCEL))
     assert len(peer.calls) == 1
+
+
+def test_calls_that_wait_for_room_still_end_at_their_deadline_or_when_cancelled() -> None:
+    peer = Peer(GrpcSettings(max_buffered=10_000)).start({frames.INITIAL_WINDOW_SIZE: 0})
+    first = peer.call(payload=bytes(20_000))
+    late = peer.call(WAIT, grpc_timeout="1S")
+    cancelled = peer.call(WAIT)
+    peer.call(WAIT, payload=b"patient")
+    peer.received()
+    peer.clock.advance(SECOND)
+    assert peer.replies()[late].status == 4
+    peer.send(frames.rst_stream(cancelled, ErrorCode.CANCEL))
+    peer.send(frames.rst_stream(first, ErrorCode.CANCEL))
+    assert peer.messages == [b"patient"]
+
+
+def test_messages_that_a_finished_stream_never_took_weigh_no_more() -> None:
+    calls: list[Call] = []
+
+    def paused(call: Call) -> None:
+        calls.append(call)
+        call.pause()
+
+    settings = GrpcSettings(connection_window=65_535, max_buffered=10_000)
+    peer = Peer(settings, {"/paused": StreamMethod(paused)}).start()
+    for ends in (True, False):
+        stream = peer.open("/paused")
+        for _ in range(3):
+            peer.data(stream, message(bytes(14_000)))
+        peer.data(stream, message(b"last"), ends=ends)
+        assert [found for found in peer.received() if found.kind == frames.WINDOW_UPDATE] == []
+        calls[-1].finish()
+        peer.send(frames.window_update(0, 1))
+        assert peer.inbound_window() == 65_535
+        peer.received()
 
 
 def test_peer_without_a_header_table_is_told_that_none_is_used() -> None:

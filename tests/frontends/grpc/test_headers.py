@@ -103,7 +103,7 @@ def test_compression_only_where_the_client_accepts_it() -> None:
 @examples(max_examples=100)
 def test_any_message_survives_the_trailers(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    fields = dict(Decoder().decode(trailers(13, text)))
+    fields = {str(name): str(value) for name, value in Decoder().decode(trailers(13, text))}
     assert fields["grpc-status"] == "13"
     assert unquote(fields.get("grpc-message", "")) == text
     assert all(0x20 <= ord(character) < 0x7F for character in fields.get("grpc-message", ""))
@@ -121,12 +121,14 @@ def test_endless_message_is_cut_to_what_clients_take() -> None:
 @examples(max_examples=200)
 def test_any_block_is_understood_or_refused(block: bytes) -> None:
     one = reader()
+    codes: set[ErrorCode] = set()
     for _ in range(2):
         try:
             head = one.read(block)
         except MalformedHeadersError:
             pass
         except ConnectionFault as fault:
-            assert fault.code in (ErrorCode.COMPRESSION_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
+            codes.add(fault.code)
         else:
             assert head.refusal or head.method is METHOD
+    assert codes <= {ErrorCode.COMPRESSION_ERROR, ErrorCode.ENHANCE_YOUR_CALM}

@@ -35,6 +35,7 @@ from tests.frontends.grpc.service_fakes import (
     infer_request,
     status_of,
 )
+from tests.support.batches import ran
 
 PREFIX = "/inference.GRPCInferenceService/"
 
@@ -268,7 +269,7 @@ def described() -> FakeEngine:
     model: Any = FakeModel("m", version=2, max_batch_size=8)
     model.config = ModelConfig(name="m", backend="identity", max_batch_size=8)
     model.statistics = ModelStatistics()
-    model.statistics.count_execution(4, 1, 2, 3)
+    model.statistics.count_execution(ran(4, 1, 2, 3))
     engine = FakeEngine(model, versions=lambda _: [1, 2], loaded_models=lambda: [model])
     engine.lifecycle.find = engine.find
     return engine

@@ -106,6 +106,9 @@ class MemoryTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.unsent
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     @property
     def closed(self) -> bool:
         return self.ended or self.aborted
@@ -174,6 +177,7 @@ class Peer:
 
     def received(self) -> list[Frame]:
         """The frames sent since the last look."""
+        self.clock.run()
         data = bytes(self.transport.sent[self._read :])
         found = []
         position = 0
@@ -194,7 +198,7 @@ class Peer:
                 continue
             reply = replies.setdefault(found.stream, Reply())
             if found.kind == frames.HEADERS:
-                fields = dict(self.decoder.decode(found.payload))
+                fields = {str(name): str(value) for name, value in self.decoder.decode(found.payload)}
                 if ":status" in fields:
                     reply.headers = fields
                 else:
@@ -215,7 +219,7 @@ class Peer:
             payload[8:].decode(),
         )
 
-    def block(self, path: str = ECHO, extra: Iterable[tuple[str, str]] = (), **changed: str) -> bytes:
+    def block(self, path: str = ECHO, **changed: str) -> bytes:
         """A request's header block; `changed` replaces or (empty) removes headers, "_" for "-", "p_" for ":"."""
         fields = {
             ":method": "POST",
@@ -227,20 +231,22 @@ class Peer:
         }
         for name, value in changed.items():
             fields[name.replace("p_", ":").replace("_", "-")] = value
-        return self.encoder.encode([*((name, value) for name, value in fields.items() if value), *extra])
+        return self.encoder.encode([(name, value) for name, value in fields.items() if value])
+
+    def inbound_window(self) -> int:
+        """What may still be sent on the connection."""
+        return self.protocol.inbound.window
 
     def stream(self) -> int:
         """The next stream."""
         self._next += 2
         return self._next - 2
 
-    def open(
-        self, path: str = ECHO, *, ends: bool = False, extra: Iterable[tuple[str, str]] = (), **changed: str
-    ) -> int:
+    def open(self, path: str = ECHO, *, ends: bool = False, **changed: str) -> int:
         """Send a request's headers; returns the stream."""
         stream = self.stream()
         flags = frames.END_HEADERS | (frames.END_STREAM if ends else 0)
-        self.send(frames.frame(frames.HEADERS, flags, stream, self.block(path, extra, **changed)))
+        self.send(frames.frame(frames.HEADERS, flags, stream, self.block(path, **changed)))
         return stream
 
     def data(self, stream: int, payload: bytes, *, ends: bool = False) -> None:
@@ -249,7 +255,9 @@ class Peer:
 
     def call(self, path: str = ECHO, payload: bytes = b"hello", **changed: str) -> int:
         """Send a whole unary request; returns the stream."""
-        stream = self.open(path, **changed)
+        stream = self.stream()
+        block = self.block(path, **changed)
+        self.send(frames.frame(frames.HEADERS, frames.END_HEADERS, stream, block))
         self.data(stream, message(payload), ends=True)
         return stream
 

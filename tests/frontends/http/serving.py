@@ -112,12 +112,14 @@ class Served:
 def serve(handler: Handler, limits: HttpLimits | None = None) -> Iterator[Served]:
     """The handler on a free port of 127.0.0.1 until the end of the block."""
     connections: set[HttpProtocol] = set()
+    listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+    port = listener.getsockname()[1]
     with LoopThread() as loop:
         server = loop.run(
-            loop.loop.create_server(lambda: HttpProtocol(handler, limits, connections), "127.0.0.1", 0)
+            loop.loop.create_server(lambda: HttpProtocol(handler, limits, connections), sock=listener)
         )
         try:
-            yield Served(loop, server.sockets[0].getsockname()[1], connections)
+            yield Served(loop, port, connections)
         finally:
             loop.call(server.close)
 

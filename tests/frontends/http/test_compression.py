@@ -1,5 +1,6 @@
 import gzip
 import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -49,10 +50,8 @@ def test_damaged_data_is_refused(data: bytes, text: str) -> None:
 
 @given(st.binary(max_size=100))
 def test_arbitrary_bytes_are_inflated_or_refused(data: bytes) -> None:
-    try:
+    with suppress(InvalidArgumentError):
         inflate(b"\x1f\x8b\x08\x00" + data, 1000)
-    except InvalidArgumentError:
-        pass
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,19 @@ import orjson
 import pytest
 
 from halimede.core.datatypes import (
-    BF16, BOOL, BYTES, FP16, FP32, FP64, INT8, INT32, INT64, UINT8, UINT64, Datatype,
-)  # fmt: skip
+    BF16,
+    BOOL,
+    BYTES,
+    FP16,
+    FP32,
+    FP64,
+    INT8,
+    INT32,
+    INT64,
+    UINT8,
+    UINT64,
+    Datatype,
+)
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.json_tensors import json_from_tensor, tensor_from_json

@@ -10,6 +10,7 @@ from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import ALL, BYTES, FP32, INT8, Datatype
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
 from halimede.frontends.http.request_codec import Decoded, RequestDecoder
+from halimede.frontends.http.request_plan import OutputPlan
 
 LIMIT = 10_000
 
@@ -63,8 +64,8 @@ def test_parameters_are_sorted_by_what_they_mean() -> None:
         "timeout": 1000, "binary_data_output": True, "a": 1, "b": "x", "c": 1.5, "d": False,
     }  # fmt: skip
     plan, _, _ = decode({"parameters": parameters, "inputs": []})
-    assert (plan.sequence_id, plan.sequence_start, plan.sequence_end) == ("abc", True, True)
-    assert (plan.priority, plan.timeout_us, plan.unlisted.binary) == (2, 1000, True)
+    assert plan.scheduling == (2, 1000, "abc", True, True)
+    assert plan.unlisted.binary
     assert plan.parameters == {"a": 1, "b": "x", "c": 1.5, "d": False}
 
 
@@ -76,7 +77,11 @@ def test_outputs_say_how_they_are_wanted() -> None:
     ]
     plan, _, _ = decode({"inputs": [], "outputs": outputs})
     assert plan.outputs == ("A", "B", "C")
-    assert plan.output_plans == {"A": (False, 0), "B": (True, 0), "C": (False, 3)}
+    assert plan.output_plans == {
+        "A": OutputPlan(binary=False),
+        "B": OutputPlan(binary=True),
+        "C": OutputPlan(binary=False, classes=3),
+    }
 
 
 @pytest.mark.parametrize(
@@ -142,12 +147,13 @@ def test_broken_json_after_an_identifier_is_refused(text: bytes) -> None:
         ({"inputs": [binary(shape=(2**62, 4))]}, "causes total element count to exceed maximum size of"),
         (
             {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32"}]},
-            "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
             "'shared_memory_region' in 'parameters'. But no field is set",
         ),
         ({"inputs": [{**binary(), "data": []}]}, "But set 'data' 'binary_data_size'"),
         (
-            {"inputs": [], "outputs": [{"name": "O", "parameters": {"shared_memory_region": "r", "classification": 1}}]},
+            {"inputs": [], "outputs": [
+                {"name": "O", "parameters": {"shared_memory_region": "r", "classification": 1}}
+            ]},
             "either 'shared_memory_region' or 'classification'",
         ),
     ],
@@ -250,8 +256,7 @@ def test_raw_string_gets_its_length() -> None:
         (
             signature(("IN", FP32, (-1, -1))),
             4,
-            "The shape of the raw input 'IN' can not be deduced because there are more than one variable-sized "
-            "dimension",
+            "The shape of the raw input 'IN' can not be deduced because there are more than one variable-sized",
         ),
         (
             signature(("IN", BYTES, (2,))),

@@ -40,7 +40,7 @@ def encode(
     """The JSON, the bytes after it, and all of it."""
     response = InferResponse(outputs, parameters)
     encoded = encode_response(response, FakeModel(), wanted, identifier)  # type: ignore[arg-type]  # a fake
-    head, *rest = encoded.parts
+    head, *rest = encoded[0]
     return orjson.loads(head), b"".join(rest), encoded
 
 
@@ -51,7 +51,7 @@ def test_outputs_are_json_unless_asked_otherwise() -> None:
         "model_version": "3",
         "outputs": [{"name": "OUT", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}],
     }
-    assert (data, encoded.content_type, encoded.headers) == (b"", "application/json", ())
+    assert (data, *encoded[1:]) == (b"", "application/json", ())
 
 
 def test_binary_outputs_follow_the_json_in_order() -> None:
@@ -64,14 +64,14 @@ def test_binary_outputs_follow_the_json_in_order() -> None:
         {"name": "B", "datatype": "INT8", "shape": [1, 1], "parameters": {"binary_data_size": 1}},
     ]
     assert data == np.array([1, 2], "<f4").tobytes() + b"\7"
-    assert encoded.content_type == "application/octet-stream"
-    assert encoded.headers == (("Inference-Header-Content-Length", str(len(encoded.parts[0]))),)
+    headers = (("Inference-Header-Content-Length", str(len(encoded[0][0]))),)
+    assert encoded[1:] == ("application/octet-stream", headers)
 
 
 def test_binary_outputs_are_not_copied() -> None:
     tensor = out()
     _, _, encoded = encode({"A": tensor}, plan(default_binary=True))
-    assert np.shares_memory(np.frombuffer(encoded.parts[1], np.uint8), tensor.array)
+    assert np.shares_memory(np.frombuffer(encoded[0][1], np.uint8), tensor.array)
 
 
 def test_listed_outputs_ignore_the_default() -> None:
@@ -86,7 +86,7 @@ def test_listed_outputs_ignore_the_default() -> None:
 def test_empty_output_is_an_empty_array() -> None:
     document, _, encoded = encode({"A": out(np.empty((1, 0)))}, plan(default_binary=True))
     assert document["outputs"][0]["data"] == []
-    assert encoded.content_type == "application/json"
+    assert encoded[1] == "application/json"
 
 
 def test_strings_come_with_their_lengths() -> None:

@@ -4,6 +4,8 @@ Only prior-knowledge HTTP/2 is spoken, as gRPC does; TLS is the listener's. Read
 grants us comes the same way: what it may make us hold is bounded by windows and limits instead.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Mapping
@@ -49,16 +51,8 @@ logger = logging.getLogger("halimede")
 _DRAIN_PING = b"drainall"
 # after the last word, how long the peer has to read it and close
 _LINGER = SECOND
-_METHODS_OF_HTTP_1 = (
-    b"GET ",
-    b"HEAD ",
-    b"POST ",
-    b"PUT ",
-    b"DELETE ",
-    b"OPTIONS ",
-    b"PATCH ",
-    b"CONNECT ",
-    b"TRACE ",
+_METHODS_OF_HTTP_1 = tuple(
+    word + b" " for word in b"GET HEAD POST PUT DELETE OPTIONS PATCH CONNECT TRACE".split()
 )
 _MAX_SETTINGS = 600
 _HTTP_1_TEXT = b"This port speaks gRPC over HTTP/2 with prior knowledge; HTTP/1 clients use the HTTP port.\n"
@@ -86,7 +80,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         methods: Mapping[str, Method],
         settings: GrpcSettings,
         clock: Clock,
-        connections: "set[GrpcProtocol] | None" = None,
+        connections: set[GrpcProtocol] | None = None,
     ) -> None:
         self.heard = clock.now()
         self._settings = settings
@@ -116,7 +110,14 @@ class GrpcProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has connected."""
         self._transport = cast("asyncio.Transport", transport)
-        self.sender = Sender(self._transport, self._settings.stream_high_water, self.forget, self._writable)
+        self.sender = Sender(
+            self._transport,
+            self._clock,
+            self._streams,
+            self._settings.stream_high_water,
+            self.forget,
+            self._writable,
+        )
         self.inbound = Inbound(self._settings, self.sender, self._refuse)
         self._lifetime = Lifetime(self, self.sender, self._settings, self._clock, self._alarms)
         if self._connections is not None:
@@ -244,7 +245,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             inbound.aim()
 
     def _read_preface(self, data: bytes) -> bool:
-        self._kept = b""
         if data.startswith(PREFACE):
             settings = self._settings
             self._preface_seen = True
@@ -393,6 +393,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._settings_seen = True
             self._lifetime.begin()
         self._answer(frames.SETTINGS_ACK)
+        self.sender.pump()  # not before the acknowledgement, until which the peer counts by its old windows
 
     def _apply_setting(self, key: int, value: int) -> None:
         if key == frames.INITIAL_WINDOW_SIZE:
@@ -473,13 +474,14 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if not call.half_closed:
             # the client need not go on sending
             self._reset(call.stream, ErrorCode.NO_ERROR)
+        if not call.half_closed or call.waiting or call.message is not None:
             self.inbound.drop(call)
         self._let_go(call)
         if self._last_accepted < MAX_WINDOW and not self._streams and not self._closing:
             self._linger()
 
     def _let_go(self, call: Call) -> None:
-        # handlers keep the call in their callbacks, and it them: without this, memory waits for the collector
+        # handlers' callbacks keep the call, and it them: without this, memory waits for the collector
         call.on_message = call.on_half_close = call.on_cancel = call.on_writable = None
 
     def _writable(self, call: Call) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from asyncio import WriteTransport
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import TYPE_CHECKING
 
+from halimede.core.clock import Clock
 from halimede.frontends.grpc.frames import (
     DATA,
     DEFAULT_TABLE_SIZE,
@@ -51,6 +52,8 @@ class Sender:
     def __init__(
         self,
         transport: WriteTransport,
+        clock: Clock,
+        calls: Sized,
         high_water: int,
         finished: Callable[[Call], None],
         writable: Callable[[Call], None],
@@ -65,6 +68,8 @@ class Sender:
         self.blocked = False
         self.sent = 0
         self._transport = transport
+        self._clock = clock
+        self._calls = calls
         self._finished = finished
         self._writable = writable
         self._corked = False
@@ -78,10 +83,12 @@ class Sender:
     # frames, in the order in which they are sent
 
     def write(self, data: bytes) -> None:
-        """Send these frames."""
-        if not self._corked:
-            self._transport.write(data)
-            return
+        """Send these frames, with others where more calls are open: each write costs a third of a small call."""
+        if not self._corked and not self._out:
+            if len(self._calls) <= 1:
+                self._transport.write(data)
+                return
+            self._clock.call_soon(self._flush_gathered)
         self._out.append(data)
         self._out_size += len(data)
         if self._out_size > BURST:
@@ -95,6 +102,10 @@ class Sender:
         """Send what was gathered, in one write."""
         self._corked = False
         if self._out:
+            self._flush()
+
+    def _flush_gathered(self) -> None:
+        if self._out and not self._transport.is_closing():
             self._flush()
 
     def _flush(self) -> None:
@@ -136,6 +147,9 @@ class Sender:
         self.queued -= call.queued
         call.queued = 0
         call.outbox = None
+        if call.in_turn:
+            call.in_turn = False
+            self._turns.remove(call)
 
     def _take_turn(self, call: Call) -> None:
         if not call.in_turn and call.send_window > 0:
@@ -224,6 +238,8 @@ class Sender:
     def set_stream_window(self, size: int, calls: Iterable[Call]) -> None:
         """Take a new initial window, which moves those of the open streams, below zero even.
 
+        What it allows to send waits for `pump`.
+
         Raises:
             ConnectionFault: a window is beyond the limit.
         """
@@ -235,7 +251,6 @@ class Sender:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is beyond 2^31-1")
             if call.queued:
                 self._take_turn(call)
-        self.pump()
 
     def set_max_frame(self, size: int) -> None:
         """Take the longest payload that the peer accepts."""

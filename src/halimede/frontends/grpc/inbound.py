@@ -65,7 +65,7 @@ class Inbound:
         self.stream_window = settings.stream_window
         self.low_window = self.window // 2
         self._waiting = 0  # bytes of messages that paused calls have not taken
-        self.held: deque[Call] = deque()
+        self.held: dict[Call, None] = {}
         # the DATA frame that is not complete yet
         self.frame_open = False
         self._call: Call | None = None
@@ -120,7 +120,9 @@ class Inbound:
         self._frame_size = self._left = payload
         self._padding = padding
         self._ends = ends
-        if call is not None and not ends:
+        if call is None:
+            self.scratch = self._everything
+        elif not ends:
             self.grant_stream(call)
 
     def take(self, view: memoryview, position: int) -> int:
@@ -171,6 +173,7 @@ class Inbound:
             self.aim()
         if call.waiting:
             self._waiting -= sum(len(item[0]) for item in call.waiting if item is not None)
+        self.held.pop(call, None)
         call.waiting = None
         call.reader = None
         call.message = None
@@ -280,7 +283,7 @@ class Inbound:
         elif call.message is None:
             self._refuse(call, Status.UNIMPLEMENTED, "A unary call has one message; none was sent")
         elif self._sender.queued > self._settings.max_buffered:
-            self.held.append(call)
+            self.held[call] = None
         else:
             self._begin_unary(call)
 
@@ -292,9 +295,9 @@ class Inbound:
     def relieved(self) -> None:
         """Replies have gone out: let calls begin and messages come that waited for it."""
         while self.held and self._sender.queued <= self._settings.max_buffered:
-            call = self.held.popleft()
-            if not call.closed:
-                self._begin_unary(call)
+            call = next(iter(self.held))
+            del self.held[call]
+            self._begin_unary(call)
         self.grant()
 
     def run(self, call: Call, handler: Callable[..., None], *args: Any) -> None:
@@ -337,8 +340,13 @@ class Inbound:
         except InflateError as error:
             self._cannot_inflate(call, error)
         else:
-            self._hand_over(call, content)
-            self.resume(call)
+            if call.paused:  # meanwhile
+                call.waiting = call.waiting or deque()
+                call.waiting.appendleft((content, False))
+                self._waiting += len(content)
+            else:
+                self._hand_over(call, content)
+                self.resume(call)
 
     def _cannot_inflate(self, call: Call, error: InflateError) -> None:
         self._refuse(call, Status.RESOURCE_EXHAUSTED if error.too_long else Status.INTERNAL, error.text)

@@ -176,13 +176,15 @@ class _Frontend:
             await work
         except HalimedeError as error:
             respond_error(exchange, error)
-        except Exception:
-            exchange.fail()
+        except Exception as error:  # in a task, nobody else would answer
+            exchange.fail(error)
 
     # everything else
 
     def _later(self, _exchange: Exchange, route: Route) -> None:
-        raise UnsupportedError(f"{_LATER[route.call]}: not supported by this version; a later one will be")
+        raise UnsupportedError(
+            f"{_LATER[route.call]}: not supported by this version, but planned for a later one"
+        )
 
     def _document(self, exchange: Exchange) -> dict[str, Any]:
         """The JSON object that the body is, {} for no body."""

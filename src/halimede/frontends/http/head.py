@@ -3,9 +3,9 @@
 Clients repeat their heads byte for byte, so the last few hundred parsed ones are remembered.
 """
 
-from functools import lru_cache
-
 import httptools
+
+from halimede.frontends.http.remembered import Remembered
 
 REMEMBERED_HEAD_BYTES = 4096
 """A longer head is parsed each time."""
@@ -102,8 +102,8 @@ def check_beginning(data: bytes) -> None:
         raise Refusal(400, f"malformed HTTP request: {error}") from None
 
 
-remembered_head = lru_cache(maxsize=512)(parse_head)
-"""`parse_head`, for heads of at most REMEMBERED_HEAD_BYTES."""
+REMEMBERED_HEADS = Remembered(parse_head)
+"""Results of `parse_head`, for heads of at most REMEMBERED_HEAD_BYTES."""
 
 
 class _Collector:

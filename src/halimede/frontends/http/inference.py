@@ -98,13 +98,13 @@ class Inference:
             id=identifier,
             outputs=plan.outputs,
             parameters=parameters,
-            priority=plan.priority,
-            timeout_us=plan.timeout_us,
-            sequence_id=plan.sequence_id,
-            sequence_start=plan.sequence_start,
-            sequence_end=plan.sequence_end,
             received_ns=received,
         )
+        scheduling = plan.scheduling
+        if scheduling is not None:
+            request.priority, request.timeout_us = scheduling.priority, scheduling.timeout_us
+            request.sequence_id = scheduling.sequence_id
+            request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
         exchange.on_disconnect = request.cancel
         model.infer(request)
 
@@ -134,8 +134,8 @@ class _Answer:
         except HalimedeError as error:
             respond_error(exchange, error)
             return
-        except Exception:  # whoever responds has other requests to answer
-            exchange.fail()
+        except Exception as error:  # whoever responds has other requests to answer
+            exchange.fail(error)
             return
         accept = exchange.headers.get("accept-encoding")
         encoding = response_encoding(accept) if accept else ""
@@ -147,13 +147,13 @@ class _Answer:
 
 def _respond_compressed(exchange: Exchange, encoded: Encoded, encoding: str) -> None:
     def respond(body: bytes) -> None:
-        headers = (*encoded.headers, ("Content-Encoding", encoding))
-        exchange.respond(200, (body,), encoded.content_type, headers)
+        exchange.respond(200, (body,), content_type, (*headers, ("Content-Encoding", encoding)))
 
-    if sum(map(len, encoded.parts)) <= _INLINE_DEFLATE_BYTES:
-        respond(deflate(encoded.parts, encoding))
+    parts, content_type, headers = encoded
+    if sum(map(len, parts)) <= _INLINE_DEFLATE_BYTES:
+        respond(deflate(parts, encoding))
     else:
-        _in_thread(exchange, respond, deflate, encoded.parts, encoding)
+        _in_thread(exchange, respond, deflate, parts, encoding)
 
 
 def _in_thread(
@@ -168,7 +168,7 @@ def _in_thread(
             then(future.result())
         except HalimedeError as error:
             respond_error(exchange, error)
-        except Exception:
-            exchange.fail()
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            exchange.fail(error)
 
     asyncio.get_running_loop().run_in_executor(None, work, *args).add_done_callback(done)

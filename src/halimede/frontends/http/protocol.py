@@ -22,11 +22,11 @@ from halimede.core.tensors import Buffer
 from halimede.frontends.http.bodies import ChunkedBody, LengthBody
 from halimede.frontends.http.head import (
     REMEMBERED_HEAD_BYTES,
+    REMEMBERED_HEADS,
     Head,
     Refusal,
     check_beginning,
     parse_head,
-    remembered_head,
 )
 from halimede.frontends.http.settings import HttpLimits
 
@@ -114,9 +114,9 @@ class Exchange:
         self.reply = (status, parts, content_type, headers)
         self._connection.reply_ready(self)
 
-    def fail(self) -> None:
-        """Log the exception that is being handled, and tell the client that something is wrong here."""
-        logger.exception("HTTP: %s %s failed", self.method, self.path)
+    def fail(self, error: Exception) -> None:
+        """Log an error that nobody foresaw, and tell the client that something is wrong here."""
+        logger.error("HTTP: %s %s failed", self.method, self.path, exc_info=error)
         self.respond(500, (b'{"error":"internal error; the log of the server has the details"}',))
 
     def response(self, last: bool) -> tuple[Sequence[Buffer], int]:
@@ -257,7 +257,7 @@ class HttpProtocol(asyncio.Protocol):
                     self._hold_head(data[start:])
                     break
                 if position - start <= REMEMBERED_HEAD_BYTES:
-                    head = remembered_head(data[start:position])
+                    head = REMEMBERED_HEADS[data[start:position]]
                 elif position - start <= limits.head_bytes:
                     head = parse_head(data[start:position])
                 else:
@@ -364,8 +364,8 @@ class HttpProtocol(asyncio.Protocol):
             self._flow()
         try:
             self._handler(exchange)
-        except Exception:
-            exchange.fail()
+        except Exception as error:  # the connection and its other requests go on
+            exchange.fail(error)
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer a request that cannot be taken, after those before it, and take no more."""
@@ -420,6 +420,8 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.pause_reading()
             return
         self._transport.resume_reading()
+        if self._since:  # the client was not slow; it was not read
+            self._since = self._loop.time()
         if self._held:
             data, self._held = self._held, b""
             self.data_received(data)
@@ -446,7 +448,7 @@ class HttpProtocol(asyncio.Protocol):
         elif now - self._unsent_since > limits.send_timeout:
             self._transport.abort()
             return
-        waited = now - self._since if self._since else 0.0
+        waited = now - self._since if self._since and self._reading else 0.0
         if self._state is State.HEAD:
             if waited > limits.head_timeout:
                 self._refuse(Refusal(408, f"the headers took longer than {limits.head_timeout:g} seconds"))

@@ -1,12 +1,12 @@
 """The body of an inference request to tensors, which are views into it where they came as bytes."""
 
-from functools import lru_cache
 from typing import Final
 
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BYTES
-from halimede.core.errors import InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.tensors import Tensor
+from halimede.frontends.http.remembered import Remembered
 from halimede.frontends.http.request_plan import OutputPlan, RequestPlan, read_plan
 
 REMEMBERED_BYTES: Final = 4096
@@ -36,7 +36,7 @@ class RequestDecoder:
 
     def __init__(self, max_input_size: int) -> None:
         self._max_input_size = max_input_size
-        self._remembered = lru_cache(maxsize=512)(self._read)
+        self._plans = Remembered(self._read_remembered)
 
     def decode(
         self, body: memoryview, header_length: str | None, model: str, signature: Signature
@@ -61,14 +61,7 @@ class RequestDecoder:
             length = _json_length(header_length, available)
         identifier = ""
         if length <= REMEMBERED_BYTES:
-            text = bytes(body[:length])
-            if text.startswith(_LEADING_ID):
-                end = text.find(b'"', _ID_START)
-                leading = text[_ID_START:end]
-                if leading.isalnum() and text.startswith(b",", end + 1):
-                    identifier = leading.decode()
-                    text = b"{" + text[end + 2 :]
-            plan = self._remembered(text)
+            plan, identifier = self._remembered_plan(bytes(body[:length]))
         else:
             self._check_size(length)
             plan = self._read(body[:length])
@@ -80,6 +73,22 @@ class RequestDecoder:
                 tensor = Tensor(datatype, shape, body[length + start : length + end])
             inputs[name] = tensor
         return plan, plan.id or identifier, inputs
+
+    def _remembered_plan(self, text: bytes) -> tuple[RequestPlan, str]:
+        """The plan of short JSON, and the identifier that was taken off its front."""
+        if text.startswith(_LEADING_ID):
+            end = text.find(b'"', _ID_START)
+            identifier = text[_ID_START:end]
+            if identifier.isalnum():
+                try:
+                    return self._plans[text[end:]], identifier.decode()
+                except HalimedeError:
+                    return self._read(text), ""  # or what is wrong with the whole of it
+        return self._plans[text], ""
+
+    def _read_remembered(self, text: bytes) -> RequestPlan:
+        """The plan of JSON that is whole, or begins at the quote that ends the leading identifier."""
+        return self._read(b"{" + text[2:] if text.startswith(b'",') else text)
 
     def _read(self, text: bytes | memoryview) -> RequestPlan:
         return read_plan(text, self._max_input_size)
@@ -147,10 +156,10 @@ def _wrong_size(
             "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when "
             "passing inputs in binary data format"
         )
-    for spec in plan.inputs:
-        if spec.end > available:
-            missing = spec.end - max(spec.start, available)
+    for name, _, _, start, end, _ in plan.inputs:
+        if end > available:
+            missing = end - max(start, available)
             return InvalidArgumentError(
-                f"unexpected size for input '{spec.name}', expecting {missing} additional bytes for model '{model}'"
+                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{model}'"
             )
     return InvalidArgumentError(f"unexpected additional input data for model '{model}'")

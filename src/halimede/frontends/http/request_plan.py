@@ -3,6 +3,7 @@
 A plan holds nothing of one request alone, so that equal JSON needs to be read only once.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from halimede.core.datatypes import BY_NAME, Datatype
@@ -16,22 +17,27 @@ from halimede.frontends.restrictions import RESERVED_PREFIX
 UINT64_MAX: Final = (1 << 64) - 1
 
 
-class InputPlan(NamedTuple):
-    """One input: the tensor itself if it came as JSON, else where its bytes lie after the JSON."""
-
-    name: str
-    datatype: Datatype
-    shape: tuple[int, ...]
-    start: int
-    end: int
-    tensor: Tensor | None
+InputPlan = tuple[str, Datatype, tuple[int, ...], int, int, Tensor | None]
+"""Name, datatype and shape of an input; where its bytes begin and end after the JSON, or the tensor that came as
+JSON. A plain tuple, since every request unpacks it."""
 
 
-class OutputPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
     """How one output is wanted: as bytes or as JSON; as its `classes` highest classes unless that is 0."""
 
     binary: bool
     classes: int = 0
+
+
+class Scheduling(NamedTuple):
+    """What a request says of its place in queues and sequences; as in `InferRequest`."""
+
+    priority: int
+    timeout_us: int
+    sequence_id: int | str
+    sequence_start: bool
+    sequence_end: bool
 
 
 class RequestPlan:
@@ -45,7 +51,7 @@ class RequestPlan:
         output_plans: name → how it is wanted; empty if `outputs` is.
         unlisted: how outputs are wanted if none is listed.
         parameters: custom parameters, or None.
-        priority, timeout_us, sequence_id, sequence_start, sequence_end: as in `InferRequest`.
+        scheduling: what it says of queues and sequences, None for nothing.
     """
 
     __slots__ = (
@@ -55,11 +61,7 @@ class RequestPlan:
         "output_plans",
         "outputs",
         "parameters",
-        "priority",
-        "sequence_end",
-        "sequence_id",
-        "sequence_start",
-        "timeout_us",
+        "scheduling",
         "unlisted",
     )
 
@@ -71,11 +73,7 @@ class RequestPlan:
         self.output_plans: dict[str, OutputPlan] = {}
         self.unlisted = OutputPlan(binary=False)
         self.parameters: dict[str, ParameterValue] | None = None
-        self.priority = 0
-        self.timeout_us = 0
-        self.sequence_id: int | str = 0
-        self.sequence_start = False
-        self.sequence_end = False
+        self.scheduling: Scheduling | None = None
 
 
 def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
@@ -96,10 +94,10 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     inputs: dict[str, InputPlan] = {}
     for entry in _array("inputs", _member(document, "inputs")):
         spec = _read_input(_object("inputs", entry), position, max_bytes)
-        if spec.name in inputs:
-            raise InvalidArgumentError(f"input '{spec.name}' already exists in request")
-        inputs[spec.name] = spec
-        position = spec.end
+        name, *_, position, _tensor = spec
+        if name in inputs:
+            raise InvalidArgumentError(f"input '{name}' already exists in request")
+        inputs[name] = spec
     plan.inputs = tuple(inputs.values())
     plan.binary_bytes = position
     for entry in _array("outputs", document.get("outputs", [])):
@@ -113,18 +111,21 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
 
 def _read_parameters(plan: RequestPlan, parameters: dict[str, Any]) -> None:
     custom: dict[str, ParameterValue] = {}
+    priority = timeout = 0
+    sequence: int | str = 0
+    start = end = False
     for key, value in parameters.items():
         match key:
             case "sequence_id":
-                plan.sequence_id = value if isinstance(value, str) else _unsigned(key, value)
+                sequence = value if isinstance(value, str) else _unsigned(key, value)
             case "sequence_start":
-                plan.sequence_start = _boolean(key, value)
+                start = _boolean(key, value)
             case "sequence_end":
-                plan.sequence_end = _boolean(key, value)
+                end = _boolean(key, value)
             case "priority":
-                plan.priority = _unsigned(key, value)
+                priority = _unsigned(key, value)
             case "timeout":
-                plan.timeout_us = _unsigned(key, value)
+                timeout = _unsigned(key, value)
             case "binary_data_output":
                 plan.unlisted = OutputPlan(_boolean(key, value))
             case "headers":
@@ -133,6 +134,8 @@ def _read_parameters(plan: RequestPlan, parameters: dict[str, Any]) -> None:
             case _:
                 custom[key] = _custom_value(key, value)
     plan.parameters = custom or None
+    if priority or timeout or sequence or start or end:
+        plan.scheduling = Scheduling(priority, timeout, sequence, start, end)
 
 
 def _custom_value(key: str, value: object) -> ParameterValue:
@@ -168,12 +171,12 @@ def _read_input(entry: dict[str, Any], position: int, max_bytes: int) -> InputPl
         raise InvalidArgumentError(msg)
     if "data" in entry:
         tensor = tensor_from_json(name, datatype, shape, entry["data"], max_bytes)
-        return InputPlan(name, datatype, shape, position, position, tensor)
+        return name, datatype, shape, position, position, tensor
     if "shared_memory_region" in parameters:
         raise _no_shared_memory(f"input '{name}'")
     element_count(name, shape, datatype)
     size = _unsigned("binary_data_size", parameters["binary_data_size"])
-    return InputPlan(name, datatype, shape, position, position + size, None)
+    return name, datatype, shape, position, position + size, None
 
 
 def _read_shape(entry: dict[str, Any]) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
 """An inference response to the parts of its body; outputs as bytes are views of the model's arrays."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import orjson
 
@@ -11,23 +10,18 @@ from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.model import Model
 from halimede.frontends.classification import classify
 from halimede.frontends.http.json_tensors import json_from_tensor
+from halimede.frontends.http.remembered import Remembered
 from halimede.frontends.http.request_plan import RequestPlan
 
 JSON: Final = "application/json"
 BINARY: Final = "application/octet-stream"
 LENGTH_HEADER: Final = "Inference-Header-Content-Length"
 
-
 Output = tuple[str, str, tuple[int, ...], int] | dict[str, Any]
 """Name, datatype, shape and bytes of an output that follows the JSON; or the JSON of one."""
 
-
-class Encoded(NamedTuple):
-    """A body, its media type, and the headers that it needs."""
-
-    parts: Sequence[Buffer]
-    content_type: str
-    headers: Sequence[tuple[str, str]]
+Encoded = tuple[list[Buffer], str, tuple[tuple[str, str], ...]]
+"""The parts of a body, its media type, and the headers that it needs."""
 
 
 def encode_response(response: InferResponse, model: Model, plan: RequestPlan, identifier: str) -> Encoded:
@@ -62,34 +56,38 @@ def encode_response(response: InferResponse, model: Model, plan: RequestPlan, id
             only_bytes = False
             outputs.append(_json_output(name, tensor))
     if only_bytes and not response.parameters:
-        head = _remembered_head(model.name, model.version, tuple(outputs))
+        members = _MEMBERS[model.name, model.version, tuple(outputs)]
     else:
-        head = _head(model.name, model.version, outputs, response.parameters)
-    if identifier:
-        head = b'{"id":' + orjson.dumps(identifier) + b"," + head[1:]
+        members = _members(model.name, model.version, outputs, response.parameters)
+    head = b'{"id":%b,%b' % (orjson.dumps(identifier), members) if identifier else b"{" + members
     parts[0] = head
     if len(parts) == 1:
-        return Encoded(parts, JSON, ())
-    return Encoded(parts, BINARY, ((LENGTH_HEADER, str(len(head))),))
+        return parts, JSON, ()
+    return parts, BINARY, ((LENGTH_HEADER, str(len(head))),)
 
 
-def _head(
+def _members(
     name: str,
     version: int,
     outputs: Iterable[Output],
     parameters: Mapping[str, ParameterValue] | None = None,
 ) -> bytes:
-    """The JSON of a response, without its identifier."""
+    """The JSON of a response without its identifier, which is first, and without the brace before it."""
     document: dict[str, Any] = {"model_name": name, "model_version": str(version)}
     if parameters:
         document["parameters"] = parameters
     document["outputs"] = [
         output if isinstance(output, dict) else _binary_output(*output) for output in outputs
     ]
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)[1:]
 
 
-_remembered_head = lru_cache(maxsize=512)(_head)
+def _members_of_key(key: tuple[str, int, tuple[Output, ...]]) -> bytes:
+    return _members(*key)
+
+
+_MEMBERS: Final = Remembered(_members_of_key)
+"""`_members` by model, version and outputs, for outputs that are all bytes."""
 
 
 def _binary_output(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 import re
 from enum import Enum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from halimede.core.errors import InvalidArgumentError
+from halimede.frontends.http.remembered import Remembered
 
 _REMEMBERED_PATH: Final = 256
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)"
@@ -79,7 +79,7 @@ class Route(NamedTuple):
 
 def find_route(path: str) -> Route | None:
     """What a path means, None for nothing. Paths are not decoded, and end without a slash."""
-    return _remembered_route(path) if len(path) <= _REMEMBERED_PATH else _find_route(path)
+    return _REMEMBERED[path] if len(path) <= _REMEMBERED_PATH else _find_route(path)
 
 
 def _find_route(path: str) -> Route | None:
@@ -92,7 +92,7 @@ def _find_route(path: str) -> Route | None:
     return None
 
 
-_remembered_route = lru_cache(maxsize=1024)(_find_route)
+_REMEMBERED: Final = Remembered(_find_route, limit=1024)
 
 
 def model_version(digits: str) -> int:
