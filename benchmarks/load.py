@@ -1,19 +1,24 @@
-"""Load from perf_analyzer on a server, and what it cost the server."""
+"""Load from perf_analyzer on a server, and what it cost the server.
 
-import csv
+perf_analyzer only sends the load, in one window that never ends. Its own figures would need it to collect what its
+threads recorded while they go on, for which, on one core with many threads, it may not get the time.
+"""
+
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.processes import Server, cores, pinned
+from benchmarks.processes import Server, cores, process
 from benchmarks.tools import PerfAnalyzer
 from benchmarks.workload import Sample
 
-WINDOWS = 3  # perf_analyzer averages over its last three
+ENDLESS_MS = 10_000_000
+STARTS_WITHIN_S = 30
+WARM_UP_S = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +49,31 @@ def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
         BenchmarkError: perf_analyzer failed; its own output says why.
     """
     port = server.http_port if load.protocol == "http" else server.grpc_port
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.csv"
-        command: list[str | Path] = [tool.program, "-m", load.model, "-i", load.protocol]
-        command += ["-u", f"127.0.0.1:{port}", "--concurrency-range", str(load.concurrency)]
-        # Any spread between windows is accepted: rounds show it, and every run then takes the same time.
-        command += ["-p", str(round(load.seconds * 1000 / WINDOWS)), "-r", str(WINDOWS), "-s", "10000"]
-        command += ["-f", report]
-        for shape in load.shapes:
-            command += ["--shape", shape]
-        requests, cpu = server.requests_served(load.model), server.cpu_seconds()
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(tool.libraries)}
-        with pinned(load.client_cores or cores()[1]):
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [str(tool.program), "-m", load.model, "-i", load.protocol, "-u", f"127.0.0.1:{port}"]
+    command += ["--concurrency-range", str(load.concurrency), "-p", str(ENDLESS_MS)]
+    for shape in load.shapes:
+        command += ["--shape", shape]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tool.libraries)}
+    on_cores = load.client_cores or cores()[1]
+    with (
+        tempfile.TemporaryFile() as output,
+        process(command, on_cores, env=environment, stdout=output, stderr=subprocess.STDOUT) as client,
+    ):
+        before = server.requests_served(load.model)
+        deadline = time.monotonic() + STARTS_WITHIN_S
+        while server.requests_served(load.model) == before:
+            if client.poll() is not None or time.monotonic() > deadline:
+                output.seek(0)
+                raise BenchmarkError(
+                    f"perf_analyzer sends nothing:\n{output.read().decode(errors='replace')}"
+                )
+            time.sleep(0.05)
+        time.sleep(WARM_UP_S)
+        began, requests, cpu = time.monotonic(), server.requests_served(load.model), server.cpu_seconds()
+        time.sleep(load.seconds)
         requests, cpu = server.requests_served(load.model) - requests, server.cpu_seconds() - cpu
-        if run.returncode or not report.exists():
-            raise BenchmarkError(f"perf_analyzer ended with {run.returncode}:\n{run.stdout}\n{run.stderr}")
-        with report.open(newline="") as file:
-            [line] = csv.DictReader(file)
-    return Sample(float(line["Inferences/Second"]), cpu / requests * 1e6)
+        seconds = time.monotonic() - began
+        client.kill()
+    if not requests:
+        raise BenchmarkError(f"perf_analyzer got no answer within {load.seconds} s")
+    return Sample(requests / seconds, cpu / requests * 1e6)

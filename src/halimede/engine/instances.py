@@ -19,8 +19,11 @@ from halimede.core.requests import InferResponse
 
 logger = logging.getLogger("halimede")
 
-INLINE_COST_NS = 40_000
-"""A batch that takes less may run on the loop."""
+INLINE_COST_NS = 60_000
+"""An instance whose batches take less moves to the loop."""
+
+THREAD_COST_NS = 2 * INLINE_COST_NS
+"""An instance whose batches take more moves back to its thread. Between the two it stays where it is."""
 
 INLINE_BYTES = 65_536
 """A batch of larger inputs never does: how long it takes says little of the small ones."""
@@ -46,12 +49,13 @@ class Runner:
         self._done = done
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._cost_ns = 2 * INLINE_COST_NS
+        self._cost_ns = THREAD_COST_NS
+        self._inline = False
         self._unmeasured = MEASURED_RUNS
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
-        if self._cost_ns < INLINE_COST_NS and _byte_size(batch) <= INLINE_BYTES:
+        if self._inline and _byte_size(batch) <= INLINE_BYTES:
             execute(self.instance, batch)
             self._measure(batch.ended_ns - batch.started_ns)
             return True
@@ -86,6 +90,7 @@ class Runner:
     def _measure(self, cost: int) -> None:
         """A moving average: a run that is slow by itself outweighs many fast ones, but not for long."""
         self._cost_ns += (cost - self._cost_ns) >> 3
+        self._inline = self._cost_ns < (THREAD_COST_NS if self._inline else INLINE_COST_NS)
 
 
 def execute(instance: Instance, batch: Batch) -> None:
