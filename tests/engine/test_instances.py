@@ -44,8 +44,7 @@ def batch(size: int = 16) -> Batch:
         """Nobody waits."""
 
     request = InferRequest("m", {"IN": Tensor(FP32, (1, size), bytes(4 * size))}, respond)
-    request.byte_size = 4 * size
-    return Batch(signature(spec("IN", (-1,))), [request], 1)
+    return Batch(signature(spec("IN", (-1,))), [request], 1, 4 * size)
 
 
 def run(instance: Instance, batches: list[Batch]) -> None:

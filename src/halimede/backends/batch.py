@@ -28,6 +28,7 @@ class Batch:
         signature: of the model.
         requests: at least one.
         size: rows along the batch dimension, all requests together; 1 for a model without.
+        byte_size: bytes of all inputs of all requests.
         responses: one a request, in order, once it has run; empty for a decoupled model.
         send: (decoupled models) sends one response of one request, from any thread; None and True end it.
         started_ns: when the execution began.
@@ -38,6 +39,7 @@ class Batch:
     """
 
     __slots__ = (
+        "byte_size",
         "ended_ns",
         "failed",
         "inputs_ns",
@@ -50,10 +52,13 @@ class Batch:
         "started_ns",
     )
 
-    def __init__(self, signature: Signature, requests: list[InferRequest], size: int) -> None:
+    def __init__(
+        self, signature: Signature, requests: list[InferRequest], size: int, byte_size: int = 0
+    ) -> None:
         self.signature = signature
         self.requests = requests
         self.size = size
+        self.byte_size = byte_size
         self.responses: Sequence[InferResponse] = ()
         self.send: Send | None = None
         self.started_ns = 0
@@ -71,9 +76,9 @@ class Batch:
         inputs: dict[str, Array]
         if len(requests) == 1:
             inputs = {name: tensor.array for name, tensor in requests[0].inputs.items()}
-            for spec in self.signature.inputs.values():
-                if spec.ragged and spec.name in inputs:
-                    inputs[spec.name] = inputs[spec.name].reshape(-1)
+            for name in self.signature.ragged:
+                if name in inputs:
+                    inputs[name] = inputs[name].reshape(-1)
         else:
             specs = self.signature.inputs
             inputs = {
@@ -86,6 +91,14 @@ class Batch:
                 inputs[target] = values
         self.inputs_ns = monotonic_ns()
         return inputs
+
+    def gathered(self) -> None:
+        """Note that the inputs are with the model; `gather` does so itself."""
+        self.inputs_ns = monotonic_ns()
+
+    def computed(self) -> None:
+        """Note that the model has computed; `scatter` does so itself."""
+        self.outputs_ns = monotonic_ns()
 
     def wanted(self) -> list[str]:
         """Names of the outputs that any request wants, in the order of the configuration."""

@@ -52,6 +52,7 @@ class Signature:
         decoupled: a request may have any number of responses.
         batch_inputs: tensors made from the batch itself, for ragged inputs.
         batch_outputs: outputs cut along an input's shape.
+        ragged: names of the ragged inputs.
     """
 
     max_batch_size: int
@@ -60,6 +61,10 @@ class Signature:
     decoupled: bool
     batch_inputs: tuple[BatchInput, ...] = ()
     batch_outputs: tuple[BatchOutput, ...] = ()
+    ragged: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ragged", tuple(name for name, spec in self.inputs.items() if spec.ragged))
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Signature":

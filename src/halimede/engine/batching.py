@@ -34,7 +34,7 @@ class Outcome(Protocol):
     """Who is told what became of requests: the model."""
 
     def starting(self, batch: Batch) -> None:
-        """The batch is about to run."""
+        """The batch, of a decoupled model, is about to run."""
 
     def completed(self, batch: Batch) -> None:
         """The batch has run; its responses are to be sent."""
@@ -89,15 +89,16 @@ class Scheduler(ABC):
             requests = self._take()
             if not requests:
                 break
+            size = byte_size = 0
             for request in requests:
                 request.on_cancel = None
-            size = (
-                len(requests) if self.signature.max_batch_size == 0 else sum(r.batch_size for r in requests)
-            )
-            batch = Batch(self.signature, requests, size)
+                size += request.batch_size
+                byte_size += request.byte_size
+            batch = Batch(self.signature, requests, size, byte_size)
             runner = self._idle.pop()
             self._started(batch)
-            self._outcome.starting(batch)
+            if self.signature.decoupled:
+                self._outcome.starting(batch)
             if runner.run(batch):
                 self._idle.append(runner)
                 self._answer(batch)
@@ -159,6 +160,8 @@ class DynamicBatcher(Scheduler):
             self._timer.cancel()
             self._timer = None
             self._enough = 0
+        if not self._delay and len(self.queue) == 1:
+            return [self.queue.pop()]
         now = self._clock.now()
         count, wake = self._scan(now)
         if count == 0:

@@ -55,7 +55,7 @@ class Runner:
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
-        if self._inline and _byte_size(batch) <= INLINE_BYTES:
+        if self._inline and batch.byte_size <= INLINE_BYTES:
             execute(self.instance, batch)
             self._measure(batch.ended_ns - batch.started_ns)
             return True
@@ -83,7 +83,7 @@ class Runner:
     def _finish(self, batch: Batch, cost: int) -> None:
         if self._unmeasured > 0:
             self._unmeasured -= 1
-        elif not self.instance.may_block and _byte_size(batch) <= INLINE_BYTES:
+        elif not self.instance.may_block and batch.byte_size <= INLINE_BYTES:
             self._measure(cost)
         self._done(self, batch)
 
@@ -138,7 +138,3 @@ def fail(batch: Batch, error: HalimedeError) -> None:
     """Make `error` the response to every request of the batch."""
     batch.failed = True
     batch.responses = [InferResponse(error=error) for _ in batch.requests]
-
-
-def _byte_size(batch: Batch) -> int:
-    return sum([request.byte_size for request in batch.requests])

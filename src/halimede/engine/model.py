@@ -103,23 +103,27 @@ class Model:
     def completed(self, batch: Batch) -> None:
         """An execution is over: count it and send its responses."""
         statistics = self.statistics
-        if not batch.failed:
-            statistics.count_execution(batch)
+        requests, responses = batch.requests, batch.responses
         if self.signature.decoupled:
             if batch.failed:
-                for request in batch.requests:
-                    self._deliver(batch, request, batch.responses[0], True)
-            return  # its other responses come one by one
-        requests, responses = batch.requests, batch.responses
+                for request in requests:
+                    self._deliver(batch, request, responses[0], True)
+            else:  # its responses come one by one
+                statistics.count_execution(batch)
+            return
         now = self._clock.now()
-        failed = [r for r, response in zip(requests, responses, strict=True) if response.error is not None]
-        for request in failed:
-            statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
-        answered = [request for request in requests if request not in failed] if failed else requests
-        statistics.count_answered(answered, batch.started_ns, now)
-        self._finish(len(requests))
+        failed = False
         for request, response in zip(requests, responses, strict=True):
-            request.respond(response, True)
+            request.respond(response, True)  # first of all: clients wait for it
+            if response.error is not None:
+                failed = True
+                statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
+        if not batch.failed:
+            statistics.count_execution(batch)
+        if failed:
+            requests = [r for r, response in zip(requests, responses, strict=True) if response.error is None]
+        statistics.count_answered(requests, batch.started_ns, now)
+        self._finish(len(responses))
 
     def _send(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """What a decoupled backend calls, from any thread."""
