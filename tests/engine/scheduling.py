@@ -89,8 +89,7 @@ class Bench:
         self.clock.run()
 
     def starting(self, batch: Batch) -> None:
-        """The scheduler says that a batch begins."""
-        self.batches.append("".join(request.id for request in batch.requests))
+        """Only of interest to decoupled models."""
 
     def completed(self, batch: Batch) -> None:
         """The scheduler says that a batch is to be answered."""
@@ -107,6 +106,7 @@ class _Runner:
         self._bench = bench
 
     def run(self, batch: Batch) -> bool:
+        self._bench.batches.append("".join(request.id for request in batch.requests))
         self._bench.running.append((self, batch))
         return False
 

@@ -66,7 +66,7 @@ def test_a_tiny_model_moves_to_the_loop_once_it_is_measured() -> None:
 
 
 def test_a_slow_model_stays_on_its_thread() -> None:
-    instance = Recording(cost_us=200)
+    instance = Recording(cost_us=300)
     run(instance, [batch() for _ in range(MANY)])
     assert set(instance.threads) == {"instance-thread"}
 
@@ -80,7 +80,7 @@ def test_one_slow_batch_sends_the_model_back_to_its_thread() -> None:
         done = threading.Semaphore(0)
         runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
         for number, item in enumerate(batches):
-            instance.cost_us = 500 if number == len(batches) - 2 else 0
+            instance.cost_us = 2000 if number == len(batches) - 2 else 0
             if not loop.call(runner.run, item):
                 assert done.acquire(timeout=10)
         runner.close()

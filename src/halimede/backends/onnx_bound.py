@@ -73,10 +73,8 @@ class BoundRuns:
         if not 0 < batch.size * self._row_bytes <= MAX_BYTES:
             return False
         every = len(self._signature.outputs)
-        for request in batch.requests:
-            if request.outputs and len(request.outputs) != every:
-                return False
-        return True
+        partial = [r for r in batch.requests if r.outputs and len(r.outputs) != every]
+        return not partial
 
     def execute(self, batch: Batch) -> None:
         """Run the batch, and set its responses."""
