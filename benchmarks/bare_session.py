@@ -4,8 +4,9 @@ import json
 import sys
 import time
 
-import numpy as np
 import onnxruntime
+
+from benchmarks.models import images
 
 WARM_UP_RUNS = 3
 
@@ -15,13 +16,13 @@ def main() -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    images = np.random.default_rng(0).random((batch, 3, 224, 224), np.float32)
+    image = images(batch)
     for _ in range(WARM_UP_RUNS):
-        session.run(None, {"image": images})
+        session.run(None, {"image": image})
     started, cpu = time.monotonic(), time.process_time()
     done = 0
     while time.monotonic() - started < seconds:
-        session.run(None, {"image": images})
+        session.run(None, {"image": image})
         done += batch
     rate = done / (time.monotonic() - started)
     print(json.dumps({"rate": rate, "cpu_us": (time.process_time() - cpu) / done * 1e6}))

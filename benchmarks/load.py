@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server, cores, process
@@ -31,6 +32,7 @@ class Load:
         concurrency: requests under way at any time.
         seconds: how long it measures.
         shapes: `name:dims` for inputs of variable size.
+        data: a directory with a file of raw bytes for each input; random bytes are sent without.
         client_cores: cores that it may use; its own core by default.
     """
 
@@ -39,6 +41,7 @@ class Load:
     concurrency: int
     seconds: float
     shapes: Sequence[str] = ()
+    data: Path | None = None
     client_cores: frozenset[int] = frozenset()
 
 
@@ -53,6 +56,8 @@ def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
     command += ["--concurrency-range", str(load.concurrency), "-p", str(ENDLESS_MS)]
     for shape in load.shapes:
         command += ["--shape", shape]
+    if load.data is not None:
+        command += ["--input-data", str(load.data)]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tool.libraries)}
     on_cores = load.client_cores or cores()[1]
     with (

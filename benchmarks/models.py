@@ -65,6 +65,19 @@ dynamic_batching { }
     return repository("resnet50", config, resnet50_model())
 
 
+def images(count: int) -> NDArray[np.float32]:
+    """Input of the network: [count, 3, 224, 224] from 0 to 1. Others, such as denormals, take another time."""
+    return np.random.default_rng(0).random((count, 3, 224, 224), np.float32)
+
+
+def image_data() -> Path:
+    """A directory with the file `image`: one image as raw bytes."""
+    directory = REPOSITORIES / "resnet50-data"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "image").write_bytes(images(1).tobytes())
+    return directory
+
+
 class Layers:
     """A graph in the making: each call adds a layer and gives the name of its output."""
 
