@@ -17,10 +17,10 @@ import uvloop
 from benchmarks.echo import SERVICE, Recording
 from halimede.cli.tuning import keep_freed_memory, quieten_collector
 from halimede.core.clock import LoopClock
-from halimede.frontends.grpc.call import Call, UnaryMethod
-from halimede.frontends.grpc.connection import GrpcProtocol
 from halimede.frontends.grpc.kserve_pb2 import ModelStatisticsResponse
-from halimede.frontends.grpc.limits import GrpcSettings
+from halimede.frontends.grpc.transport.call import Call, UnaryMethod
+from halimede.frontends.grpc.transport.connection import GrpcProtocol
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.protocol import Exchange, HttpProtocol
 
 COUNTED = ("success", "queue")  # the statistics that perf_analyzer wants to see grow

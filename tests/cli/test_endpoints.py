@@ -10,7 +10,7 @@ from halimede.core.clock import VirtualClock
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle import Lifecycle
-from halimede.frontends.grpc.limits import GrpcSettings
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.server import Endpoint, ListenError
 
 

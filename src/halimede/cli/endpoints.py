@@ -7,9 +7,9 @@ from pathlib import Path
 from halimede.cli.checks import metrics_address, metrics_switches, uses_tls
 from halimede.cli.options import ServeOptions
 from halimede.engine.engine import Engine
-from halimede.frontends.grpc.connection import GrpcProtocol
-from halimede.frontends.grpc.limits import GrpcSettings
 from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.grpc.transport.connection import GrpcProtocol
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.protocol import HttpProtocol
 from halimede.frontends.http.settings import HttpLimits, HttpSettings

@@ -1,6 +1,6 @@
-from halimede.frontends.grpc.call import StreamMethod, UnaryMethod
 from halimede.frontends.grpc.health_pb2 import HealthCheckResponse
 from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.grpc.transport.call import StreamMethod, UnaryMethod
 from tests.frontends.grpc.service_fakes import FakeCall, FakeEngine
 
 CHECK = "/grpc.health.v1.Health/Check"

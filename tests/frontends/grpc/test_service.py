@@ -19,8 +19,8 @@ from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor, decode_bytes
 from halimede.engine.statistics import ModelStatistics
 from halimede.frontends.grpc import kserve_pb2 as pb
-from halimede.frontends.grpc.call import StreamMethod, UnaryMethod
 from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.grpc.transport.call import StreamMethod, UnaryMethod
 from halimede.frontends.restrictions import (
     GRPC_HEADER_PREFIX,
     compile_forward_pattern,

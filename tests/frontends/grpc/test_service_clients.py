@@ -18,10 +18,10 @@ from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
-from halimede.frontends.grpc.connection import GrpcProtocol
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from halimede.frontends.grpc.limits import GrpcSettings
 from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.grpc.transport.connection import GrpcProtocol
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 from tests.support.loops import LoopThread
 
 IDENTITY = """

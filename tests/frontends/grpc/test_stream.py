@@ -3,9 +3,9 @@ import pytest
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.frontends.grpc import stream as stream_module
-from halimede.frontends.grpc.call import StreamMethod
 from halimede.frontends.grpc.kserve_pb2 import ModelInferResponse, ModelStreamInferResponse
 from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.grpc.transport.call import StreamMethod
 from tests.frontends.grpc.service_fakes import (
     STREAM,
     FakeCall,

@@ -1,8 +1,8 @@
 """The gRPC health service: whether the server is ready, asked once or watched."""
 
 from halimede.engine.engine import Engine
-from halimede.frontends.grpc.call import Call
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from halimede.frontends.grpc.transport.call import Call
 
 _SERVING = HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
 _NOT_SERVING = HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING).SerializeToString()

@@ -8,10 +8,10 @@ from halimede.core.requests import InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.engine.model import Model
-from halimede.frontends.grpc.call import Call
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
+from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.restrictions import forwarded_headers
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"

@@ -14,12 +14,12 @@ from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, Unav
 from halimede.engine.engine import Engine
 from halimede.frontends.grpc import health
 from halimede.frontends.grpc import kserve_pb2 as pb
-from halimede.frontends.grpc.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
 from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.management import Management
 from halimede.frontends.grpc.stream import ModelStreamInfer
+from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.restrictions import Restriction
 
 logger = logging.getLogger("halimede")

@@ -12,7 +12,6 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.engine.model import Model
-from halimede.frontends.grpc.call import Call
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.codec_response import (
@@ -22,6 +21,7 @@ from halimede.frontends.grpc.codec_response import (
     stream_parts,
 )
 from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
+from halimede.frontends.grpc.transport.call import Call
 
 _REAL_STATUS_KEY: Final = "triton_grpc_error"
 

@@ -1,8 +1,8 @@
 """The known ways to keep an HTTP/2 server busy with nothing, and how much of each is let pass."""
 
 from halimede.core.clock import MILLISECOND, SECOND
-from halimede.frontends.grpc.frames import ConnectionFault, ErrorCode
-from halimede.frontends.grpc.limits import Allowance, GrpcSettings
+from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
+from halimede.frontends.grpc.transport.limits import Allowance, GrpcSettings
 
 IDLE_PING_INTERVAL = 7200 * SECOND
 # WINDOW_UPDATE frames that a peer may send for each time that data was sent to it

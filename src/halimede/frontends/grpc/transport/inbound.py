@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halimede.frontends.grpc import compression
-from halimede.frontends.grpc.buffers import BufferPool
-from halimede.frontends.grpc.compression import InflateError
-from halimede.frontends.grpc.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
-from halimede.frontends.grpc.messages import MessageReader, MessageTooLongError
-from halimede.frontends.grpc.responses import Status
+from halimede.frontends.grpc.transport import compression
+from halimede.frontends.grpc.transport.buffers import BufferPool
+from halimede.frontends.grpc.transport.compression import InflateError
+from halimede.frontends.grpc.transport.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
+from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
+from halimede.frontends.grpc.transport.responses import Status
 
 if TYPE_CHECKING:
-    from halimede.frontends.grpc.call import Call
-    from halimede.frontends.grpc.flow import Sender
-    from halimede.frontends.grpc.limits import GrpcSettings
+    from halimede.frontends.grpc.transport.call import Call
+    from halimede.frontends.grpc.transport.flow import Sender
+    from halimede.frontends.grpc.transport.limits import GrpcSettings
 
 logger = logging.getLogger("halimede")
 

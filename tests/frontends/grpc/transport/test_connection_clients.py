@@ -17,11 +17,11 @@ import grpc.aio
 import pytest
 
 from halimede.core.clock import LoopClock
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.call import Call, Method, StreamMethod, UnaryMethod
-from halimede.frontends.grpc.connection import GrpcProtocol
-from halimede.frontends.grpc.limits import GrpcSettings
-from tests.frontends.grpc.wire import broken, echo, echo_stream, message
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
+from halimede.frontends.grpc.transport.connection import GrpcProtocol
+from halimede.frontends.grpc.transport.limits import GrpcSettings
+from tests.frontends.grpc.transport.wire import broken, echo, echo_stream, message
 from tests.support.loops import LoopThread
 
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

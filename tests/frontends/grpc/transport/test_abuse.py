@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from halimede.core.clock import SECOND
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.frames import ErrorCode
-from halimede.frontends.grpc.limits import Allowance, GrpcSettings
-from tests.frontends.grpc.wire import WAIT, Peer, message
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.frames import ErrorCode
+from halimede.frontends.grpc.transport.limits import Allowance, GrpcSettings
+from tests.frontends.grpc.transport.wire import WAIT, Peer, message
 
 
 def _flood(peer: Peer, send: Callable[[], None], count: int) -> tuple[ErrorCode, str]:

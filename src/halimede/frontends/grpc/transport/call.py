@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from halimede.frontends.grpc.compression import Compressor
-from halimede.frontends.grpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS
-from halimede.frontends.grpc.responses import (
+from halimede.frontends.grpc.transport.compression import Compressor
+from halimede.frontends.grpc.transport.frames import DATA, END_HEADERS, END_STREAM, HEADERS
+from halimede.frontends.grpc.transport.responses import (
     GZIP_HEADERS_BLOCK,
     HEADERS_BLOCK,
     OK_TRAILERS,
@@ -19,10 +19,10 @@ from halimede.frontends.grpc.responses import (
 )
 
 if TYPE_CHECKING:
-    from halimede.frontends.grpc.connection import GrpcProtocol
-    from halimede.frontends.grpc.flow import Sender
-    from halimede.frontends.grpc.headers import RequestHead
-    from halimede.frontends.grpc.messages import MessageReader
+    from halimede.frontends.grpc.transport.connection import GrpcProtocol
+    from halimede.frontends.grpc.transport.flow import Sender
+    from halimede.frontends.grpc.transport.headers import RequestHead
+    from halimede.frontends.grpc.transport.messages import MessageReader
 
 Buffer = bytes | bytearray | memoryview
 Metadata = Mapping[str, str | bytes]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock, Timer
-from halimede.frontends.grpc.limits import GrpcSettings
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 
 if TYPE_CHECKING:
-    from halimede.frontends.grpc.call import Call
-    from halimede.frontends.grpc.flow import Sender
+    from halimede.frontends.grpc.transport.call import Call
+    from halimede.frontends.grpc.transport.flow import Sender
 
 # a cancelled timer stays with the clock until it is due, so none is set further ahead than this
 _FURTHEST = 60 * SECOND

@@ -1,6 +1,6 @@
 """gRPC messages out of the payload of DATA frames."""
 
-from halimede.frontends.grpc.buffers import BufferPool
+from halimede.frontends.grpc.transport.buffers import BufferPool
 
 PREFIX_SIZE = 5
 

@@ -7,11 +7,11 @@ import zlib
 import pytest
 
 from halimede.core.clock import MILLISECOND, SECOND
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.call import Call, StreamMethod
-from halimede.frontends.grpc.frames import ErrorCode
-from halimede.frontends.grpc.limits import GrpcSettings
-from tests.frontends.grpc.wire import BROKEN, COMPRESS, ECHO, STREAM, WAIT, Frame, Peer, message
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.call import Call, StreamMethod
+from halimede.frontends.grpc.transport.frames import ErrorCode
+from halimede.frontends.grpc.transport.limits import GrpcSettings
+from tests.frontends.grpc.transport.wire import BROKEN, COMPRESS, ECHO, STREAM, WAIT, Frame, Peer, message
 
 
 def test_server_preface_announces_limits() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sized
 from typing import TYPE_CHECKING
 
 from halimede.core.clock import Clock
-from halimede.frontends.grpc.frames import (
+from halimede.frontends.grpc.transport.frames import (
     DATA,
     DEFAULT_TABLE_SIZE,
     DEFAULT_WINDOW,
@@ -22,10 +22,10 @@ from halimede.frontends.grpc.frames import (
     ErrorCode,
     frame,
 )
-from halimede.frontends.grpc.responses import NO_DYNAMIC_TABLE
+from halimede.frontends.grpc.transport.responses import NO_DYNAMIC_TABLE
 
 if TYPE_CHECKING:
-    from halimede.frontends.grpc.call import Buffer, Call
+    from halimede.frontends.grpc.transport.call import Buffer, Call
 
 # what one call may send before the next has its turn, and what gathers before the socket is tried
 BURST = 256 * 2**10

@@ -9,15 +9,15 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from halimede.core.clock import MILLISECOND, SECOND
-from halimede.frontends.grpc.call import UnaryMethod
-from halimede.frontends.grpc.frames import ConnectionFault, ErrorCode
-from halimede.frontends.grpc.headers import (
+from halimede.frontends.grpc.transport.call import UnaryMethod
+from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
+from halimede.frontends.grpc.transport.headers import (
     HeaderReader,
     MalformedHeadersError,
     decode_binary,
     parse_timeout,
 )
-from halimede.frontends.grpc.responses import MAX_MESSAGE, percent_encode, trailers, trailers_only
+from halimede.frontends.grpc.transport.responses import MAX_MESSAGE, percent_encode, trailers, trailers_only
 
 METHOD = UnaryMethod(lambda call, message: None, compression=6)
 REQUEST = [

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halimede.frontends.grpc.call import Buffer, Call
+    from halimede.frontends.grpc.transport.call import Buffer, Call
 
 # up to so many bytes the work is shorter than the hand-over to a thread is worth
 INLINE_SIZE = 16_384

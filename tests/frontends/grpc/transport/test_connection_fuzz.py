@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.limits import GrpcSettings
-from tests.frontends.grpc.wire import COMPRESS, ECHO, STREAM, WAIT, Peer, message
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.limits import GrpcSettings
+from tests.frontends.grpc.transport.wire import COMPRESS, ECHO, STREAM, WAIT, Peer, message
 
 SETTINGS = GrpcSettings(max_receive_message_size=100_000, max_buffered=50_000, max_frame_size=20_000)
 _SLOW = (HealthCheck.too_slow,)

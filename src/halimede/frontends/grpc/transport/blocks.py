@@ -1,7 +1,13 @@
 """A header block that comes in more than one frame, or with padding."""
 
-from halimede.frontends.grpc.frames import END_STREAM, HAS_PRIORITY, PADDED, ConnectionFault, ErrorCode
-from halimede.frontends.grpc.guards import calm
+from halimede.frontends.grpc.transport.frames import (
+    END_STREAM,
+    HAS_PRIORITY,
+    PADDED,
+    ConnectionFault,
+    ErrorCode,
+)
+from halimede.frontends.grpc.transport.guards import calm
 
 # a header block within its limit never needs so many frames
 MAX_FRAGMENTS = 32

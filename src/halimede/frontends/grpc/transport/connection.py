@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import cast
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.blocks import HeaderBlock
-from halimede.frontends.grpc.call import Call, Method
-from halimede.frontends.grpc.flow import Sender
-from halimede.frontends.grpc.frames import (
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.blocks import HeaderBlock
+from halimede.frontends.grpc.transport.call import Call, Method
+from halimede.frontends.grpc.transport.flow import Sender
+from halimede.frontends.grpc.transport.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -39,12 +39,12 @@ from halimede.frontends.grpc.frames import (
     ConnectionFault,
     ErrorCode,
 )
-from halimede.frontends.grpc.guards import Guards, calm
-from halimede.frontends.grpc.headers import HARD_LIMIT_FACTOR, HeaderReader, MalformedHeadersError
-from halimede.frontends.grpc.inbound import Inbound
-from halimede.frontends.grpc.lifetime import Alarms, Deadlines, Lifetime
-from halimede.frontends.grpc.limits import GrpcSettings
-from halimede.frontends.grpc.responses import Status
+from halimede.frontends.grpc.transport.guards import Guards, calm
+from halimede.frontends.grpc.transport.headers import HARD_LIMIT_FACTOR, HeaderReader, MalformedHeadersError
+from halimede.frontends.grpc.transport.inbound import Inbound
+from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifetime
+from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.grpc.transport.responses import Status
 
 logger = logging.getLogger("halimede")
 

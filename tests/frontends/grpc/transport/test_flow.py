@@ -5,11 +5,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from halimede.core.clock import SECOND
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.call import Call, StreamMethod, UnaryMethod
-from halimede.frontends.grpc.frames import ErrorCode
-from halimede.frontends.grpc.limits import GrpcSettings
-from tests.frontends.grpc.wire import STREAM, WAIT, Peer, message
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.call import Call, StreamMethod, UnaryMethod
+from halimede.frontends.grpc.transport.frames import ErrorCode
+from halimede.frontends.grpc.transport.limits import GrpcSettings
+from tests.frontends.grpc.transport.wire import STREAM, WAIT, Peer, message
 
 LARGE = bytes(range(256)) * 1000
 

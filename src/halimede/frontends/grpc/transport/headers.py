@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from hpack import Decoder, HPACKError
 
 from halimede.core.clock import MILLISECOND, SECOND
-from halimede.frontends.grpc.call import Call, Metadata, Method, UnaryMethod
-from halimede.frontends.grpc.frames import ConnectionFault, ErrorCode
-from halimede.frontends.grpc.responses import Status, refusal, trailers_only
+from halimede.frontends.grpc.transport.call import Call, Metadata, Method, UnaryMethod
+from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
+from halimede.frontends.grpc.transport.responses import Status, refusal, trailers_only
 
 # the decoder gives up beyond this many times the limit, and the connection with it
 HARD_LIMIT_FACTOR = 4

@@ -8,10 +8,10 @@ from typing import Any
 from hpack import Decoder, Encoder
 
 from halimede.core.clock import VirtualClock
-from halimede.frontends.grpc import frames
-from halimede.frontends.grpc.call import Call, Method, StreamMethod, UnaryMethod
-from halimede.frontends.grpc.connection import GrpcProtocol
-from halimede.frontends.grpc.limits import GrpcSettings
+from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
+from halimede.frontends.grpc.transport.connection import GrpcProtocol
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 
 ECHO = "/test.Service/Echo"
 STREAM = "/test.Service/Stream"
