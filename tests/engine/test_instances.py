@@ -1,3 +1,4 @@
+import os
 import threading
 from time import thread_time_ns
 
@@ -91,6 +92,26 @@ def test_a_model_that_may_block_never_runs_on_the_loop() -> None:
     instance = Blocking()
     run(instance, [batch() for _ in range(MANY)])
     assert set(instance.threads) == {"instance-thread"}
+
+
+def test_a_nice_instance_gives_way_on_a_thread_of_its_own() -> None:
+    levels: list[int] = []
+
+    class Nice(Recording):
+        def execute(self, batch: Batch) -> None:
+            levels.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            super().execute(batch)
+
+    instance = Nice()
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner("nice-thread", instance, loop.loop, lambda runner, batch: done.release(), 19)
+        for _ in range(MANY):
+            assert not loop.call(runner.run, batch())
+            assert done.acquire(timeout=10)
+        runner.close()
+    assert set(levels) == {19}
+    assert set(instance.threads) == {"nice-thread"}
 
 
 def test_a_large_batch_never_runs_on_the_loop() -> None:

@@ -6,6 +6,7 @@ hand-over, and goes back to its thread as soon as one was slow.
 """
 
 import logging
+import os
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
@@ -40,9 +41,17 @@ class Runner:
     """
 
     def __init__(
-        self, name: str, instance: Instance, loop: AbstractEventLoop, done: Callable[["Runner", Batch], None]
+        self,
+        name: str,
+        instance: Instance,
+        loop: AbstractEventLoop,
+        done: Callable[["Runner", Batch], None],
+        niceness: int = 0,
     ) -> None:
-        """A runner that calls `done` on the loop for each batch that ran on its thread."""
+        """A runner that calls `done` on the loop for each batch that ran on its thread.
+
+        With a `niceness`, as of `nice(1)`, no batch runs on the loop.
+        """
         self.instance = instance
         self._name = name
         self._loop = loop
@@ -52,6 +61,7 @@ class Runner:
         self._cost_ns = THREAD_COST_NS
         self._inline = False
         self._unmeasured = MEASURED_RUNS
+        self._niceness = niceness
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
@@ -73,6 +83,8 @@ class Runner:
             self._thread = None
 
     def _serve(self) -> None:
+        if self._niceness:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
         # The processor's time, not the clock's: waiting for the interpreter's lock is no cost of the model.
         while (batch := self._batches.get()) is not None:
             began = thread_time_ns()
@@ -83,7 +95,7 @@ class Runner:
     def _finish(self, batch: Batch, cost: int) -> None:
         if self._unmeasured > 0:
             self._unmeasured -= 1
-        elif not self.instance.may_block and batch.byte_size <= INLINE_BYTES:
+        elif not (self.instance.may_block or self._niceness) and batch.byte_size <= INLINE_BYTES:
             self._measure(cost)
         self._done(self, batch)
 

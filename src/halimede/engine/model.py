@@ -5,7 +5,7 @@ from asyncio import AbstractEventLoop
 from functools import partial
 
 from halimede.backends.batch import Batch
-from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
 from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
@@ -15,6 +15,9 @@ from halimede.engine.instances import Runner
 from halimede.engine.loading import LoadedVersion
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
+
+LEAST_PRIORITY = 19
+"""Niceness of the threads of a model whose `optimization` has the priority PRIORITY_MIN."""
 
 
 class Model:
@@ -43,17 +46,17 @@ class Model:
         self._loop = loop
         self._clock = clock
         self._stopping = False
-        self._open: dict[
-            InferRequest, int
-        ] = {}  # of a decoupled model, each with when its first response came
+        self._open: dict[InferRequest, int] = {}  # decoupled: each with when its first response came
         self._drained: asyncio.Future[None] | None = None
         self._scheduler: Scheduler
         if self.config.HasField("dynamic_batching"):
             self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
         else:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
+        low = self.config.optimization.priority == ModelOptimizationPolicy.PRIORITY_MIN
+        niceness = LEAST_PRIORITY if low else 0
         self._runners = [
-            Runner(entry.spec.name, entry.instance, loop, self._scheduler.finished)
+            Runner(entry.spec.name, entry.instance, loop, self._scheduler.finished, niceness)
             for entry in loaded.instances
             if not entry.passive
         ]
