@@ -80,7 +80,7 @@ class Server:
             lambda response, _final: answer.set_result(response),
             model_version=version,
         )
-        self.engine.infer(request)
+        self.engine.find(name, version).infer(request)
         response = await answer
         assert response is not None
         if response.error is not None:

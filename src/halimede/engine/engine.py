@@ -1,15 +1,13 @@
 """The engine: what every front end calls."""
 
 from halimede.core.clock import Clock
-from halimede.core.errors import HalimedeError
-from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.lifecycle import Lifecycle
 from halimede.engine.model import Model
 from halimede.engine.settings import EngineSettings
 
 
 class Engine:
-    """Finds models and sends requests to them. Lives on the event loop.
+    """What front ends need: the models, the time, and how the server was started. Lives on the event loop.
 
     Attributes:
         settings: how it was started.
@@ -30,12 +28,3 @@ class Engine:
             UnavailableError: that version is not ready.
         """
         return self.lifecycle.find(name, version)
-
-    def infer(self, request: InferRequest) -> None:
-        """Answer the request through its `respond`: with responses, or with the error that stopped it."""
-        try:
-            model = self.lifecycle.find(request.model_name, request.model_version)
-        except HalimedeError as error:
-            request.respond(InferResponse(error=error), True)
-            return
-        model.infer(request)

@@ -26,7 +26,7 @@ def with_contents(datatype: str, **contents: list[object]) -> ModelInferRequest:
         name="i",
         datatype=datatype,
         shape=[2],
-        contents=InferTensorContents(**contents),  # type: ignore[arg-type]
+        contents=InferTensorContents(**contents),  # type: ignore[arg-type]  # keyword arguments pass through
     )
     return request
 

@@ -15,21 +15,21 @@ def told(call: FakeCall) -> list[HealthCheckResponse.ServingStatus]:
 
 def watch(engine: FakeEngine) -> FakeCall:
     call = FakeCall(WATCH)
-    method = methods(engine, ServiceSettings())[WATCH]  # type: ignore[arg-type]
+    method = methods(engine, ServiceSettings())[WATCH]  # type: ignore[arg-type]  # a fake
     assert isinstance(method, StreamMethod)
-    method.handler(call)  # type: ignore[arg-type]
+    method.handler(call)  # type: ignore[arg-type]  # a fake
     call.receive(b"")
     return call
 
 
 def test_check_tells_whether_the_server_is_ready() -> None:
     engine = FakeEngine()
-    method = methods(engine, ServiceSettings())[CHECK]  # type: ignore[arg-type]
+    method = methods(engine, ServiceSettings())[CHECK]  # type: ignore[arg-type]  # a fake
     assert isinstance(method, UnaryMethod)
     for ready, status in ((True, SERVING), (False, NOT_SERVING)):
         engine.lifecycle.ready = ready
         call = FakeCall(CHECK)
-        method.handler(call, memoryview(b"\n\x07service"))  # type: ignore[arg-type]
+        method.handler(call, memoryview(b"\n\x07service"))  # type: ignore[arg-type]  # a fake
 
         assert told(call) == [status]
         assert call.status == 0

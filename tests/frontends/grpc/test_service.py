@@ -49,12 +49,12 @@ def ask(
 ) -> FakeCall:
     """Call a unary method; one that works in a task has finished it."""
     call = FakeCall(PREFIX + method, metadata)
-    handler = methods(engine, settings or ServiceSettings())[PREFIX + method]  # type: ignore[arg-type]
+    handler = methods(engine, settings or ServiceSettings())[PREFIX + method]  # type: ignore[arg-type]  # a fake
     assert isinstance(handler, UnaryMethod)
 
     async def run() -> None:
         encoded = message if isinstance(message, bytes) else message.SerializeToString()
-        handler.handler(call, memoryview(encoded))  # type: ignore[arg-type]
+        handler.handler(call, memoryview(encoded))  # type: ignore[arg-type]  # a fake
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
             await asyncio.wait(others)
@@ -216,12 +216,12 @@ def test_restricted_protocols_need_their_metadata() -> None:
     assert ask(engine, "ModelInfer", infer_request(), settings, right).status == 0
     assert ask(engine, "ServerMetadata", pb.ServerMetadataRequest(), settings).status == 0
 
-    served = methods(engine, settings)  # type: ignore[arg-type]
+    served = methods(engine, settings)  # type: ignore[arg-type]  # a fake
     for path in (STREAM, "/grpc.health.v1.Health/Watch"):
         call = FakeCall(path)
         method = served[path]
         assert isinstance(method, StreamMethod)
-        method.handler(call)  # type: ignore[arg-type]
+        method.handler(call)  # type: ignore[arg-type]  # a fake
         assert failure(call) == refusal
 
 
@@ -437,7 +437,7 @@ def test_methods_of_later_versions_say_so() -> None:
 
 
 def test_every_method_of_the_protocol_is_served() -> None:
-    served = methods(FakeEngine(), ServiceSettings())  # type: ignore[arg-type]
+    served = methods(FakeEngine(), ServiceSettings())  # type: ignore[arg-type]  # a fake
     names = [method.name for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods]
 
     assert {PREFIX + name for name in names} <= served.keys()
