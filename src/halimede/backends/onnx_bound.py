@@ -73,8 +73,9 @@ class BoundRuns:
         if not 0 < batch.size * self._row_bytes <= MAX_BYTES:
             return False
         every = len(self._signature.outputs)
-        partial = [r for r in batch.requests if r.outputs and len(r.outputs) != every]
-        return not partial
+        return not [
+            request for request in batch.requests if request.outputs and len(request.outputs) != every
+        ]
 
     def execute(self, batch: Batch) -> None:
         """Run the batch, and set its responses."""

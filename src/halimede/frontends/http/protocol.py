@@ -28,11 +28,12 @@ from halimede.frontends.http.head import (
     check_beginning,
     parse_head,
 )
+from halimede.frontends.http.remembered import Remembered
 from halimede.frontends.http.settings import HttpLimits
 
 logger = logging.getLogger("halimede")
 
-Headers = Sequence[tuple[str, str]]
+Headers = tuple[tuple[str, str], ...]
 Reply = tuple[int, Sequence[Buffer], str, Headers]
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
@@ -46,6 +47,19 @@ _JOINED_BYTES = 65_536
 
 _DIRECT_BODY_BYTES = 32_768
 """A body that lacks more than this is received straight into its buffer."""
+
+
+def _response_head(key: tuple[int, int, str, Headers, str]) -> bytes:
+    """The head of a response: of its status, body size, media type, further headers, and connection header."""
+    status, size, content_type, headers, connection = key
+    text = f"{_STATUS_LINES[status]}Content-Type: {content_type}\r\nContent-Length: {size}\r\n"
+    for name, value in headers:
+        text += f"{name}: {value}\r\n"
+    return (text + connection + "\r\n").encode("latin-1")
+
+
+_HEADS = Remembered(_response_head)
+"""`_response_head`, which servers repeat as clients repeat theirs."""
 
 
 class State(Enum):
@@ -126,11 +140,8 @@ class Exchange:
         size = 0
         for part in parts:
             size += len(part)
-        text = f"{_STATUS_LINES[status]}Content-Type: {content_type}\r\nContent-Length: {size}\r\n"
-        for name, value in headers:
-            text += f"{name}: {value}\r\n"
-        text += "Connection: close\r\n\r\n" if last else self._head.connection + "\r\n"
-        head = text.encode("latin-1")
+        connection = "Connection: close\r\n" if last else self._head.connection
+        head = _HEADS[status, size, content_type, headers, connection]
         if self.method == "HEAD":
             return (head,), len(head)
         return (head, *parts), len(head) + size

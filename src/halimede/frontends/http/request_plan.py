@@ -12,6 +12,7 @@ from halimede.core.requests import ParameterValue
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.json_tensors import element_count, tensor_from_json
 from halimede.frontends.http.json_text import parse_json
+from halimede.frontends.http.response_layout import Layout
 from halimede.frontends.restrictions import RESERVED_PREFIX
 
 UINT64_MAX: Final = (1 << 64) - 1
@@ -52,12 +53,14 @@ class RequestPlan:
         unlisted: how outputs are wanted if none is listed.
         parameters: custom parameters, or None.
         scheduling: what it says of queues and sequences, None for nothing.
+        layout: what the last response to it looked like, None before the first.
     """
 
     __slots__ = (
         "binary_bytes",
         "id",
         "inputs",
+        "layout",
         "output_plans",
         "outputs",
         "parameters",
@@ -73,6 +76,7 @@ class RequestPlan:
         self.output_plans: dict[str, OutputPlan] = {}
         self.unlisted = OutputPlan(binary=False)
         self.parameters: dict[str, ParameterValue] | None = None
+        self.layout: Layout | None = None
         self.scheduling: Scheduling | None = None
 
 

@@ -10,17 +10,14 @@ from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.model import Model
 from halimede.frontends.classification import classify
 from halimede.frontends.http.json_tensors import json_from_tensor
-from halimede.frontends.http.remembered import Remembered
 from halimede.frontends.http.request_plan import RequestPlan
+from halimede.frontends.http.response_layout import BinaryOutput, Headers, Layout
 
 JSON: Final = "application/json"
 BINARY: Final = "application/octet-stream"
 LENGTH_HEADER: Final = "Inference-Header-Content-Length"
 
-Output = tuple[str, str, tuple[int, ...], int] | dict[str, Any]
-"""Name, datatype, shape and bytes of an output that follows the JSON; or the JSON of one."""
-
-Encoded = tuple[list[Buffer], str, tuple[tuple[str, str], ...]]
+Encoded = tuple[list[Buffer], str, Headers]
 """The parts of a body, its media type, and the headers that it needs."""
 
 
@@ -36,8 +33,13 @@ def encode_response(response: InferResponse, model: Model, plan: RequestPlan, id
     Raises:
         InvalidArgumentError: an output cannot be had in the form that the client wants.
     """
+    plain = not (identifier or response.parameters)
+    if plain and plan.layout is not None:
+        same = plan.layout.parts(model, response.outputs)
+        if same is not None:
+            return same, BINARY, plan.layout.headers
     parts: list[Buffer] = [b""]
-    outputs: list[Output] = []
+    outputs: list[BinaryOutput | dict[str, Any]] = []
     only_bytes = True
     plans, unlisted = plan.output_plans, plan.unlisted
     for name, output in response.outputs.items():
@@ -55,21 +57,21 @@ def encode_response(response: InferResponse, model: Model, plan: RequestPlan, id
         else:  # JSON is wanted, or there is nothing to send as bytes
             only_bytes = False
             outputs.append(_json_output(name, tensor))
-    if only_bytes and not response.parameters:
-        members = _MEMBERS[model.name, model.version, tuple(outputs)]
-    else:
-        members = _members(model.name, model.version, outputs, response.parameters)
+    members = _members(model.name, model.version, outputs, response.parameters)
     head = b'{"id":%b,%b' % (orjson.dumps(identifier), members) if identifier else b"{" + members
     parts[0] = head
     if len(parts) == 1:
         return parts, JSON, ()
-    return parts, BINARY, ((LENGTH_HEADER, str(len(head))),)
+    headers = ((LENGTH_HEADER, str(len(head))),)
+    if plain and only_bytes and len(outputs) == len(response.outputs):
+        plan.layout = Layout((model.name, model.version), outputs, head, headers)
+    return parts, BINARY, headers
 
 
 def _members(
     name: str,
     version: int,
-    outputs: Iterable[Output],
+    outputs: Iterable[BinaryOutput | dict[str, Any]],
     parameters: Mapping[str, ParameterValue] | None = None,
 ) -> bytes:
     """The JSON of a response without its identifier, which is first, and without the brace before it."""
@@ -80,14 +82,6 @@ def _members(
         output if isinstance(output, dict) else _binary_output(*output) for output in outputs
     ]
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)[1:]
-
-
-def _members_of_key(key: tuple[str, int, tuple[Output, ...]]) -> bytes:
-    return _members(*key)
-
-
-_MEMBERS: Final = Remembered(_members_of_key)
-"""`_members` by model, version and outputs, for outputs that are all bytes."""
 
 
 def _binary_output(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:
