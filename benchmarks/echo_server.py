@@ -34,7 +34,7 @@ class Echo:
         self.tensor_bytes = recording.tensor_bytes
         self.pages = decoded(recording.pages)
         self.http_head = base64.b64decode(recording.http_head)
-        self.http_headers = [("Inference-Header-Content-Length", str(len(self.http_head)))]
+        self.http_headers = (("Inference-Header-Content-Length", str(len(self.http_head))),)
         self.grpc_head = base64.b64decode(recording.grpc_head)
         self.statistics_path = f"/v2/models/{recording.model}/stats"
         messages = decoded(recording.messages)
