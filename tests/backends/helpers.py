@@ -12,13 +12,16 @@ from halimede.backends.registry import backend_class
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
 from halimede.config.signature import Signature
-from halimede.core.datatypes import BY_NUMPY, Datatype
+from halimede.core.datatypes import ALL, BF16, Datatype
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Array, Tensor
 from halimede.engine.validation import validate
 from tests.support.onnx_models import write_model
 
 Inputs = dict[str, Array | Tensor]
+
+
+_BY_NUMPY = {datatype.numpy: datatype for datatype in ALL if datatype is not BF16}
 
 
 def source_of(directory: Path, config_text: str, onnx_model: onnx.ModelProto | None = None) -> ModelSource:
@@ -88,7 +91,7 @@ def request(inputs: Inputs, outputs: tuple[str, ...] = ()) -> InferRequest:
 
 def wire(array: Array, datatype: Datatype | None = None) -> Tensor:
     """The array as it comes from a socket: bytes, which are read-only."""
-    datatype = datatype or BY_NUMPY[array.dtype]
+    datatype = datatype or _BY_NUMPY[array.dtype]
     return Tensor(datatype, array.shape, bytes(Tensor.from_array(datatype, array).data))
 
 

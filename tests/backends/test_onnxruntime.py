@@ -266,7 +266,7 @@ def test_instances_share_one_session_and_run_at_once(tmp_path: Path) -> None:
     source = source_of(tmp_path, "", onnx_models.add_sub(dims=(2,)))
     model = Loaded(source)
     assert isinstance(model.backend, OnnxModel)
-    instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i, peers=4)) for i in range(4)]
+    instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
     assert len(model.backend._sessions) == 1
     wrong: list[object] = []
 

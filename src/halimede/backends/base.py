@@ -61,14 +61,12 @@ class InstanceSpec:
         index: its number in the model, from 0.
         kind: ``KIND_CPU``, ``KIND_GPU`` or ``KIND_MODEL``.
         device: the GPU's number for KIND_GPU, else 0.
-        peers: how many instances of the model share the machine, this one included.
     """
 
     name: str
     index: int = 0
     kind: str = "KIND_CPU"
     device: int = 0
-    peers: int = 1
 
 
 class Instance(ABC):

@@ -53,4 +53,3 @@ BF16 = Datatype("BF16", 14, 2, np.dtype("<u2"))
 ALL = (BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16)
 BY_NAME = {datatype.name: datatype for datatype in ALL}
 BY_NUMBER = {datatype.number: datatype for datatype in ALL}
-BY_NUMPY = {datatype.numpy: datatype for datatype in ALL if datatype is not BF16}

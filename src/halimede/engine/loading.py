@@ -146,7 +146,7 @@ def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
                 places.append((f"{group.name}_{number}", kind, device, group.passive))
                 number += 1
     return [
-        (InstanceSpec(name, index, kind, device, len(places)), passive)
+        (InstanceSpec(name, index, kind, device), passive)
         for index, (name, kind, device, passive) in enumerate(places)
     ]
 
