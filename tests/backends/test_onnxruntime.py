@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from halimede.backends.base import BackendOptions, InstanceSpec
+from halimede.backends.batch import Batch
 from halimede.backends.onnxruntime import OnnxInstance, OnnxModel, onnx_error
 from halimede.core.datatypes import ALL, BF16, BY_NAME, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError
@@ -398,3 +399,17 @@ def test_global_pool_serves_every_model(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_output_of_more_rows_than_the_batch_is_an_error_and_writes_nowhere_else(tmp_path: Path) -> None:
+    doubled = onnx_models.build(
+        [onnx.helper.make_node("Concat", ["X", "X"], ["Y"], axis=0)],
+        {"X": (onnx_models.FLOAT, ["batch", 4])},
+        {"Y": (onnx_models.FLOAT, ["batch", 4])},
+    )
+    model = load(tmp_path, "", doubled)
+    item = Batch(model.signature, [request({"X": np.ones((1, 4), np.float32)})], 1)
+    with pytest.raises(
+        InternalError, match=r"output 'Y' has shape \[2, 4\], which does not fit a batch of 1"
+    ):
+        model.instance.execute(item)
