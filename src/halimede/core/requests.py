@@ -56,6 +56,8 @@ class InferRequest:
         byte_size: bytes of all inputs together; set by validation.
         cancelled: the client gave up.
         on_cancel: set by whoever can act on a cancellation while it holds the request.
+        congested: who takes the responses has more of them than it can pass on; set by `congest` and `drain`.
+        on_drain: set by whoever holds responses back while the request is congested.
         received_ns: when the request was complete, on the engine's clock.
         queued_ns: when it entered its scheduler.
     """
@@ -64,11 +66,13 @@ class InferRequest:
         "batch_size",
         "byte_size",
         "cancelled",
+        "congested",
         "id",
         "inputs",
         "model_name",
         "model_version",
         "on_cancel",
+        "on_drain",
         "outputs",
         "parameters",
         "priority",
@@ -114,6 +118,8 @@ class InferRequest:
         self.byte_size = 0
         self.cancelled = False
         self.on_cancel: Callable[[InferRequest], None] | None = None
+        self.congested = False
+        self.on_drain: Callable[[InferRequest], None] | None = None
         self.received_ns = received_ns
         self.queued_ns = received_ns
 
@@ -123,6 +129,17 @@ class InferRequest:
             self.cancelled = True
             if self.on_cancel is not None:
                 self.on_cancel(self)
+
+    def congest(self) -> None:
+        """Whoever takes the responses has enough of them for now: a decoupled model should wait."""
+        self.congested = True
+
+    def drain(self) -> None:
+        """It has passed them on, and takes more."""
+        if self.congested:
+            self.congested = False
+            if self.on_drain is not None:
+                self.on_drain(self)
 
     @property
     def prefix(self) -> str:

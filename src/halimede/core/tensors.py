@@ -27,9 +27,10 @@ class Tensor:
     Attributes:
         datatype: what an element is.
         shape: the full shape, batch dimension included.
+        shared: more than one reader holds it, so a model that may write to its inputs gets a copy.
     """
 
-    __slots__ = ("_array", "_data", "datatype", "shape")
+    __slots__ = ("_array", "_data", "datatype", "shape", "shared")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Tensor:
         self.shape = shape
         self._data = data
         self._array = array
+        self.shared = False
 
     @classmethod
     def from_array(cls, datatype: Datatype, array: Array) -> "Tensor":
@@ -89,7 +91,9 @@ class Tensor:
     def reshaped(self, shape: tuple[int, ...]) -> "Tensor":
         """The same elements under another shape of as many elements."""
         array = None if self._array is None else self._array.reshape(shape)
-        return Tensor(self.datatype, shape, self._data, array)
+        tensor = Tensor(self.datatype, shape, self._data, array)
+        tensor.shared = self.shared
+        return tensor
 
     def __repr__(self) -> str:
         return f"Tensor({self.datatype}, {list(self.shape)})"

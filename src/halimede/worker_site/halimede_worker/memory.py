@@ -1,0 +1,229 @@
+"""Shared memory for large tensors: segments that either process makes, and the other maps.
+
+A segment is an anonymous file (memfd): it has no name, so nothing can be left behind, and it is not bound by the
+size of /dev/shm. Whoever made it uses it again once the other side has given it back; how long a process needs it is
+told by the reference count of its array, which every view counts up.
+"""
+
+import mmap
+import os
+import sys
+import threading
+from typing import Dict, List, Optional, Tuple
+
+import numpy as np
+
+Reference = Tuple[int, int, int]
+"""A piece of a segment: the segment's number, the offset and the length in bytes."""
+
+SMALLEST = 1 << 20
+"""Bytes of the smallest segment. Pages that nobody touched take no memory."""
+
+ALIGNMENT = 64
+
+_UNUSED = 3
+"""References to an array that nobody views: a container's, a variable's, and the argument of `getrefcount`."""
+
+
+class Segment(np.ndarray):
+    """The memory of a segment as bytes; any view of it refers to it.
+
+    Attributes:
+        number: what both processes call it.
+        descriptor: of the file.
+    """
+
+    number = 0
+    descriptor = -1
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+def create_segment(number: int, size: int) -> Segment:
+    """A new segment of at least `size` bytes.
+
+    Raises:
+        MemoryError: there is not so much.
+    """
+    size = max(SMALLEST, 1 << (size - 1).bit_length() if size < 1 << 26 else -(-size // SMALLEST) * SMALLEST)
+    try:
+        descriptor = os.memfd_create("halimede", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else _file()
+        try:
+            os.ftruncate(descriptor, size)
+            return map_segment(number, size, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise MemoryError("cannot get {} bytes of shared memory: {}".format(size, error)) from error
+
+
+def map_segment(number: int, size: int, descriptor: int) -> Segment:
+    """The segment in that file, which it closes in the end."""
+    # straight over the map: a view of a view would refer to the map alone
+    segment = Segment((size,), np.uint8, mmap.mmap(descriptor, size))
+    segment.number = number
+    segment.descriptor = descriptor
+    return segment
+
+
+def segment_of(array: np.ndarray) -> Optional[Segment]:
+    """The segment that the array is a view of, if it is one."""
+    base: object = array
+    while base is not None:
+        if type(base) is Segment:
+            return base
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+    return None
+
+
+def address(array: np.ndarray) -> int:
+    """Where the array's elements begin."""
+    begin: int = array.__array_interface__["data"][0]
+    return begin
+
+
+class Memory:
+    """The shared memory of this process. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._theirs: Dict[int, Segment] = {}
+        self._lent: Dict[int, Segment] = {}
+        self._free: List[Segment] = []
+        self._made = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """In the child of a fork: what the parent may write to is not ours."""
+        self._lock = threading.Lock()
+        self._lent = {}
+        self._free = []
+        self._made = 0
+
+    def learn(self, announced: List[Tuple[int, int]], descriptors: List[int]) -> None:
+        """Map the other side's segments, each announced with its number and size."""
+        for (number, size), descriptor in zip(announced, descriptors):
+            self._theirs[number] = map_segment(number, size, descriptor)
+
+    def forget(self, numbers: List[int]) -> None:
+        """The other side is rid of these segments."""
+        for number in numbers:
+            self._theirs.pop(number, None)
+
+    def view(self, reference: Reference) -> np.ndarray:
+        """The bytes of a piece of the other side's segment, writable."""
+        number, offset, length = reference
+        return self._theirs[number].view(np.ndarray)[offset : offset + length]
+
+    def held(self, numbers: List[int]) -> List[int]:
+        """Those of the other side's segments that something here still views."""
+        return [number for number in numbers if self._is_held(number)]
+
+    def _is_held(self, number: int) -> bool:
+        segment = self._theirs.get(number)
+        return segment is not None and sys.getrefcount(segment) > _UNUSED
+
+    def take(self, size: int) -> Tuple[Segment, bool]:
+        """A segment of our own, at least so large, and whether the other side does not know it yet.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
+        with self._lock:
+            best = None
+            for segment in self._free:
+                if segment.size >= size and (best is None or segment.size < best.size):
+                    best = segment
+            if best is not None:
+                self._free = [segment for segment in self._free if segment is not best]
+                self._lent[best.number] = best
+                return best, False
+            self._made += 1
+            number = -(os.getpid() << 24 | self._made)
+            segment = create_segment(number, size)
+            self._lent[number] = segment
+            return segment, True
+
+    def give_back(self, numbers: List[int]) -> None:
+        """The other side is done with these segments of ours."""
+        with self._lock:
+            for number in numbers:
+                segment = self._lent.pop(number, None)
+                if segment is not None:
+                    self._free.append(segment)
+
+    def trim(self) -> List[int]:
+        """Let go of what is free: the numbers of the segments that are gone."""
+        with self._lock:
+            gone, self._free = self._free, []
+        return [segment.number for segment in gone]
+
+
+class Outgoing:
+    """The bytes of one message's tensors: small ones inside the message, large ones in shared memory.
+
+    Attributes:
+        fresh: segments that the message has to announce.
+    """
+
+    INLINE_BYTES = 16384
+    """A tensor of more goes into shared memory."""
+
+    MESSAGE_BYTES = 65536
+    """Once so much is inside the message, all that follow go into shared memory."""
+
+    __slots__ = ("_inside", "_memory", "_position", "_segment", "fresh")
+
+    def __init__(self, memory: Memory) -> None:
+        self.fresh: List[Segment] = []
+        self._memory = memory
+        self._inside = 0
+        self._segment: Optional[Segment] = None
+        self._position = 0
+
+    def put(self, data: "np.ndarray") -> "bytes | Reference":
+        """The payload of a tensor for the message.
+
+        Args:
+            data: its elements, C-contiguous.
+
+        Raises:
+            MemoryError: there is no shared memory for it.
+        """
+        size = data.nbytes
+        if size <= self.INLINE_BYTES and self._inside + size <= self.MESSAGE_BYTES:
+            self._inside += size
+            return data.tobytes()
+        origin = segment_of(data)
+        if origin is not None and origin.number > 0:  # the other side has these very bytes
+            return origin.number, address(data) - address(origin), size
+        return self.put_bytes(data.reshape(-1).view(np.uint8))
+
+    def put_bytes(self, data: "np.ndarray | bytes | memoryview") -> Reference:
+        """Bytes in shared memory.
+
+        Raises:
+            MemoryError: there is none for them.
+        """
+        size = len(data)
+        if self._segment is None or self._position + size > self._segment.size:
+            self._segment, new = self._memory.take(size)
+            self._position = 0
+            if new:
+                self.fresh.append(self._segment)
+        begin = self._position
+        target = self._segment.view(np.ndarray)[begin : begin + size]
+        target[:] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        self._position = begin + -(-size // ALIGNMENT) * ALIGNMENT
+        return self._segment.number, begin, size
+
+
+def _file() -> int:
+    """An unnamed file in memory, for a Python that was built without memfd."""
+    import tempfile
+
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,177 @@
+"""Messages between the server and a worker: tuples, one a packet, on a Unix socket that keeps packets apart.
+
+A message is a tuple whose first item says what it is; the rest are numbers, texts, bytes, None, tuples, lists and
+dicts of these. It is written by `marshal` in a format that all supported versions of Python share: both ends are
+this project's, and no other codec is as fast. Any number of threads may send on one socket; a packet arrives whole.
+
+The sockets of a worker:
+
+* *work*: what to run, and what came of it. The worker's main thread reads it.
+* *control*: what may be said at any time. A thread of its own reads it.
+* *calls*: one for each thread that calls the server (BLS, models, metrics) and waits for the answer.
+"""
+
+import marshal
+import socket
+from array import array
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from .memory import Memory, Outgoing, Reference, Segment
+
+Message = Tuple[Any, ...]
+
+PACKET_BYTES = 131072
+"""A longer message travels in shared memory."""
+
+FORMAT = 2
+"""`marshal`'s format before it looked for repeated objects, which costs more than it saves."""
+
+# Frames
+ANNOUNCE = -1  # numbers and sizes of new segments, the message that needs them; with their descriptors
+SPILLED = -2  # where in shared memory the message lies
+
+# On the work socket, to the worker
+INITIALIZE = 1  # arguments of `initialize`, settings
+COMPLETE_CONFIG = 2  # configuration as JSON
+EXECUTE = 3  # batch number, requests, numbers of segments that are given back
+FINALIZE = 4
+
+# On the work socket, from the worker
+DONE = 10  # a value
+FAILED = 11  # why
+RESULT = 12  # batch number, start and end in monotonic ns, responses, numbers of segments still held
+BATCH_FAILED = 13  # batch number, start and end, why, numbers of segments still held
+RESPONSE = 14  # request number, response or None, final
+ABANDONED = 15  # request number: its sender is gone, and never said final
+
+# On the control socket, to the worker
+CANCEL = 20  # request number
+CREDIT = 21  # request number, how many more responses may be sent
+READY = 22  # probe number
+GIVE_BACK = 23  # numbers of the worker's segments
+FORGET = 24  # numbers of the server's segments
+
+# On the control socket, from the worker
+LOG = 30  # level, file name, line, text
+OPEN = 31  # process id; with the descriptor of a new socket for calls
+IS_READY = 32  # probe number, whether, why not
+RELEASED = 33  # numbers of the server's segments that nothing views any more
+GONE = 34  # numbers of the worker's segments that it let go of
+METRIC = 35  # series, operation, value
+
+# On a socket for calls, to the server; each but STOP_STREAM is answered by one DONE or FAILED
+INFER = 40  # request, decoupled; decoupled: answered by any number of RESPONSE (with number 0), the last final
+LOAD_MODEL = 41  # name, configuration as JSON or "", files: path → bytes, or None
+UNLOAD_MODEL = 42  # name, whether dependents too
+MODEL_READY = 43  # name, version as text
+NEW_FAMILY = 44  # name, description, kind
+NEW_SERIES = 45  # family, labels as list of pairs, buckets or None
+METRIC_VALUE = 46  # series
+METRIC_CHANGE = 47  # series, operation, value
+DROP_FAMILY = 48  # family
+DROP_SERIES = 49  # series
+STOP_STREAM = 50  # cancels the decoupled inference that runs on this socket
+
+
+class ClosedError(Exception):
+    """The other end of the socket is gone."""
+
+
+class Channel:
+    """One end of a socket, used with blocking calls: `send` from any thread, `receive` from one at a time."""
+
+    def __init__(self, sock: socket.socket, memory: Memory) -> None:
+        self.socket = sock
+        self.memory = memory
+        self._buffer = bytearray(PACKET_BYTES + 64)
+        self._view = memoryview(self._buffer)
+
+    def send(self, message: Message, fresh: Sequence[Segment] = (), descriptor: int = -1) -> None:
+        """Send a message, with the segments that it needs and the other side does not know.
+
+        Raises:
+            ClosedError: the other end is gone.
+            MemoryError: the message is long, and there is no shared memory for it.
+        """
+        data = marshal.dumps(message, FORMAT)
+        if len(data) > PACKET_BYTES - 4096 or len(fresh) > 200:
+            data, fresh = self._spill(message, data, fresh)
+        try:
+            if fresh or descriptor >= 0:
+                self._send_with(data, message, fresh, descriptor)
+            else:
+                self.socket.send(data)
+        except OSError as error:
+            raise ClosedError from error
+
+    def _spill(
+        self, message: Message, data: bytes, fresh: Sequence[Segment]
+    ) -> "Tuple[bytes, Sequence[Segment]]":
+        while len(fresh) > 200:  # no packet carries so many descriptors
+            self._send_with(b"", (), fresh[:200], -1)
+            fresh = fresh[200:]
+        if len(data) <= PACKET_BYTES - 4096:
+            return data, fresh
+        outgoing = Outgoing(self.memory)
+        reference = outgoing.put_bytes(data)
+        return marshal.dumps((SPILLED, reference), FORMAT), [*fresh, *outgoing.fresh]
+
+    def _send_with(self, data: bytes, message: Message, fresh: Sequence[Segment], descriptor: int) -> None:
+        descriptors = [segment.descriptor for segment in fresh]
+        if descriptor >= 0:
+            descriptors.append(descriptor)
+        announced = [(segment.number, segment.size) for segment in fresh]
+        data = marshal.dumps((ANNOUNCE, announced, data), FORMAT)
+        rights = array("i", descriptors)
+        self.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+
+    def receive(self, timeout: Optional[float] = None) -> Message:
+        """The next message.
+
+        Raises:
+            ClosedError: the other end is gone.
+            socket.timeout: none came within `timeout` seconds.
+        """
+        if timeout != self.socket.gettimeout():
+            self.socket.settimeout(timeout)
+        while True:
+            try:
+                size, ancillary, _, _ = self.socket.recvmsg_into([self._buffer], 1024)
+            except socket.timeout:
+                raise
+            except OSError as error:
+                raise ClosedError from error
+            if not size:
+                raise ClosedError
+            message = marshal.loads(self._view[:size])
+            if message[0] == ANNOUNCE:
+                descriptors = received_descriptors(ancillary)
+                self.memory.learn(message[1], descriptors)
+                if not message[2]:
+                    continue
+                message = marshal.loads(message[2])
+            if message[0] == SPILLED:
+                message = marshal.loads(self.memory.view(message[1]).data)
+            return message
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()
+
+
+def received_descriptors(ancillary: "List[Tuple[int, int, bytes]]") -> List[int]:
+    """The file descriptors that came with a packet."""
+    descriptors = array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return list(descriptors)
+
+
+def writable(payload: "bytes | Reference", memory: Memory) -> np.ndarray:
+    """The bytes of a tensor out of a message, as an array that may be written to and outlives the message."""
+    if isinstance(payload, bytes):
+        return np.frombuffer(bytearray(payload), np.uint8)
+    return memory.view(payload)
