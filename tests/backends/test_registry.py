@@ -23,7 +23,7 @@ def test_backend_or_platform_chooses_the_class(config: ModelConfig, name: str) -
     assert backend_class(config).__name__ == name
 
 
-@pytest.mark.parametrize("backend", ["pytorch", "tensorflow", "python", "libtorch"])
+@pytest.mark.parametrize("backend", ["pytorch", "tensorflow", "libtorch"])
 def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         backend_class(ModelConfig(name="m", backend=backend))
@@ -31,12 +31,12 @@ def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> N
         f"unable to find backend library for backend '{backend}', "
         f"try specifying runtime on the model configuration."
     )
-    assert "identity, onnxruntime, repeat, square" in caught.value.message
+    assert "identity, onnxruntime, python, repeat, square" in caught.value.message
 
 
-def test_ensemble_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="model 'm' is an ensemble"):
-        backend_class(ModelConfig(name="m", platform="ensemble"))
+def test_ensemble_has_a_platform_and_no_backend() -> None:
+    with pytest.raises(InvalidArgumentError, match="must have platform type 'ensemble' and empty backend"):
+        backend_class(ModelConfig(name="m", backend="ensemble"))
 
 
 def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

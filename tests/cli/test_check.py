@@ -336,3 +336,94 @@ def test_empty_and_missing_repositories(tmp_path: Path) -> None:
     code, output = check(tmp_path / "nowhere")
     assert code == 2
     assert "cannot be read (No such file or directory)" in output
+
+
+# Ensembles
+
+TENSORS = (
+    'input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }\n'
+    'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }\n'
+)
+
+
+def write_ensemble(
+    repository: Path, name: str, *models: str, version: int = -1, tensors: str = TENSORS
+) -> Path:
+    """Its `config.pbtxt`; step K is lines 5 + 5 * K to 9 + 5 * K."""
+    steps = ""
+    for number, model in enumerate(models):
+        source = f"T{number}" if number else "INPUT0"
+        target = f"T{number + 1}" if number < len(models) - 1 else "OUTPUT0"
+        steps += (
+            f'step {{\n  model_name: "{model}"\n  model_version: {version}\n'
+            f'  input_map {{ key: "INPUT0" value: "{source}" }} output_map {{ key: "OUTPUT0" value: "{target}" }}\n}}\n'
+        )
+    text = f'platform: "ensemble"\n{tensors}ensemble_scheduling {{\n{steps}}}\n'
+    return onnx_models.write_model(repository, name, None, text) / "config.pbtxt"
+
+
+def test_sound_ensembles_are_told_among_the_models(tmp_path: Path) -> None:
+    onnx_models.write_model(tmp_path, "plain", onnx_models.identity())
+    write_ensemble(tmp_path, "a", "outer", "plain", tensors=f"max_batch_size: 4\n{TENSORS}")
+    write_ensemble(tmp_path, "outer", "plain", tensors=f"max_batch_size: 4\n{TENSORS}")
+    code, output = check(tmp_path)
+    assert code == 0
+    assert (
+        "| a     | ensemble    | 1        | 4         | INPUT0 FP32[-1, 16] | OUTPUT0 FP32[-1, 16] |"
+        in output
+    )
+    assert "3 models, no problems" in output
+
+
+def test_steps_that_name_what_is_not_there_are_told_with_their_lines(tmp_path: Path) -> None:
+    onnx_models.write_model(tmp_path, "encoder", onnx_models.identity())
+    config = write_ensemble(tmp_path, "e", "encodr", "encoder", version=3)
+    assert [(each["file"], each["line"], each["message"], each["mend"]) for each in problems(tmp_path)] == [
+        (
+            str(config),
+            6,
+            "ensemble e contains models that are not available or ambiguous: encodr",
+            'model_name: "encoder"',
+        ),
+        (
+            str(config),
+            12,
+            "ensemble 'e' depends on 'encoder' whose required version 3 is not loaded.",
+            "model_version: -1",
+        ),
+    ]
+
+
+def test_models_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+    onnx_models.write_model(tmp_path, "m", onnx_models.identity())
+    write_ensemble(tmp_path, "e", "m", tensors=TENSORS.replace("FP32", "INT32"))
+    (found,) = problems(tmp_path)
+    assert (found["field"], found["line"]) == ("ensemble_scheduling", 4)
+    assert "in ensemble e, ensemble tensor INPUT0: inconsistent data type: TYPE_INT32" in str(
+        found["message"]
+    )
+
+
+def test_ensembles_that_need_each_other_are_told(tmp_path: Path) -> None:
+    write_ensemble(tmp_path, "a", "b")
+    write_ensemble(tmp_path, "b", "a")
+    assert [each["message"] for each in problems(tmp_path)] == [
+        "circular dependency between ensembles: a -> b -> a",
+        "circular dependency between ensembles: b -> a -> b",
+    ]
+
+
+def test_problem_of_a_model_is_told_once_and_not_again_for_its_ensembles(tmp_path: Path) -> None:
+    onnx_models.write_model(tmp_path, "m", onnx_models.identity(), 'input { name: "X" dims: 16 }')
+    write_ensemble(tmp_path, "e", "m")
+    write_ensemble(tmp_path, "f", "e")
+    assert {each["model"] for each in problems(tmp_path)} == {"m"}
+
+
+def test_step_without_a_version_is_told(tmp_path: Path) -> None:
+    onnx_models.write_model(tmp_path, "m", onnx_models.identity())
+    config = write_ensemble(tmp_path, "e", "m")
+    config.write_text(config.read_text().replace("  model_version: -1\n", ""))
+    (found,) = problems(tmp_path)
+    assert (found["line"], found["mend"]) == (5, "model_version: -1")
+    assert "whose required version 0 is not loaded" in str(found["message"])

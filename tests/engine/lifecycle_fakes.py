@@ -4,18 +4,23 @@ import asyncio
 import tempfile
 import threading
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from halimede.backends.base import ModelSource
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.clock import Clock, VirtualClock
 from halimede.core.errors import HalimedeError
-from halimede.engine import model_loader
+from halimede.engine import ensemble_loader, model_loader
+from halimede.engine.ensembles.plan import EnsemblePlan
+from halimede.engine.ensembles.served import Find
 from halimede.engine.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.engine.statistics import ModelStatistics
+from halimede.workers.host import WorkerHost
 
 CONFIG = 'backend: "identity"\n'
 
@@ -37,7 +42,11 @@ class FakeVersion:
 class FakeModel:
     """What `Model` is to the lifecycle."""
 
-    def __init__(self, loaded: FakeVersion, clock: Clock, loop: AbstractEventLoop) -> None:
+    healthy = True
+
+    def __init__(
+        self, loaded: FakeVersion, clock: Clock, loop: AbstractEventLoop, on_health: Callable[[], None]
+    ) -> None:
         self.loaded = loaded
         self.name = loaded.source.name
         self.version = loaded.source.version
@@ -46,6 +55,10 @@ class FakeModel:
         self.stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
+
+    async def ready(self) -> tuple[bool, str]:
+        """Whether it says that it is ready."""
+        return True, ""
 
     def begin(self) -> None:
         """A request arrives."""
@@ -68,6 +81,67 @@ class FakeModel:
     async def close(self) -> None:
         assert not self.inflight
         await asyncio.get_running_loop().run_in_executor(None, self.loaded.close)
+
+
+class FakeEnsemble(FakeModel):
+    """What `EnsembleModel` is to the lifecycle.
+
+    Attributes:
+        plan: how its tensors flow.
+        find: gives the models that it is bound to.
+        statistics: where it is counted.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        plan: EnsemblePlan,
+        find: Find,
+        _clock: Clock,
+        _loop: AbstractEventLoop,
+        labels: Mapping[str, list[str]],
+        statistics: ModelStatistics,
+    ) -> None:
+        self.name = source.name
+        self.version = source.version
+        self.config = ModelConfig()
+        self.config.CopyFrom(source.config)
+        self.plan = plan
+        self.find: Callable[[str, int], Any] = find
+        self.labels = labels
+        self.statistics = statistics
+        self.inflight = 0
+        self.stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def close(self) -> None:
+        assert not self.inflight
+
+
+TENSORS = """
+input [{ name: "X", data_type: TYPE_FP32, dims: [4] }]
+output [{ name: "Y", data_type: TYPE_FP32, dims: [4] }]
+"""
+"""Inputs and outputs of a model that can be a step of an ensemble, and of the ensemble."""
+
+
+def ensemble_config(*steps: str, more: str = TENSORS) -> str:
+    """The configuration of an ensemble that sends X through these models, which have `TENSORS`, to give Y.
+
+    Args:
+        steps: names of models; "name@3" for version 3 of a model.
+        more: the rest of the configuration.
+    """
+    tensors = ["X", *(f"T{number}" for number in range(1, len(steps))), "Y"]
+    entries = []
+    for step, source, target in zip(steps, tensors, tensors[1:], strict=False):
+        name, _, version = step.partition("@")
+        entries.append(
+            f'{{ model_name: "{name}" model_version: {version or -1} '
+            f'input_map {{ key: "X" value: "{source}" }} output_map {{ key: "Y" value: "{target}" }} }}'
+        )
+    return f'platform: "ensemble"\n{more}\nensemble_scheduling {{ step [ {", ".join(entries)} ] }}'
 
 
 class World:
@@ -103,6 +177,18 @@ class World:
         (directory / "config.pbtxt").write_text(CONFIG + config)
         return directory
 
+    def add_steps(self, *names: str, versions: tuple[int, ...] = (1,)) -> None:
+        """Models on disk that can be steps of an ensemble."""
+        for name in names:
+            self.add(name, versions, TENSORS)
+
+    def add_ensemble(self, name: str, *steps: str, more: str = TENSORS) -> Path:
+        """An ensemble of these models on disk, see `ensemble_config`."""
+        directory = self.repository / name
+        (directory / "1").mkdir(parents=True, exist_ok=True)
+        (directory / "config.pbtxt").write_text(ensemble_config(*steps, more=more))
+        return directory
+
     def fail(self, name: str, version: int, *errors: HalimedeError) -> None:
         """The next loads of the version fail, each with one of the errors."""
         self.failures[name, version] = list(errors)
@@ -118,7 +204,9 @@ class World:
         began = await asyncio.get_running_loop().run_in_executor(None, self._begun[name, version].wait, 10)
         assert began
 
-    def load_version(self, source: ModelSource, settings: EngineSettings) -> FakeVersion:
+    def load_version(
+        self, source: ModelSource, settings: EngineSettings, _workers: WorkerHost
+    ) -> FakeVersion:
         """In the place of `halimede.engine.loading.load_version`."""
         key = (source.name, source.version)
         self.loads.append(key)
@@ -172,6 +260,7 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path)
     monkeypatch.setattr(model_loader, "load_version", world.load_version)
     monkeypatch.setattr(model_loader, "Model", FakeModel)
+    monkeypatch.setattr(ensemble_loader, "EnsembleModel", FakeEnsemble)
     return world
 
 

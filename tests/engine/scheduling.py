@@ -85,6 +85,7 @@ class Bench:
     def finish(self, index: int = 0) -> None:
         """End one of the running batches, the oldest unless said otherwise."""
         runner, batch = self.running.pop(index)
+        runner.free = True
         self.scheduler.finished(runner, batch)
         self.clock.run()
 
@@ -103,9 +104,11 @@ class Bench:
 
 class _Runner:
     def __init__(self, bench: Bench) -> None:
+        self.free = True
         self._bench = bench
 
     def run(self, batch: Batch) -> bool:
+        self.free = False
         self._bench.batches.append("".join(request.id for request in batch.requests))
         self._bench.running.append((self, batch))
         return False

@@ -283,5 +283,6 @@ def test_the_next_batch_begins_before_the_last_one_is_answered() -> None:
     runner, batch = bench.running.pop(0)
     running: list[list[str]] = []
     bench.completed = lambda batch: running.append(list(bench.batches))  # type: ignore[method-assign]  # a look at that moment
+    runner.free = True
     bench.scheduler.finished(runner, batch)
     assert running == [["a", "b"]]

@@ -158,14 +158,14 @@ def test_errors_say_what_is_missing(world: World) -> None:
         with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
             lifecycle.versions("m")
         with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
-            lifecycle.model_ready("m")
+            await lifecycle.model_ready("m")
         await lifecycle.load("m", {})
         assert found(lifecycle, "m").version == 2
         assert found(lifecycle, "m", 1).version == 1
         assert lifecycle.versions("m") == [1, 2]
-        assert lifecycle.model_ready("m")
-        assert lifecycle.model_ready("m", 1)
-        assert not lifecycle.model_ready("m", 3)
+        assert await lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m", 1)
+        assert not await lifecycle.model_ready("m", 3)
         with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' version 3 is not found$"):
             lifecycle.find("m", 3)
         await lifecycle.unload("m")
@@ -178,7 +178,7 @@ def test_errors_say_what_is_missing(world: World) -> None:
         ):
             lifecycle.find("m", 1)
         assert lifecycle.versions("m") == []
-        assert not lifecycle.model_ready("m")
+        assert not await lifecycle.model_ready("m")
 
     world.run(test)
 
@@ -317,7 +317,7 @@ def test_old_version_serves_until_the_new_one_is_ready(world: World) -> None:
         await world.begun("m")
         assert found(lifecycle, "m") is old
         assert rows(lifecycle) == [("m", "1", "READY", "")]
-        assert lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m")
         assert not is_ready(lifecycle)
         old.begin()
         release()
@@ -478,7 +478,7 @@ def test_operations_on_one_model_take_turns(world: World) -> None:
         await asyncio.gather(*tasks)
         assert done == ["load", "unload", "load again", "unload again", "load at last"]
         assert world.loads.count(("m", 1)) == 3
-        assert lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m")
 
     world.run(test)
 
@@ -495,7 +495,7 @@ def test_load_goes_on_when_the_client_gives_up(world: World) -> None:
         release()
         await lifecycle.load("m", {})
         assert world.loads == [("m", 1)]
-        assert lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m")
 
     world.run(test)
 
@@ -612,7 +612,7 @@ def test_model_in_two_repositories_is_unavailable(world: World) -> None:
         error = await error_of(lifecycle.load("m", {}))
         assert str(error) == f"failed to load 'm', failed to poll from model repository: {reason}"
         await lifecycle.load("n", {})
-        assert lifecycle.model_ready("n")
+        assert await lifecycle.model_ready("n")
 
     async def at_start(lifecycle: Lifecycle) -> None:
         assert rows(lifecycle) == [("m", None, "UNAVAILABLE", reason), ("n", "1", "READY", "")]

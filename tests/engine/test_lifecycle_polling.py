@@ -27,10 +27,10 @@ def test_added_changed_and_deleted_models_are_noticed(world: World) -> None:
     world.add("m")
 
     async def test(lifecycle: Lifecycle) -> None:
-        assert lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m")
         world.add("added")
         await settle(lifecycle)
-        assert lifecycle.model_ready("added")
+        assert await lifecycle.model_ready("added")
         assert world.loads == [("m", 1), ("added", 1)]
         directory = world.add("added", (2,))
         await settle(lifecycle)
@@ -146,7 +146,7 @@ def test_name_that_comes_up_twice_is_unavailable_until_it_is_unique(world: World
             lifecycle.find("m")
         (second / "m").rmdir()
         await settle(lifecycle)
-        assert lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m")
         assert is_ready(lifecycle)
 
     world.run(test, ControlMode.POLL)
@@ -159,7 +159,7 @@ def test_repository_that_cannot_be_read_unloads_nothing(world: World) -> None:
         away = world.repository.rename(world.directory / "away")
         for _ in range(3):
             await lifecycle.poll()
-        assert lifecycle.model_ready("m")
+        assert await lifecycle.model_ready("m")
         away.rename(world.repository)
         await settle(lifecycle)
         assert world.loads == [("m", 1)]
@@ -176,12 +176,12 @@ def test_long_load_holds_up_no_other_model(world: World) -> None:
         await world.begun("slow")
         world.add("quick")
         await settle(lifecycle)
-        assert lifecycle.model_ready("quick")
-        assert not lifecycle.model_ready("slow")
+        assert await lifecycle.model_ready("quick")
+        assert not await lifecycle.model_ready("slow")
         assert world.loads.count(("slow", 1)) == 1
         release()
         await polling
-        assert lifecycle.model_ready("slow")
+        assert await lifecycle.model_ready("slow")
 
     world.run(test, ControlMode.POLL)
 

@@ -2,7 +2,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from halimede.core.tensors import Tensor
 from halimede.engine.loading import load_version
 from halimede.engine.model import Model
 from halimede.engine.settings import EngineSettings
+from halimede.workers.host import WorkerHost
 from tests.support.loops import LoopThread
 
 IDENTITY = """
@@ -34,6 +35,9 @@ REPEAT = """
 """
 
 
+NO_WORKERS = cast(WorkerHost, None)  # these models run in the server
+
+
 def source(text: str, directory: Path = Path("/nonexistent")) -> ModelSource:
     config = ModelConfig()
     text_format.Parse(text, config)
@@ -46,7 +50,7 @@ class Served:
 
     def __init__(self, loop: LoopThread, text: str) -> None:
         self.loop = loop
-        self.loaded = load_version(source(text), EngineSettings((), cpu_threads=1, gpus=()))
+        self.loaded = load_version(source(text), EngineSettings((), cpu_threads=1, gpus=()), NO_WORKERS)
         self.clock = loop.call(LoopClock, loop.loop)
         self.model: Model = loop.call(Model, self.loaded, self.clock, loop.loop)
         self.answers: list[tuple[InferResponse | None, bool]] = []
@@ -187,12 +191,12 @@ def test_a_decoupled_model_answers_many_times_and_counts_once() -> None:
 def test_what_this_version_cannot_do_is_refused_at_load(text: str, words: str) -> None:
     config = IDENTITY.replace("dynamic_batching { }", "") + text
     with pytest.raises(UnsupportedError, match=words):
-        load_version(source(config), EngineSettings((), gpus=()))
+        load_version(source(config), EngineSettings((), gpus=()), NO_WORKERS)
 
 
 def test_a_load_that_fails_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     broken = IDENTITY + 'parameters { key: "execute_delay_ms" value { string_value: "soon" } }'
     with pytest.raises(InvalidArgumentError):
-        load_version(source(broken), EngineSettings((), gpus=()))
+        load_version(source(broken), EngineSettings((), gpus=()), NO_WORKERS)
     assert threading.active_count() == before

@@ -9,11 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.clock import VirtualClock
+from halimede.core.errors import AlreadyExistsError
+from halimede.engine.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.engine import Engine
 from halimede.engine.statistics import FailureReason, ModelStatistics
 from halimede.frontends import metrics
 from halimede.frontends.http.protocol import Exchange
-from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
+from halimede.frontends.metrics import FAMILIES, Family, Metrics, MetricsSettings
 from tests.support.batches import ran
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
@@ -32,6 +34,14 @@ class FakeModel:
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
 
 
+def fake_engine(lifecycle: object, custom: CustomMetrics | None = None) -> Engine:
+    """What the metrics need of an engine."""
+    fakes = SimpleNamespace(
+        lifecycle=lifecycle, clock=VirtualClock(), custom_metrics=custom or CustomMetrics()
+    )
+    return cast("Engine", fakes)
+
+
 def scrape(*models: FakeModel, settings: MetricsSettings | None = None) -> dict[str, float]:
     """Every sample of a scrape, by its name and labels."""
     return dict(samples(text(*models, settings=settings)))
@@ -39,7 +49,7 @@ def scrape(*models: FakeModel, settings: MetricsSettings | None = None) -> dict[
 
 def text(*models: FakeModel, settings: MetricsSettings | None = None) -> str:
     lifecycle = SimpleNamespace(loaded_models=lambda: list(models))
-    engine = cast("Engine", SimpleNamespace(lifecycle=lifecycle, clock=VirtualClock()))
+    engine = fake_engine(lifecycle)
     return Metrics(engine, settings or MetricsSettings()).render().decode()
 
 
@@ -191,7 +201,7 @@ def test_all_families_are_declared_and_explained() -> None:
 )
 def test_the_port_answers_as_tritonservers_does(method: str, path: str, status: int, filled: bool) -> None:
     lifecycle = SimpleNamespace(loaded_models=list)
-    engine = cast("Engine", SimpleNamespace(lifecycle=lifecycle, clock=VirtualClock()))
+    engine = fake_engine(lifecycle)
     responses: list[tuple[int, bytes, str]] = []
 
     def respond(code: int, parts: tuple[bytes, ...] = (), content_type: str = "") -> None:
@@ -211,3 +221,23 @@ def test_a_prometheus_parser_reads_a_scrape() -> None:
     assert set(families) == {family.name for family in FAMILIES}
     assert families["nv_inference_count"].samples[0].value == 3
     assert families["nv_inference_count"].samples[1].labels["_a_b"] == 'x"\\\n{},='
+
+
+def test_metrics_of_models_follow_those_of_the_server() -> None:
+    custom = CustomMetrics()
+    metrics = Metrics(fake_engine(SimpleNamespace(loaded_models=list), custom), MetricsSettings())
+    held = HeldMetrics(custom, "m_0", lambda: None)
+    series = held.new_series(held.new_family("tokens_total", "Tokens", "counter"), [("user", "a")], None)
+    held.change(series, "increment", 12)
+    scraped = metrics.render().decode()
+    assert scraped.endswith(
+        '# HELP tokens_total Tokens\n# TYPE tokens_total counter\ntokens_total{user="a"} 12\n'
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_model_cannot_take_the_name_of_a_metric_of_the_server(family: Family) -> None:
+    custom = CustomMetrics()
+    Metrics(fake_engine(SimpleNamespace(loaded_models=list), custom), MetricsSettings())
+    with pytest.raises(AlreadyExistsError, match=f"'{family.name}' is that of a metric of the server"):
+        custom.family(family.name, "mine", "counter")

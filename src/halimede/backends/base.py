@@ -5,12 +5,13 @@ called on the loop if the instance says that it never blocks and its batches wer
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.requests import InferRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class Instance(ABC):
     may_block: bool = True
     repeatable: bool = False
 
+    @property
+    def requests(self) -> Collection[InferRequest]:
+        """The requests whose execution is not over, if what runs here may call other models."""
+        return ()
+
     @abstractmethod
     def execute(self, batch: Batch) -> None:
         """Run the batch: set `batch.responses`, one a request, in order; or, decoupled, `batch.send` them.
@@ -93,7 +99,13 @@ class Instance(ABC):
 
 
 class BackendModel(ABC):
-    """One model version, opened by its framework; `close` gives everything back."""
+    """One model version, opened by its framework; `close` gives everything back.
+
+    Attributes:
+        creates_side_by_side: instances are made in several threads at once, as that takes less time.
+    """
+
+    creates_side_by_side: bool = False
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         self.source = source

@@ -14,11 +14,15 @@ import numpy as np
 from halimede.config.model_config_pb2 import BatchInput
 from halimede.config.signature import Signature, TensorSpec, match_wildcards
 from halimede.core.datatypes import BY_NUMBER, BYTES
-from halimede.core.errors import InternalError
+from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Array, Tensor
 
 Send = Callable[[InferRequest, InferResponse | None, bool], None]
+
+
+LATER = InferResponse()
+"""Stands for a response that does not come with the others of its batch."""
 
 
 class Batch:
@@ -29,7 +33,8 @@ class Batch:
         requests: at least one.
         size: rows along the batch dimension, all requests together; 1 for a model without.
         byte_size: bytes of all inputs of all requests.
-        responses: one a request, in order, once it has run; empty for a decoupled model.
+        responses: one a request, in order, once it has run; `LATER` for one that the model sent, or will send,
+            by itself; empty for a decoupled model.
         send: (decoupled models) sends one response of one request, from any thread; None and True end it.
         started_ns: when the execution began.
         inputs_ns: when the inputs were gathered; set by `gather`.
@@ -218,6 +223,12 @@ class Batch:
         ]
         items = np.array(shapes, dtype)
         return items if kind == BatchInput.BATCH_ITEM_SHAPE else items.reshape(-1)
+
+
+def fail(batch: Batch, error: HalimedeError) -> None:
+    """Make `error` the response to every request of the batch."""
+    batch.failed = True
+    batch.responses = [InferResponse(error=error) for _ in batch.requests]
 
 
 def _concatenate(spec: TensorSpec, tensors: list[Tensor], size: int) -> Array:

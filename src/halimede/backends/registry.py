@@ -4,7 +4,10 @@ from halimede.backends.base import BackendModel
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 
-BACKENDS = ("identity", "onnxruntime", "repeat", "square")
+PYTHON = "python"
+"""The backend whose instances have processes of their own, which `workers` provides."""
+
+BACKENDS = ("identity", "onnxruntime", PYTHON, "repeat", "square")
 _PLATFORMS = {"onnxruntime_onnx": "onnxruntime"}
 
 
@@ -17,8 +20,8 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
     """The class that opens models of the configuration's backend.
 
     Raises:
-        InvalidArgumentError: there is no such backend.
-        UnsupportedError: the backend's framework is not installed, or the model is an ensemble.
+        InvalidArgumentError: there is no such backend, or the model is an ensemble, which has none.
+        UnsupportedError: the backend's framework is not installed.
     """
     # imported here, so that a server pays only for the frameworks that it uses
     name = backend_name(config)
@@ -38,8 +41,8 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
 
             return SquareModel
         case "ensemble":
-            msg = f"model '{config.name}' is an ensemble; this version of Halimede does not run ensembles yet"
-            raise UnsupportedError(msg)
+            msg = f"Ensemble model '{config.name}' must have platform type 'ensemble' and empty backend type"
+            raise InvalidArgumentError(msg)
     msg = (
         f"unable to find backend library for backend '{name}', try specifying runtime on the model "
         f"configuration. This version of Halimede has the backends {', '.join(BACKENDS)}."

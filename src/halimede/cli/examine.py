@@ -1,6 +1,6 @@
 """Looking at a model on disk as a server would load it, but to the end: every problem, each with its place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 from halimede.backends.base import BackendOptions, ModelSource
 from halimede.backends.registry import backend_class, usable_gpus
 from halimede.cli.contradictions import contradictions
+from halimede.cli.misfits import Part, misfits
 from halimede.config.autofill import autofill
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
@@ -17,6 +18,7 @@ from halimede.config.validate import Problem, find_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError
 from halimede.core.gpus import visible_gpus
+from halimede.engine.dependencies import is_ensemble
 from halimede.engine.loading import refuse_unsupported
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
@@ -58,6 +60,7 @@ class Examination:
         config: its configuration as far as it could be completed.
         versions: the versions that its policy selects.
         findings: what is wrong.
+        locations: where the fields of its configuration stand.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Examination:
     config: ModelConfig = field(default_factory=ModelConfig)
     versions: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    locations: Locations = field(default_factory=Locations)
 
 
 def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examination]:
@@ -87,7 +91,28 @@ def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examina
                 mend = "remove or rename all but one of them"
                 examination.findings.insert(0, Finding(name, directory, 0, "", message, mend))
             examinations.append(examination)
+    _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
     return sorted(examinations, key=lambda examination: examination.name)
+
+
+def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str) -> None:
+    """Hold ensembles that are sound by themselves against their models, inner ensembles before outer ones."""
+    parts: dict[str, Part] = {
+        each.name: Part(each.config, tuple(each.versions), not each.findings)
+        for each in examinations.values()
+    }
+    waiting = [each for each in examinations.values() if is_ensemble(each.config) and not each.findings]
+    while waiting:
+        names = {each.name for each in waiting}
+        # all of them at last: those that need each other in a circle
+        turn = [each for each in waiting if names.isdisjoint(parts[each.name].ahead)] or waiting
+        for each in turn:
+            path = config_path(each.directory, config_name)
+            found = [_place(problem, path, each.locations) for problem in misfits(each.config, parts)]
+            each.findings += found
+            parts[each.name] = Part(each.config, tuple(each.versions), not found)
+        done = {each.name for each in turn}
+        waiting = [each for each in waiting if each.name not in done]
 
 
 def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
@@ -98,7 +123,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
         try:
             text = read_text(path)
             result.config = parse_text(text, str(path))
-            locations = locate(text)
+            result.locations = locations = locate(text)
         except HalimedeError as error:
             line, mend = (error.line, error.mend) if isinstance(error, ConfigTextError) else (0, "")
             result.findings.append(Finding(name, path, line, "", error.message, mend))
@@ -121,7 +146,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     if not result.versions:
         message = f"at least one version must be available under the version policy of model '{name}'"
         result.findings.append(Finding(name, directory, 0, "", message, _version_mend(directory)))
-    if sound:
+    if sound and not is_ensemble(config):
         seen = {finding.message for finding in result.findings}
         for version in result.versions:
             for finding in _open(result, version, path, locations, gpus):
@@ -178,8 +203,7 @@ def _unsupported(config: ModelConfig) -> Iterator[Problem]:
     try:
         refuse_unsupported(config)
     except HalimedeError as error:
-        fields = ("ensemble_scheduling", "sequence_batching", "model_repository_agents")
-        where = next((each for each in fields if config.HasField(each)), "platform")
+        where = "sequence_batching" if config.HasField("sequence_batching") else "model_repository_agents"
         yield Problem(config.name, where, error.message)
 
 

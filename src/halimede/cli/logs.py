@@ -104,7 +104,7 @@ class LineFormatter(logging.Formatter):
         message = record.getMessage()
         if self._escape:
             message = json.dumps(message, ensure_ascii=False).translate(_CONTROL)
-        line = f"{start} {record.process} {record.filename}:{record.lineno}] {message}"
+        line = f"{start} {record.process} {readable(record.filename)}:{record.lineno}] {message}"
         for block in (getattr(record, "table", ""), self._traceback(record)):
             if block:
                 line += "\n" + block
@@ -121,6 +121,9 @@ class LineFormatter(logging.Formatter):
             "line": record.lineno,
             "message": record.getMessage(),
         }
+        for key in ("model", "version"):  # of what a model says
+            if hasattr(record, key):
+                document[key] = getattr(record, key)
         for key, block in (("table", getattr(record, "table", "")), ("traceback", self._traceback(record))):
             if block:
                 document[key] = block

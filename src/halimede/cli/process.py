@@ -39,10 +39,10 @@ async def serve(options: ServeOptions) -> int:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     settings = engine_settings(options)
-    lifecycle = Lifecycle(settings, clock, loop)
     stop = _stop_on_signals(loop)
     server = Server()
     try:
+        lifecycle = Lifecycle(settings, clock, loop)
         for endpoint in endpoints(options, Engine(settings, clock, lifecycle)):
             await server.open(endpoint)
     except (ListenError, InvalidArgumentError) as error:

@@ -58,6 +58,8 @@ class InferRequest:
         on_cancel: set by whoever can act on a cancellation while it holds the request.
         congested: who takes the responses has more of them than it can pass on; set by `congest` and `drain`.
         on_drain: set by whoever holds responses back while the request is congested.
+        on_compute: if set, told once what its execution took to gather inputs, to compute and to hand out outputs, in
+            nanoseconds: before the final response, but for a decoupled model perhaps after it.
         received_ns: when the request was complete, on the engine's clock.
         queued_ns: when it entered its scheduler.
     """
@@ -72,6 +74,7 @@ class InferRequest:
         "model_name",
         "model_version",
         "on_cancel",
+        "on_compute",
         "on_drain",
         "outputs",
         "parameters",
@@ -120,6 +123,7 @@ class InferRequest:
         self.on_cancel: Callable[[InferRequest], None] | None = None
         self.congested = False
         self.on_drain: Callable[[InferRequest], None] | None = None
+        self.on_compute: Callable[[int, int, int], None] | None = None
         self.received_ns = received_ns
         self.queued_ns = received_ns
 

@@ -24,7 +24,14 @@ from halimede.engine.statistics import FailureReason
 
 
 class BatchRunner(Protocol):
-    """An instance as a scheduler sees it."""
+    """An instance as a scheduler sees it.
+
+    Attributes:
+        free: it takes a batch. Only `run` and what leads to `Scheduler.finished` change it; if it changes otherwise,
+            `Scheduler.changed` is called.
+    """
+
+    free: bool
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if `Scheduler.finished` will be called."""
@@ -77,11 +84,39 @@ class Scheduler(ABC):
             self._clock.call_soon(self._look)
 
     def finished(self, runner: BatchRunner, batch: Batch) -> None:
-        """An instance is free again; its batch has run."""
-        self._idle.append(runner)
+        """A batch has run, and its instance may be free again."""
+        if runner.free and runner not in self._idle:
+            self._idle.append(runner)
         if len(self.queue):
             self._look()  # the next batch computes while this one is answered
         self._answer(batch)
+
+    def returned(self, batch: Batch) -> None:
+        """An instance has not begun the batch, and never will: its requests wait again."""
+        for request in reversed(batch.requests):
+            self.queue.restore(request)
+            request.on_cancel = self._cancelled
+            if request.cancelled:
+                self._cancelled(request)
+        if self._idle and not self._looking and len(self.queue):
+            self._looking = True
+            self._clock.call_soon(self._look)
+
+    def changed(self, runner: BatchRunner) -> None:
+        """An instance takes batches, or takes none, for another reason than a batch."""
+        if runner in self._idle:
+            self._idle.remove(runner)
+        if runner.free:
+            self._idle.append(runner)
+            if len(self.queue):
+                self._look()
+
+    def refuse_all(self, error: HalimedeError) -> None:
+        """Run none of the requests that wait."""
+        while len(self.queue):
+            request = self.queue.pop()
+            request.on_cancel = None
+            self._outcome.refused(request, error, FailureReason.REJECTED)
 
     def _look(self) -> None:
         self._looking = False
@@ -102,6 +137,8 @@ class Scheduler(ABC):
             if runner.run(batch):
                 self._idle.append(runner)
                 self._answer(batch)
+            elif runner.free:
+                self._idle.insert(0, runner)  # it takes one more, but others have nothing to do
 
     @abstractmethod
     def _take(self) -> list[InferRequest]:
@@ -211,6 +248,12 @@ class DynamicBatcher(Scheduler):
     def _started(self, batch: Batch) -> None:
         if self._in_order is not None:
             self._in_order.append(batch)
+
+    def returned(self, batch: Batch) -> None:
+        """As for any scheduler; answers do not wait for the batch's any more."""
+        if self._in_order is not None:
+            self._in_order.remove(batch)
+        super().returned(batch)
 
     def _answer(self, batch: Batch) -> None:
         if self._in_order is None:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from time import monotonic_ns, thread_time_ns
 
 from halimede.backends.base import Instance
-from halimede.backends.batch import Batch
+from halimede.backends.batch import Batch, fail
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferResponse
 
@@ -38,6 +38,7 @@ class Runner:
 
     Attributes:
         instance: what runs them.
+        free: no batch is under way.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Runner:
         With a `niceness`, as of `nice(1)`, no batch runs on the loop.
         """
         self.instance = instance
+        self.free = True
         self._name = name
         self._loop = loop
         self._done = done
@@ -72,6 +74,7 @@ class Runner:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
+        self.free = False
         self._batches.put(batch)
         return False
 
@@ -97,6 +100,7 @@ class Runner:
             self._unmeasured -= 1
         elif not (self.instance.may_block or self._niceness) and batch.byte_size <= INLINE_BYTES:
             self._measure(cost)
+        self.free = True
         self._done(self, batch)
 
     def _measure(self, cost: int) -> None:
@@ -144,9 +148,3 @@ def _execute_singly(instance: Instance, batch: Batch) -> None:
         error = _attempt(instance, single)
         responses += [InferResponse(error=error)] if error is not None else single.responses
     batch.responses = responses
-
-
-def fail(batch: Batch, error: HalimedeError) -> None:
-    """Make `error` the response to every request of the batch."""
-    batch.failed = True
-    batch.responses = [InferResponse(error=error) for _ in batch.requests]

@@ -10,23 +10,32 @@ written is left alone.
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from halimede.backends.registry import PYTHON
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
+from halimede.engine.bls import ModelCalls
+from halimede.engine.custom_metrics import CustomMetrics
+from halimede.engine.dependencies import circle, is_spare, users_first
+from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.live_versions import LiveVersions, wait_until
-from halimede.engine.model import Model
+from halimede.engine.load_slots import LoadSlots
+from halimede.engine.model_control import ModelControl
 from halimede.engine.model_loader import ModelLoader
 from halimede.engine.model_table import AMBIGUOUS, ModelTable, Progress
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.engine.version_states import IndexRow, ModelRecord
+from halimede.engine.worker_services import WorkerServices
 from halimede.repository.layout import check_model_name, check_repositories, find_models
 from halimede.repository.overrides import Override, parse_parameters
 from halimede.repository.sightings import ABSENT, Sighting, sight_models
+from halimede.workers.host import WorkerHost
+from halimede.workers.python_settings import check_backend_settings, finalize_seconds
 
 logger = logging.getLogger("halimede")
 
@@ -49,7 +58,15 @@ class Lifecycle:
         self._disk = ThreadPoolExecutor(2, "halimede-disk")
         self._table = ModelTable()
         self._live = LiveVersions(loop, self._disk)
-        self._loader = ModelLoader(settings, clock, loop, self._disk, self._table, self._live)
+        self._services = WorkerServices(
+            loop, ModelCalls(self.find, clock.now, settings.gpus), ModelControl(self)
+        )
+        python = settings.backend_settings(PYTHON)
+        check_backend_settings(python)
+        self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
+        self._loader = ModelLoader(
+            settings, clock, loop, self._disk, self._table, self._live, self._workers, self._bring
+        )
         self._started = False
         self._starting = asyncio.Lock()
         self._operations: set[asyncio.Task[None]] = set()
@@ -58,9 +75,19 @@ class Lifecycle:
         self._polls: set[asyncio.Task[None]] = set()
         self._poll_timer: Timer | None = None
 
+    @property
+    def custom_metrics(self) -> CustomMetrics:
+        """What models count."""
+        return self._services.metrics
+
+    @property
+    def load_slots(self) -> LoadSlots:
+        """How many versions load at once."""
+        return self._loader.slots
+
     # What there is
 
-    def find(self, name: str, version: int = -1) -> Model:
+    def find(self, name: str, version: int = -1) -> ServedModel:
         """The loaded model of that name; the highest ready version for -1.
 
         Raises:
@@ -77,14 +104,20 @@ class Lifecycle:
         """
         return list(self._table.serving(name))
 
-    def model_ready(self, name: str, version: int = -1) -> bool:
-        """Whether the version is READY; for -1, whether any is.
+    async def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether the version is READY, for -1 the highest that is, and its instances say so too.
 
         Raises:
             NotFoundError: there is no such model.
         """
-        ready = self._table.serving(name)
-        return bool(ready) if version == -1 else version in ready
+        serving = self._table.serving(name)
+        number = max(serving, default=-1) if version == -1 else version
+        if number not in serving:
+            return False
+        ready, why_not = await serving[number].ready()
+        if not ready:
+            logger.warning("Model '%s' version %d is not ready: %s", name, number, why_not)
+        return ready
 
     @property
     def ready(self) -> bool:
@@ -109,7 +142,7 @@ class Lifecycle:
         """Callbacks for when `ready` may have changed; add yours."""
         return self._table.on_readiness
 
-    def loaded_models(self) -> list[Model]:
+    def loaded_models(self) -> list[ServedModel]:
         """Every READY version, by name and version."""
         return self._table.loaded_models()
 
@@ -147,7 +180,9 @@ class Lifecycle:
                 return False
             await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
             await self.refresh()
-            results = await asyncio.gather(*(self._attempt(name) for name in self._names_to_start()))
+            results = await asyncio.gather(
+                *(self._attempt(name, explicit=True) for name in self._names_to_start())
+            )
         self._started = True
         self._table.tell_readiness()
         if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
@@ -167,6 +202,9 @@ class Lifecycle:
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
 
+        The models that an ensemble needs are loaded, or reloaded, before it. Ensembles that wait for this model are
+        loaded with it.
+
         Args:
             name: the model's name.
             parameters: ``config`` → a ModelConfig as JSON, and with it ``file:<path>`` → content.
@@ -179,20 +217,51 @@ class Lifecycle:
         self._require_explicit()
         check_model_name(name)
         override = parse_parameters(parameters)
-        await self._take_turn(name, lambda record: self._loader.load(record, override))
+        await self._take_turn(name, partial(self._load, override=override))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Let no new requests reach the model, and return; it is gone once those in flight are answered.
 
-        Unloading what is not loaded succeeds. `unload_dependents` is about models that an ensemble brought with
-        it; as there are no ensembles yet, it changes nothing.
+        Unloading what is not loaded succeeds. Ensembles that need the model are unavailable until it is loaded again.
+
+        Args:
+            name: the model's name.
+            unload_dependents: if it is an ensemble, unload the models that were loaded only because it needs them,
+                and that no other ensemble needs.
 
         Raises:
             UnavailableError: the control mode is not explicit, or the server is stopping.
         """
         self._require_explicit()
-        if name in self._table.records:
-            await self._take_turn(name, self._unload)
+        if name not in self._table.records:
+            return
+        left = await self._unload(name)
+        while unload_dependents and left:
+            need = left.pop()
+            if need in self._table.records:
+                left += await self._unload(need, only_spare=True)
+
+    @contextmanager
+    def waiting(self, model: str, target: str) -> Iterator[None]:
+        """While the model, which is being loaded, waits for the target to be loaded or unloaded.
+
+        Raises:
+            InvalidArgumentError: the target waits for the model, or is an ensemble that needs it.
+        """
+        records = self._table.records
+        if target == model:
+            raise InvalidArgumentError(f"model '{model}' is being loaded; it cannot load or unload itself")
+        if circle(model, (target,), records):
+            raise InvalidArgumentError(
+                f"model '{model}' is being loaded and cannot wait for '{target}', "
+                f"which itself waits for '{model}' to be loaded"
+            )
+        waits = records[model].waits
+        waits[target] += 1
+        try:
+            yield
+        finally:
+            waits[target] -= 1
 
     async def stop(self, timeout_s: float) -> bool:
         """Refuse new requests, answer those in flight, unload everything: whether that was done in time."""
@@ -201,7 +270,8 @@ class Lifecycle:
         deadline = self._clock.now() + round(timeout_s * SECOND)
         if self._poll_timer is not None:
             self._poll_timer.cancel()
-        self._live.stop()
+        for model in self._live.stop():
+            self._table.hide(model)
         logger.info("Waiting for in-flight requests to complete.")
         drained = self._loop.create_task(self._live.drained())
         if not await wait_until(deadline, drained, self._clock, self._live.report_inflight):
@@ -214,6 +284,7 @@ class Lifecycle:
         if not await wait_until(deadline, unloaded, self._clock, report):
             return False
         self._loader.close()
+        await self._loop.run_in_executor(None, self._workers.close)
         self._disk.shutdown()
         self.live = False
         return True
@@ -223,7 +294,7 @@ class Lifecycle:
         async with self._starting:
             if under_way := self._operations | self._polls:
                 await asyncio.wait(under_way)
-        for record in self._table.records.values():
+        for record in users_first(self._table.records):
             self._loader.unload(record)
         await self._live.closed()
 
@@ -256,18 +327,51 @@ class Lifecycle:
             if not record.operations and not record.known:
                 del self._table.records[record.name]
 
-    async def _unload(self, record: ModelRecord) -> None:
-        self._loader.unload(record)
+    async def _load(
+        self, record: ModelRecord, override: Override, expected: Sighting | None = None, explicit: bool = True
+    ) -> None:
+        await self._loader.load(record, override, expected)
+        record.explicit = record.explicit or explicit
 
-    async def _attempt(self, name: str, expected: Sighting | None = None) -> bool:
-        """Load a model that no client waits for: whether that worked. If not, the log and the index say why."""
+    async def _bring(self, name: str) -> None:
+        """See to a model that an ensemble needs, which is being loaded. If that fails, the model's record says why."""
+
+        async def load(record: ModelRecord) -> None:
+            # what a client brought is not undone for an ensemble
+            if not (record.models and record.sighting is None):
+                await self._loader.load(record, Override())
+
+        if self._settings.control_mode is ControlMode.EXPLICIT:
+            with suppress(HalimedeError):
+                check_model_name(name)
+                await self._take_turn(name, load)
+        elif (record := self._table.records.get(name)) is not None and record.operations:
+            async with record.turn:  # what it waits for is over
+                pass
+
+    async def _unload(self, name: str, only_spare: bool = False) -> list[str]:
+        """Unload a model, if so asked only if nothing needs it any more: the models that it needed itself."""
+        needed: list[str] = []
+
+        async def unload(record: ModelRecord) -> None:
+            if not only_spare or is_spare(record, self._table.records):
+                needed.extend(record.needs)
+                self._loader.unload(record)
+                record.explicit = False
+
+        await self._take_turn(name, unload)
+        return needed
+
+    async def _attempt(self, name: str, expected: Sighting | None = None, explicit: bool = False) -> bool:
+        """Load a model that no client asked for now: whether that worked. If not, the log and the index say why."""
         try:
             check_model_name(name)
         except InvalidArgumentError as error:
             logger.error("failed to load '%s': %s", name, error)
             return False
         try:
-            await self._take_turn(name, lambda record: self._loader.load(record, Override(), expected))
+            load = partial(self._load, override=Override(), expected=expected, explicit=explicit)
+            await self._take_turn(name, load)
         except HalimedeError:
             return False
         return True

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from halimede.core.clock import SECOND, Clock
+from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.version_states import OverrideFiles, Serving
 from halimede.repository import overrides
 
@@ -29,14 +30,24 @@ class LiveVersions:
             serving.files.users += 1
 
     def retire(self, serving: Serving, gone: Callable[[], None] | None = None) -> None:
-        """Let the version finish its requests, close it, then call `gone`. Returns at once."""
-        serving.model.stop()
-        task = self._loop.create_task(self._retire(serving, gone))
+        """Let the version finish its requests, close it, then call `gone`. Returns at once.
+
+        Ensembles that use it must have been retired before; it takes their requests until they have finished.
+        """
+        users = [user for user in self._live if serving in user.uses]
+        if not users:
+            serving.model.stop()
+        task = self._loop.create_task(self._retire(serving, users, gone))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    async def _retire(self, serving: Serving, gone: Callable[[], None] | None) -> None:
+    async def _retire(
+        self, serving: Serving, users: Sequence[Serving], gone: Callable[[], None] | None
+    ) -> None:
         model = serving.model
+        for user in users:
+            await user.model.drained()
+        model.stop()
         await model.drained()
         try:
             await model.close()
@@ -58,15 +69,42 @@ class LiveVersions:
             except OSError as error:
                 logger.error("cannot delete temporary directory '%s': %s", files.directory, error)
 
-    def stop(self) -> None:
-        """Let no version accept another request."""
-        for serving in self._live:
-            serving.model.stop()
+    def stop(self) -> list[ServedModel]:
+        """Let no version accept another request, but for those that ensembles with requests in flight use.
+
+        Returns:
+            the versions that still accept requests; `drained` stops them when their ensembles have finished.
+        """
+        stopped: set[Serving] = set()
+        still_used = []
+        for serving in self._users_first():
+            users = [user for user in self._live if serving in user.uses]
+            if all(user in stopped and not user.model.inflight for user in users):
+                serving.model.stop()
+                stopped.add(serving)
+            else:
+                still_used.append(serving.model)
+        return still_used
 
     async def drained(self) -> None:
         """Return when no version has a request in flight."""
-        for serving in list(self._live):
+        for serving in self._users_first():
+            serving.model.stop()  # those that use it have finished
             await serving.model.drained()
+
+    def _users_first(self) -> list[Serving]:
+        """Every version, each ensemble before those that it uses."""
+        order: dict[Serving, None] = {}
+
+        def visit(serving: Serving) -> None:
+            if serving not in order and serving in self._live:
+                for used in serving.uses:
+                    visit(used)
+                order[serving] = None
+
+        for serving in self._live:
+            visit(serving)
+        return list(reversed(order))
 
     async def closed(self) -> None:
         """Return when every retired version is closed."""

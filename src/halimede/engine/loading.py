@@ -5,12 +5,14 @@ Blocks, so the lifecycle calls it off the event loop. What fails gives back all 
 
 import ctypes
 import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
-from halimede.backends.registry import backend_class, usable_gpus
+from halimede.backends.registry import PYTHON, backend_class, backend_name, usable_gpus
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.normalise import normalise
 from halimede.config.signature import Signature
@@ -20,8 +22,12 @@ from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
 from halimede.engine.warmup import warm_up
 from halimede.repository.labels import read_labels
+from halimede.workers.host import WorkerHost
+from halimede.workers.python_model import PythonModel
 
 logger = logging.getLogger("halimede")
+
+_MOST_SIDE_BY_SIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,13 @@ class LoadedVersion:
         trim_memory()
 
 
-def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion:
+def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerHost) -> LoadedVersion:
     """The version, loaded and warmed up. Blocks.
+
+    Args:
+        source: where it comes from.
+        settings: of the engine.
+        workers: where instances run that have processes of their own.
 
     Raises:
         HalimedeError: it cannot be loaded; nothing is left of the attempt.
@@ -81,7 +92,7 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
                 settings.gpus,
                 settings.verbose,
             )
-            backend = backend_class(config)(source, options)
+            backend = open_backend(source, options, workers)
             undo.callback(backend.close)
             if settings.auto_complete_config:
                 backend.complete_config()
@@ -92,11 +103,10 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
             backend.check_config()
             signature = Signature.from_config(config)
             specs = instance_specs(config)
-            statistics = ModelStatistics(_first_response_bounds(config))
+            statistics = ModelStatistics(first_response_bounds(config))
+            created = create_instances(backend, [spec for spec, _ in specs], undo)
             instances: list[LoadedInstance] = []
-            for spec, passive in specs:
-                instance = backend.create_instance(spec)
-                undo.callback(instance.close)
+            for (spec, passive), instance in zip(specs, created, strict=True):
                 warm_up(source, signature, instance, statistics)
                 instances.append(LoadedInstance(spec, passive, instance))
             labels = {
@@ -116,16 +126,45 @@ def load_version(source: ModelSource, settings: EngineSettings) -> LoadedVersion
     return LoadedVersion(source, signature, backend, tuple(instances), labels, statistics)
 
 
+def open_backend(source: ModelSource, options: BackendOptions, workers: WorkerHost) -> BackendModel:
+    """The version, opened by its backend.
+
+    Raises:
+        HalimedeError: there is no such backend, or it refuses the model.
+    """
+    if backend_name(source.config) == PYTHON:
+        return PythonModel(source, options, workers)
+    return backend_class(source.config)(source, options)
+
+
+def create_instances(
+    backend: BackendModel, specs: Sequence[InstanceSpec], undo: ExitStack
+) -> Sequence[Instance]:
+    """The instances, which `undo` closes.
+
+    Raises:
+        HalimedeError: the backend refuses to make one.
+    """
+    if not backend.creates_side_by_side or len(specs) == 1:
+        instances = []
+        for spec in specs:
+            instances.append(backend.create_instance(spec))
+            undo.callback(instances[-1].close)
+        return instances
+    with ThreadPoolExecutor(min(len(specs), _MOST_SIDE_BY_SIDE), "halimede-instances") as threads:
+        attempts = [threads.submit(backend.create_instance, spec) for spec in specs]
+    for attempt in attempts:
+        if attempt.exception() is None:
+            undo.callback(attempt.result().close)
+    return [attempt.result() for attempt in attempts]
+
+
 def refuse_unsupported(config: ModelConfig) -> None:
     """Refuse what this version of the server cannot do.
 
     Raises:
         UnsupportedError: the text names the setting.
     """
-    if config.HasField("ensemble_scheduling") or config.platform == "ensemble":
-        raise UnsupportedError(
-            f"model '{config.name}' is an ensemble; ensembles are not available in this version"
-        )
     if config.HasField("sequence_batching"):
         msg = f"model '{config.name}' sets 'sequence_batching', which is not available in this version"
         raise UnsupportedError(msg)
@@ -151,7 +190,7 @@ def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
     ]
 
 
-def _first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
+def first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
     """Buckets of the histogram of first responses, in milliseconds, as `model_metrics` may set them."""
     for control in config.model_metrics.metric_control:
         if control.metric_identifier.family == "nv_inference_first_response_histogram_ms":

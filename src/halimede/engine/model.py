@@ -2,19 +2,22 @@
 
 import asyncio
 from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from functools import partial
 
-from halimede.backends.batch import Batch
+from halimede.backends.batch import LATER, Batch
 from halimede.config.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
 from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.engine.batching import DefaultScheduler, DynamicBatcher, Scheduler
+from halimede.engine.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
+from halimede.engine.flow import Flow
 from halimede.engine.instances import Runner
 from halimede.engine.loading import LoadedVersion
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
+from halimede.workers.instance import WorkerInstance
 
 LEAST_PRIORITY = 19
 """Niceness of the threads of a model whose `optimization` has the priority PRIORITY_MIN."""
@@ -34,7 +37,14 @@ class Model:
         loaded: what it runs on.
     """
 
-    def __init__(self, loaded: LoadedVersion, clock: Clock, loop: AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loaded: LoadedVersion,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        on_health: Callable[[], None] | None = None,
+    ) -> None:
+        """Serve a version that is loaded; `on_health` is told when `healthy` may have changed."""
         self.loaded = loaded
         self.name = loaded.source.name
         self.version = loaded.source.version
@@ -47,7 +57,10 @@ class Model:
         self._clock = clock
         self._stopping = False
         self._open: dict[InferRequest, int] = {}  # decoupled: each with when its first response came
+        self._flow = Flow()  # of instances in this process
         self._drained: asyncio.Future[None] | None = None
+        self._trouble: HalimedeError | None = None  # no instance runs, or will soon
+        self._on_health = on_health
         self._scheduler: Scheduler
         if self.config.HasField("dynamic_batching"):
             self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
@@ -55,12 +68,20 @@ class Model:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
         low = self.config.optimization.priority == ModelOptimizationPolicy.PRIORITY_MIN
         niceness = LEAST_PRIORITY if low else 0
-        self._runners = [
-            Runner(entry.spec.name, entry.instance, loop, self._scheduler.finished, niceness)
-            for entry in loaded.instances
-            if not entry.passive
-        ]
-        self._scheduler.start(self._runners)
+        self._runners: list[Runner] = []
+        self._workers: list[WorkerInstance] = []
+        runners: list[BatchRunner] = []
+        for entry in loaded.instances:
+            if isinstance(entry.instance, WorkerInstance):
+                self._workers.append(entry.instance)
+                entry.instance.attach(self)
+                if not entry.passive:
+                    runners.append(entry.instance)
+            elif not entry.passive:
+                runner = Runner(entry.spec.name, entry.instance, loop, self._scheduler.finished, niceness)
+                self._runners.append(runner)
+                runners.append(runner)
+        self._scheduler.start(runners)
 
     @property
     def pending(self) -> int:
@@ -87,6 +108,8 @@ class Model:
             self.refused(request, cancelled, FailureReason.CANCELED)
             return
         try:
+            if self._trouble is not None:
+                raise UnavailableError(self._trouble.message)
             self._scheduler.enqueue(request)
         except UnavailableError as error:
             self.refused(request, error, FailureReason.REJECTED)
@@ -101,7 +124,10 @@ class Model:
         """An execution begins: let a decoupled model send its responses."""
         if self.signature.decoupled:
             self._open.update(dict.fromkeys(batch.requests, 0))
-            batch.send = partial(self._send, batch)
+            if not self._workers:
+                for request in batch.requests:
+                    self._flow.open(request)
+                batch.send = partial(self._send, batch)
 
     def completed(self, batch: Batch) -> None:
         """An execution is over: count it and send its responses."""
@@ -113,10 +139,17 @@ class Model:
                     self._deliver(batch, request, responses[0], True)
             else:  # its responses come one by one
                 statistics.count_execution(batch)
+                for request in requests:
+                    _tell_times(batch, request)
             return
         now = self._clock.now()
+        if LATER in responses:
+            self._completed_partly(batch, now)
+            return
         failed = False
         for request, response in zip(requests, responses, strict=True):
+            if request.on_compute is not None:
+                _tell_times(batch, request)
             request.respond(response, True)  # first of all: clients wait for it
             if response.error is not None:
                 failed = True
@@ -128,14 +161,84 @@ class Model:
         statistics.count_answered(requests, batch.started_ns, now)
         self._finish(len(responses))
 
+    def _completed_partly(self, batch: Batch, now: int) -> None:
+        """An execution is over of which some requests were answered before, or will be later."""
+        for request, response in zip(batch.requests, batch.responses, strict=True):
+            _tell_times(batch, request)
+            if response is not LATER:
+                self._answer(batch, request, response, now)
+        if not batch.failed:
+            self.statistics.count_execution(batch)
+
+    def _answer(self, batch: Batch, request: InferRequest, response: InferResponse, now: int) -> None:
+        """Send the only response to a request by itself, and count it."""
+        request.respond(response, True)
+        if response.error is not None:
+            self.statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
+        else:
+            self.statistics.count_answered([request], batch.started_ns, now)
+        self._finish(1)
+
+    # What instances in worker processes tell
+
+    def ran(self, instance: WorkerInstance, batch: Batch) -> None:
+        """A worker has run a batch."""
+        self._scheduler.finished(instance, batch)
+
+    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """A worker has sent a response by itself."""
+        if self.signature.decoupled:
+            self._deliver(batch, request, response, final)
+        else:
+            assert response is not None, "only decoupled models end a request without a response"
+            self._answer(batch, request, response, self._clock.now())
+
+    def returned(self, batch: Batch) -> None:
+        """A worker will not run a batch that it was sent."""
+        for request in batch.requests:
+            self._open.pop(request, None)
+        self._scheduler.returned(batch)
+
+    def called(self) -> None:
+        """A worker has called the server. So its executions may wait for others, and must not keep any waiting."""
+        for worker in self._workers:
+            worker.recall()
+
+    def changed(self, instance: WorkerInstance) -> None:
+        """A worker's process ended, could not be started again, or runs again."""
+        self._scheduler.changed(instance)
+        self._trouble = None
+        if all(worker.trouble is not None for worker in self._workers):
+            self._trouble = self._workers[0].trouble
+        if self._trouble is not None:
+            self._scheduler.refuse_all(self._trouble)
+        if self._on_health is not None:
+            self._on_health()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every instance that lives in a worker process has one."""
+        return all(worker.healthy for worker in self._workers)
+
+    async def ready(self) -> tuple[bool, str]:
+        """Whether the instances say that they are ready, and if not, why."""
+        for worker in self._workers:
+            ready, why = await worker.ready()
+            if not ready:
+                return False, why
+        return True, ""
+
     def _send(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """What a decoupled backend calls, from any thread."""
+        self._flow.wait(request)
         self._loop.call_soon_threadsafe(self._deliver, batch, request, response, final)
 
     def _deliver(
         self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool
     ) -> None:
         """Send one response of a decoupled model on; its request counts when its last response is sent."""
+        if not self._workers:
+            self._flow.taken(request, final)
         if request not in self._open:
             return  # the batch failed, and the client was told
         now = self._clock.now()
@@ -168,6 +271,7 @@ class Model:
         await self._loop.run_in_executor(None, self._close)
 
     def _close(self) -> None:
+        self._flow.close()
         for runner in self._runners:
             runner.close()
         self.loaded.close()
@@ -178,3 +282,11 @@ class Model:
         if not self.inflight and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
+
+
+def _tell_times(batch: Batch, request: InferRequest) -> None:
+    """Tell whoever wants to know how long the request's execution took."""
+    if request.on_compute is not None:
+        inputs_ns = batch.inputs_ns or batch.started_ns
+        outputs_ns = batch.outputs_ns or batch.ended_ns
+        request.on_compute(inputs_ns - batch.started_ns, outputs_ns - inputs_ns, batch.ended_ns - outputs_ns)

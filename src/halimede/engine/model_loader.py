@@ -21,7 +21,10 @@ from halimede.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from halimede.engine.dependencies import is_ensemble
+from halimede.engine.ensemble_loader import Bring, EnsembleLoader
 from halimede.engine.live_versions import LiveVersions
+from halimede.engine.load_slots import LoadSlots
 from halimede.engine.loading import LoadedVersion, load_version
 from halimede.engine.model import Model
 from halimede.engine.model_table import AMBIGUOUS, ModelTable
@@ -35,15 +38,23 @@ from halimede.engine.version_states import (
     Version,
     VersionState,
 )
+from halimede.engine.version_swaps import VersionSwaps
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve
 from halimede.repository.sightings import Sighting, sight_model
+from halimede.workers.host import WorkerHost
 
 logger = logging.getLogger("halimede")
 
+_MOST_THREADS = 1024
+
 
 class ModelLoader:
-    """Loads and unloads models; for one model, one thing at a time. Lives on the event loop."""
+    """Loads and unloads models; for one model, one thing at a time. Lives on the event loop.
+
+    Attributes:
+        slots: how many versions load at once.
+    """
 
     def __init__(
         self,
@@ -53,15 +64,25 @@ class ModelLoader:
         disk: ThreadPoolExecutor,
         table: ModelTable,
         live: LiveVersions,
+        workers: WorkerHost,
+        bring: Bring,
     ) -> None:
-        """A loader that reads directories on `disk` and loads on threads of its own."""
+        """A loader that reads directories on `disk` and loads on threads of its own.
+
+        Before an ensemble is loaded, `bring` sees to each of the models that it needs.
+        """
         self._settings = settings
         self._clock = clock
         self._loop = loop
         self._disk = disk
-        self._loaders = ThreadPoolExecutor(settings.load_threads, "halimede-load")
+        self.slots = LoadSlots(settings.load_threads)
+        # The slots say how many load; loads that wait for others of theirs have threads beyond that.
+        self._loaders = ThreadPoolExecutor(_MOST_THREADS, "halimede-load")
         self._table = table
         self._live = live
+        self._workers = workers
+        self._swaps = VersionSwaps(table, live)
+        self._ensembles = EnsembleLoader(clock, loop, disk, table, self._swaps, bring)
 
     def close(self) -> None:
         """End the threads, when no load is under way any more."""
@@ -72,12 +93,8 @@ class ModelLoader:
         record.intact = False
         record.sighting = None
         record.reason = ""
-        for version in record.versions.values():
-            if version.state is VersionState.READY:
-                self._unload_version(record, version, reason)
-            elif version.state is VersionState.UNAVAILABLE:
-                version.reason = reason
-        self._table.tell_readiness()
+        record.blueprint = None
+        self._swaps.withdraw(record, reason, withdrawn=reason == UNLOADED)
 
     async def load(self, record: ModelRecord, override: Override, expected: Sighting | None = None) -> None:
         """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
@@ -97,8 +114,10 @@ class ModelLoader:
         try:
             repositories = self._settings.model_repositories
             sighting = await self._loop.run_in_executor(self._disk, sight_model, repositories, record.name)
-            changed = override.given or not record.intact or record.sighting != sighting
-            if not changed or expected not in (None, sighting):
+            if expected not in (None, sighting):
+                return
+            if not (override.given or not record.intact or record.dormant or record.sighting != sighting):
+                await self._ensembles.bring(record.needs)
                 return
             record.intact = False
             record.sighting = None if override.given else sighting
@@ -158,6 +177,10 @@ class ModelLoader:
         """Load the versions that changed, swap them in, and unload those that are no longer selected."""
         record.reason = ""
         bases = {number: _basis(resolved, sighting, files, number) for number in resolved.versions}
+        if is_ensemble(resolved.config):
+            await self._ensembles.load(record, resolved, bases)
+            logger.info("successfully loaded '%s'", record.name)
+            return
         changed = [number for number in resolved.versions if not _stays(record, number, bases[number])]
         record.loading = True
         self._table.tell_readiness()
@@ -168,14 +191,16 @@ class ModelLoader:
         models = {}
         for number, version in loaded.items():
             try:
-                models[number] = Model(version, self._clock, self._loop)
+                models[number] = Model(version, self._clock, self._loop, self._table.tell_readiness)
             except HalimedeError as error:
                 failures[number] = error
         if failures or self._table.stopping:
             for version in loaded.values():
                 await self._loop.run_in_executor(self._loaders, version.close)
             raise self._failed(record, changed, failures)
-        self._swap(record, resolved, {n: Serving(model, bases[n], files) for n, model in models.items()})
+        servings = {number: Serving(model, bases[number], files) for number, model in models.items()}
+        record.blueprint = None
+        self._swaps.swap(record, resolved.config, resolved.versions, servings)
         logger.info("successfully loaded '%s'", record.name)
 
     async def _load_each(
@@ -189,9 +214,7 @@ class ModelLoader:
                 self._table.move(record, version, VersionState.LOADING)
             logger.info("loading: %s:%d", record.name, number)
             source = ModelSource(record.name, number, resolved.directory, resolved.config)
-            attempts.append(
-                self._loop.run_in_executor(self._loaders, load_with_retries, source, self._settings)
-            )
+            attempts.append(self._load_one(source))
         loaded: dict[int, LoadedVersion] = {}
         failures: dict[int, HalimedeError] = {}
         for number, outcome in zip(numbers, await asyncio.gather(*attempts), strict=True):
@@ -200,6 +223,12 @@ class ModelLoader:
             else:
                 loaded[number] = outcome
         return loaded, failures
+
+    async def _load_one(self, source: ModelSource) -> LoadedVersion | HalimedeError:
+        async with self.slots:
+            return await self._loop.run_in_executor(
+                self._loaders, load_with_retries, source, self._settings, self._workers
+            )
 
     def _failed(
         self, record: ModelRecord, changed: list[int], failures: dict[int, HalimedeError]
@@ -211,7 +240,9 @@ class ModelLoader:
                 logger.error("failed to load '%s' version %d: %s", record.name, number, reasons[number])
             version = record.versions[number]
             if version.state is VersionState.LOADING:
-                self._table.move(record, version, VersionState.UNAVAILABLE, reasons.get(number, UNLOADED))
+                unloaded = number not in reasons  # its siblings failed
+                reason = UNLOADED if unloaded else reasons[number]
+                self._table.move(record, version, VersionState.UNAVAILABLE, reason, unloaded)
         self._table.tell_readiness()
         logger.info("failed to load '%s'", record.name)
         if not failures:
@@ -219,53 +250,14 @@ class ModelLoader:
         clauses = [f"version {n} is at UNAVAILABLE state: {reason};\n" for n, reason in reasons.items()]
         return InvalidArgumentError(f"load failed for model '{record.name}': {''.join(clauses)}")
 
-    def _swap(self, record: ModelRecord, resolved: ResolvedModel, loaded: dict[int, Serving]) -> None:
-        """Let the loaded versions serve, and retire what they replace and what is no longer selected."""
-        for number, serving in loaded.items():
-            self._live.add(serving)
-            version = record.versions[number]
-            replaced, version.serving = version.serving, serving
-            if replaced is not None:
-                self._live.retire(replaced)
-        self._table.publish(record)
-        for number in loaded:
-            version = record.versions[number]
-            if version.state is VersionState.LOADING:
-                self._table.move(record, version, VersionState.READY)
-            else:
-                self._table.tell(record.name, number, VersionState.READY, "")
-        for number, version in list(record.versions.items()):
-            if number in resolved.versions:
-                if version.serving is not None:
-                    version.serving.model.config.version_policy.CopyFrom(resolved.config.version_policy)
-            elif version.state is VersionState.READY:
-                self._unload_version(record, version, UNLOADED)
-            elif version.state is VersionState.UNAVAILABLE:
-                del record.versions[number]
 
-    def _unload_version(self, record: ModelRecord, version: Version, reason: str) -> None:
-        draining, version.serving = version.serving, None
-        if draining is None:
-            return
-        version.draining = draining
-        self._table.publish(record)
-        self._table.move(record, version, VersionState.UNLOADING, reason)
-
-        def gone() -> None:
-            # It may have been loaded again since, and be at anything.
-            if version.draining is draining:
-                version.draining = None
-                if version.state is VersionState.UNLOADING:
-                    self._table.move(record, version, VersionState.UNAVAILABLE, reason)
-
-        self._live.retire(draining, gone)
-
-
-def load_with_retries(source: ModelSource, settings: EngineSettings) -> LoadedVersion | HalimedeError:
+def load_with_retries(
+    source: ModelSource, settings: EngineSettings, workers: WorkerHost
+) -> LoadedVersion | HalimedeError:
     """The version, loaded; or why the last attempt failed. Blocks."""
     for attempt in range(settings.load_retry_count):
         try:
-            return load_version(source, settings)
+            return load_version(source, settings, workers)
         except HalimedeError as error:
             logger.warning(
                 "attempt %d to load '%s' version %d failed: %s",
@@ -275,7 +267,7 @@ def load_with_retries(source: ModelSource, settings: EngineSettings) -> LoadedVe
                 error,
             )
     try:
-        return load_version(source, settings)
+        return load_version(source, settings, workers)
     except HalimedeError as error:
         return error
 

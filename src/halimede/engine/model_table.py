@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.version_states import IndexRow, ModelRecord, Version, VersionState
 
 AMBIGUOUS = "model appears in two or more repositories"
@@ -29,10 +29,10 @@ class ModelTable:
         self.stopping = False
         self.on_progress: list[Progress] = []
         self.on_readiness: list[Callable[[], None]] = []
-        self._latest: dict[str, Model] = {}
-        self._exact: dict[tuple[str, int], Model] = {}
+        self._latest: dict[str, ServedModel] = {}
+        self._exact: dict[tuple[str, int], ServedModel] = {}
 
-    def find(self, name: str, version: int = -1) -> Model:
+    def find(self, name: str, version: int = -1) -> ServedModel:
         """The loaded model of that name; the highest ready version for -1. Two look-ups at most.
 
         Raises:
@@ -58,7 +58,7 @@ class ModelTable:
             f"Request for unknown model: '{name}' version {version} is not at ready state"
         )
 
-    def serving(self, name: str) -> dict[int, Model]:
+    def serving(self, name: str) -> dict[int, ServedModel]:
         """The READY versions of a model, ascending.
 
         Raises:
@@ -69,7 +69,7 @@ class ModelTable:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         return record.models
 
-    def loaded_models(self) -> list[Model]:
+    def loaded_models(self) -> list[ServedModel]:
         """Every READY version, by name and version."""
         return [model for _, record in sorted(self.records.items()) for model in record.models.values()]
 
@@ -90,9 +90,16 @@ class ModelTable:
                 rows.append(IndexRow(name))
         return [row for row in rows if row.state == VersionState.READY.value] if ready_only else rows
 
-    def move(self, record: ModelRecord, version: Version, state: VersionState, reason: str = "") -> None:
+    def move(
+        self,
+        record: ModelRecord,
+        version: Version,
+        state: VersionState,
+        reason: str = "",
+        withdrawn: bool = False,
+    ) -> None:
         """Change the state of a version, and tell who wants to know."""
-        version.move(state, reason)
+        version.move(state, reason, withdrawn)
         self.tell(record.name, version.number, state, reason)
 
     def tell(self, name: str, version: int | None, state: VersionState, reason: str) -> None:
@@ -111,7 +118,7 @@ class ModelTable:
         name = record.name
         models = record.models
         for number in record.published - models.keys():
-            del self._exact[name, number]
+            self._exact.pop((name, number), None)  # it may be hidden
         for number, model in models.items():
             self._exact[name, number] = model
         record.published = set(models)
@@ -119,3 +126,10 @@ class ModelTable:
             self._latest[name] = models[max(models)]
         else:
             self._latest.pop(name, None)
+
+    def hide(self, model: ServedModel) -> None:
+        """From now on, send no requests to the version, which may still be used by ensembles."""
+        if self._exact.get((model.name, model.version)) is model:
+            del self._exact[model.name, model.version]
+        if self._latest.get(model.name) is model:
+            del self._latest[model.name]

@@ -128,6 +128,12 @@ class RequestQueue:
                 self._expire(request, level, self._clock.now() + timeout_us * MICROSECOND)
         self.size += request.batch_size or 1
 
+    def restore(self, request: InferRequest) -> None:
+        """Let a request that was taken be the next again; it has waited already, and may wait as long as it must."""
+        level = self._first if self._plain else self._level(request)
+        level.unexpired.requests.appendleft(request)
+        self.size += request.batch_size or 1
+
     def pop(self) -> InferRequest:
         """Take the request that is served next."""
         if self._plain:

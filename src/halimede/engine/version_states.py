@@ -9,15 +9,18 @@ A version that serves while its successor loads, or after that has failed, stays
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from halimede.engine.model import Model
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.engine.ensembles.served import ServedModel
 from halimede.repository.sightings import Sighting
 
 UNLOADED = "unloaded"
-"""The reason of a version that was unloaded on purpose: readiness does not wait for it."""
+"""The reason of a version that was unloaded on purpose."""
 
 
 class VersionState(Enum):
@@ -75,11 +78,32 @@ class Serving:
         model: takes the requests.
         basis: what it was loaded from, None if that can not be compared.
         files: the temporary directory that it was loaded from, None for one in a repository.
+        uses: the versions that an ensemble sends its requests to; they serve until it has finished.
     """
 
-    model: Model
+    model: ServedModel
     basis: Basis | None
-    files: OverrideFiles | None
+    files: OverrideFiles | None = None
+    uses: "tuple[Serving, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blueprint:
+    """What the versions of an ensemble are made from, whenever the models that it needs allow it.
+
+    Attributes:
+        directory: the ensemble's directory.
+        config: its configuration, in normal form and valid as far as it can be told by itself.
+        labels: output → class labels.
+        bases: what each of the selected versions stands on, as `Serving.basis`.
+        needs: the models of its steps, each once.
+    """
+
+    directory: Path
+    config: ModelConfig
+    labels: Mapping[str, list[str]]
+    bases: Mapping[int, Basis | None]
+    needs: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -90,6 +114,8 @@ class Version:
         number: the version.
         state: what it is doing.
         reason: why it is UNAVAILABLE or UNLOADING, else "".
+        withdrawn: it is so on purpose, or for want of a model that it needs, and not because something is
+            wrong with it: readiness does not wait for it.
         serving: what answers its requests, if anything does: in state READY, and only then.
         draining: what finishes its last requests, in state UNLOADING.
     """
@@ -97,10 +123,11 @@ class Version:
     number: int
     state: VersionState = VersionState.UNKNOWN
     reason: str = ""
+    withdrawn: bool = False
     serving: Serving | None = None
     draining: Serving | None = None
 
-    def move(self, state: VersionState, reason: str = "") -> None:
+    def move(self, state: VersionState, reason: str = "", withdrawn: bool = False) -> None:
         """Enter another state.
 
         Raises:
@@ -110,6 +137,7 @@ class Version:
             raise RuntimeError(f"version {self.number} cannot go from {self.state.name} to {state.name}")
         self.state = state
         self.reason = reason
+        self.withdrawn = withdrawn
 
 
 @dataclass(slots=True)
@@ -126,6 +154,11 @@ class ModelRecord:
         turn: held by the operation under way; others queue for it in order of arrival.
         operations: how many operations hold it or wait for it.
         published: the versions that requests are sent to.
+        explicit: a client or the command line asked for it, rather than an ensemble that needs it.
+        blueprint: what to make its versions from, if it is an ensemble that serves or is to serve as soon as the
+            models that it needs do; else None.
+        pending: the models that the ensemble needs that is being loaded now.
+        waits: the models whose load or unload it waits for while it is being loaded itself, and how often.
     """
 
     name: str
@@ -137,19 +170,23 @@ class ModelRecord:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     operations: int = 0
     published: set[int] = field(default_factory=set)
+    explicit: bool = False
+    blueprint: Blueprint | None = None
+    pending: tuple[str, ...] = ()
+    waits: Counter[str] = field(default_factory=Counter)
 
     @property
     def ready(self) -> bool:
         """Whether the server can be ready, as far as this model is concerned.
 
-        Versions that are or will be unloaded on purpose don't count.
+        Versions that were withdrawn don't count.
         """
         if self.loading or (self.reason and not self.versions):
             return False
-        return all(
-            version.state is VersionState.READY or version.reason == UNLOADED
-            for version in self.versions.values()
+        settled = (
+            version.state is VersionState.READY or version.withdrawn for version in self.versions.values()
         )
+        return all(settled) and all(model.healthy for model in self.models.values())
 
     @property
     def known(self) -> bool:
@@ -157,7 +194,22 @@ class ModelRecord:
         return bool(self.versions or self.reason)
 
     @property
-    def models(self) -> dict[int, Model]:
+    def dormant(self) -> bool:
+        """Whether it is an ensemble that waits for a model that it needs."""
+        return self.blueprint is not None and not self.models
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The models that it sends requests to, or will: none unless it is an ensemble."""
+        return self.pending or (self.blueprint.needs if self.blueprint is not None else ())
+
+    @property
+    def ahead(self) -> tuple[str, ...]:
+        """The models that must be there before it is: those that it needs, and those that its load waits for."""
+        return (*self.needs, *(name for name, count in self.waits.items() if count))
+
+    @property
+    def models(self) -> dict[int, ServedModel]:
         """What answers requests, by version, ascending."""
         return {
             number: version.serving.model

@@ -8,8 +8,8 @@ from typing import Any
 import halimede
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import InvalidArgumentError
+from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle import Lifecycle
-from halimede.engine.model import Model
 from halimede.engine.statistics import BatchStatistics, Duration
 
 EXTENSIONS = (
@@ -51,7 +51,7 @@ def model_metadata(lifecycle: Lifecycle, name: str, version: int = -1) -> dict[s
     }
 
 
-def models_for_statistics(lifecycle: Lifecycle, name: str = "", version: int = -1) -> list[Model]:
+def models_for_statistics(lifecycle: Lifecycle, name: str = "", version: int = -1) -> list[ServedModel]:
     """The loaded models that a request for statistics is about: all without a name, all versions for -1.
 
     Raises:
@@ -70,7 +70,7 @@ def models_for_statistics(lifecycle: Lifecycle, name: str = "", version: int = -
     return models
 
 
-def statistics(model: Model) -> dict[str, Any]:
+def statistics(model: ServedModel) -> dict[str, Any]:
     """All counts of one model version, under the names of the statistics extension."""
     counts = model.statistics
     return {

@@ -1,4 +1,7 @@
-"""Metrics as Prometheus text, rendered when they are scraped. `docs/metrics.md` explains each."""
+"""Metrics as Prometheus text, rendered when they are scraped: the server's own, then those of models.
+
+`docs/metrics.md` explains each of the server's.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from halimede.engine.engine import Engine
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.http.protocol import Exchange
@@ -165,6 +168,7 @@ class Metrics:
         self._engine = engine
         self._settings = settings
         self._cpu = CpuUtilization(engine.clock, settings.interval_ms // 2)
+        engine.custom_metrics.reserve([family.name for family in FAMILIES])
 
     def render(self) -> bytes:
         """All metrics as they stand, in Prometheus' text format."""
@@ -183,6 +187,7 @@ class Metrics:
             for model, text in models:
                 _add_histogram(lines, histogram.family.name, text, histogram.value(model.statistics))
         self._add_gauges(lines)
+        lines += self._engine.custom_metrics.lines()
         return ("\n".join(lines) + "\n").encode()
 
     def answer(self, exchange: Exchange) -> None:
@@ -204,7 +209,7 @@ class Metrics:
         _add(lines, PINNED_USED, (("", 0),))
 
 
-def labels(model: Model) -> str:
+def labels(model: ServedModel) -> str:
     """The labels of a model's metrics, without braces: its tags, `model` and `version`."""
     named = {
         "_" + re.sub(r"\W", "_", key, flags=re.ASCII): value
@@ -218,7 +223,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _failures(models: Sequence[tuple[Model, str]], *, counting: bool) -> Iterable[tuple[str, int]]:
+def _failures(models: Sequence[tuple[ServedModel, str]], *, counting: bool) -> Iterable[tuple[str, int]]:
     for model, text in models:
         for reason, count in model.statistics.failures.items():
             yield f'{text},reason="{reason.value}"', count if counting else 0

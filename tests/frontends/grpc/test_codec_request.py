@@ -8,7 +8,7 @@ from halimede.core.datatypes import Datatype
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
-from halimede.frontends.grpc.codec_plan import parse_version
+from halimede.core.versions import parse_version
 from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.kserve_pb2 import InferParameter, InferTensorContents, ModelInferRequest
 from tests.frontends.grpc.service_fakes import infer_request

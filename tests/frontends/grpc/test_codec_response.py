@@ -11,6 +11,7 @@ from halimede.frontends.grpc import codec_response
 from halimede.frontends.grpc.codec_response import (
     ResponseLayout,
     encode_extras,
+    refusal,
     stream_empty_final,
     stream_error,
     stream_parts,
@@ -137,8 +138,14 @@ def test_a_streamed_response_says_whether_it_is_the_last(final: bool) -> None:
 
 
 def test_streamed_errors_and_ends_name_their_request() -> None:
-    error = ModelStreamInferResponse.FromString(stream_error("wrong", "r1"))
+    refused = ModelStreamInferResponse.FromString(refusal("wrong", "r1"))
+    assert (refused.error_message, refused.infer_response) == ("wrong", ModelInferResponse(id="r1"))
+
+    error = ModelStreamInferResponse.FromString(stream_error("wrong", "r1", "m", final=False))
     assert (error.error_message, error.infer_response.id) == ("wrong", "r1")
+    assert error.infer_response.model_name == "m"
+    assert error.infer_response.parameters["triton_final_response"].HasField("bool_param")
+    assert not error.infer_response.parameters["triton_final_response"].bool_param
 
     end = ModelStreamInferResponse.FromString(b"".join(stream_empty_final("m", "", "r1")))
     assert (end.infer_response.model_name, end.infer_response.model_version) == ("m", "")

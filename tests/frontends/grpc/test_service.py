@@ -240,7 +240,7 @@ def test_server_health() -> None:
 
 
 def test_model_readiness() -> None:
-    def model_ready(name: str, version: int) -> bool:
+    async def model_ready(name: str, version: int) -> bool:
         if name != "m":
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         return version in (-1, 2)

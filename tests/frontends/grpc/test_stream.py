@@ -93,14 +93,85 @@ def test_the_end_of_a_decoupled_request_is_told_only_if_it_is_asked_for() -> Non
     assert not response.outputs
 
 
-def test_an_empty_last_response_is_the_same_as_none() -> None:
+def test_a_last_response_without_outputs_is_told_as_any_other() -> None:
     model = FakeModel(decoupled=True)
     call = open_stream(FakeEngine(model))
     call.receive(infer_request())
 
     model.requests[0].respond(InferResponse(), True)
 
-    assert call.messages == []
+    (message,) = received(call)
+    assert (message.infer_response.model_name, message.infer_response.model_version) == ("identity", "1")
+    assert is_final(message.infer_response)
+
+
+def test_errors_say_whether_they_are_the_last_response() -> None:
+    model = FakeModel(decoupled=True)
+    call = open_stream(FakeEngine(model))
+    call.receive(infer_request(identifier="x"))
+    model.requests[0].respond(InferResponse(error=InternalError("one")), False)
+    model.requests[0].respond(InferResponse(error=InternalError("two")), True)
+
+    messages = received(call)
+    assert [is_final(message.infer_response) for message in messages] == [False, True]
+    assert {message.infer_response.model_name for message in messages} == {"identity"}
+    assert {message.infer_response.id for message in messages} == {"x"}
+
+
+def test_a_request_that_the_engine_refuses_is_told_by_its_id_alone() -> None:
+    def refuse(request: InferRequest) -> None:
+        request.respond(InferResponse(error=InvalidArgumentError("wrong shape")), True)
+
+    call = open_stream(FakeEngine(FakeModel(answer=refuse), FakeModel("late")))
+    call.receive(infer_request(identifier="x"))
+
+    (message,) = received(call)
+    assert message.error_message == "wrong shape"
+    assert message.infer_response == ModelInferResponse(id="x")
+
+
+def test_decoupled_models_are_held_back_while_the_client_does_not_read() -> None:
+    ordinary, decoupled = FakeModel("ordinary"), FakeModel("decoupled", decoupled=True)
+    call = open_stream(FakeEngine(ordinary, decoupled))
+    call.receive(infer_request(model="ordinary"))
+    call.receive(infer_request(model="decoupled"))
+    call.receive(infer_request(model="decoupled"))
+    first, second = decoupled.requests
+    drained: list[InferRequest] = []
+    first.on_drain = second.on_drain = drained.append
+
+    call.writable = False
+    first.respond(InferResponse({"OUTPUT0": first.inputs["INPUT0"]}), False)
+    assert first.congested
+    assert second.congested
+    assert not ordinary.requests[0].congested
+    call.receive(infer_request(model="decoupled"))  # it was under way before the stream was paused
+    assert decoupled.requests[2].congested
+
+    call.drain()
+    assert not any(request.congested for request in decoupled.requests)
+    assert set(drained) == {first, second}
+    assert not call.paused
+
+
+def test_who_fills_the_stream_again_at_once_leaves_the_others_held_back() -> None:
+    model = FakeModel(decoupled=True)
+    call = open_stream(FakeEngine(model))
+    for _ in range(2):
+        call.receive(infer_request())
+
+    def flood(request: InferRequest) -> None:
+        call.writable = False
+        request.respond(InferResponse({"OUTPUT0": request.inputs["INPUT0"]}), False)
+
+    for request in model.requests:
+        request.on_drain = flood
+    call.writable = False
+    model.requests[0].respond(InferResponse({"OUTPUT0": model.requests[0].inputs["INPUT0"]}), False)
+    call.drain()
+
+    assert len(call.messages) == 2
+    assert all(request.congested for request in model.requests)
 
 
 def test_an_error_is_told_in_the_stream_which_goes_on() -> None:

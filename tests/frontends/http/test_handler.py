@@ -99,10 +99,6 @@ def test_what_comes_later_is_501(server: ModelServer, path: str) -> None:
     assert "not supported by this version" in error(server, get(path), 501)
 
 
-def test_generate_is_501(server: ModelServer) -> None:
-    assert error(server, post(b"{}", "/v2/models/echo/generate"), 501).startswith("generate: ")
-
-
 # health and descriptions
 
 

@@ -1,13 +1,12 @@
 """What a ModelInferRequest says but for its id and its raw tensors, checked and ready to make requests of it."""
 
-import re
 from collections.abc import Mapping
-from typing import Final
 
 from halimede.core.datatypes import BY_NAME, Datatype
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, Respond
 from halimede.core.tensors import Buffer, Tensor
+from halimede.core.versions import parse_version
 from halimede.frontends.grpc.codec_contents import contents_data
 from halimede.frontends.grpc.codec_parameters import (
     read_classification,
@@ -16,9 +15,6 @@ from halimede.frontends.grpc.codec_parameters import (
 )
 from halimede.frontends.grpc.codec_response import ResponseLayout
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
-
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 class RequestPlan:
@@ -123,31 +119,6 @@ class RequestPlan:
             f"expected {len(self.inputs)} entries in raw_input_contents, one for each input, "
             f"but got {count} for model '{self.model_name}'"
         )
-
-
-def parse_version(text: str) -> int:
-    """The version that a client's text names, -1 for none.
-
-    Raises:
-        InvalidArgumentError: not a positive integer.
-    """
-    if not text:
-        return -1
-    if not _INTEGER.fullmatch(text):
-        raise _bad_version(text, " (details: not an integer)")
-    if len(text) > len(str(_INT64_MAX)) + 1 or int(text) > _INT64_MAX:
-        raise _bad_version(text, " (details: out of range)")
-    version = int(text)
-    if version <= 0:
-        raise _bad_version(text, "")
-    return version
-
-
-def _bad_version(text: str, details: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"failed to get model version from specified version string '{text[:100]}'{details}, "
-        f"version should be an integral value > 0"
-    )
 
 
 def _read_inputs(message: ModelInferRequest) -> tuple[tuple[str, Datatype, tuple[int, ...]], ...]:

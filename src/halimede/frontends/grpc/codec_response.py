@@ -103,11 +103,18 @@ def stream_parts(parts: Sequence[Buffer], *, final: bool) -> list[Buffer]:
     return [field_head(_INFER_RESPONSE, len(flag) + total_length(parts)) + flag, *parts]
 
 
-def stream_error(message: str, identifier: str) -> bytes:
-    """A ModelStreamInferResponse that tells that the request `identifier` failed."""
+def refusal(message: str, identifier: str) -> bytes:
+    """A ModelStreamInferResponse that tells that the request `identifier` was not taken."""
     return ModelStreamInferResponse(
         error_message=message, infer_response=ModelInferResponse(id=identifier)
     ).SerializeToString()
+
+
+def stream_error(message: str, identifier: str, model_name: str, *, final: bool) -> bytes:
+    """A ModelStreamInferResponse with an error for a response, which is said to be the last one or not."""
+    response = ModelInferResponse(model_name=model_name, id=identifier)
+    response.parameters[FINAL_RESPONSE].bool_param = final
+    return ModelStreamInferResponse(error_message=message, infer_response=response).SerializeToString()
 
 
 def stream_empty_final(model_name: str, version_text: str, identifier: str) -> list[Buffer]:

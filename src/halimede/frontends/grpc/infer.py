@@ -7,7 +7,7 @@ from halimede.core.errors import HalimedeError, UnsupportedError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
@@ -57,7 +57,7 @@ class _Answer:
 
     __slots__ = ("call", "identifier", "model", "plan")
 
-    def __init__(self, call: Call, plan: RequestPlan, model: Model, identifier: str) -> None:
+    def __init__(self, call: Call, plan: RequestPlan, model: ServedModel, identifier: str) -> None:
         self.call = call
         self.plan = plan
         self.model = model
@@ -93,7 +93,7 @@ def forwarded_metadata(call: Call, pattern: re.Pattern[str]) -> dict[str, str]:
     return forwarded_headers(texts, pattern)
 
 
-def response_parts(plan: RequestPlan, model: Model, response: InferResponse) -> list[Buffer]:
+def response_parts(plan: RequestPlan, model: ServedModel, response: InferResponse) -> list[Buffer]:
     """The response as a ModelInferResponse without id and parameters, as buffers to be sent one after the other.
 
     Raises:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from google.protobuf.json_format import ParseDict
 
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.core.versions import parse_version
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions
 from halimede.frontends.grpc import kserve_pb2 as pb
-from halimede.frontends.grpc.codec_plan import parse_version
 
 
 class Management:
@@ -27,9 +27,9 @@ class Management:
         """Whether the server is ready for inference."""
         return pb.ServerReadyResponse(ready=self._lifecycle.ready)
 
-    def model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+    async def model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         """Whether a model is ready for inference."""
-        ready = self._lifecycle.model_ready(request.name, parse_version(request.version))
+        ready = await self._lifecycle.model_ready(request.name, parse_version(request.version))
         return pb.ModelReadyResponse(ready=ready)
 
     def server_metadata(self, _request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:

@@ -70,7 +70,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     served: dict[str, tuple[str, Method]] = {
         "ServerLive": ("health", _answering(pb.ServerLiveRequest, management.server_live)),
         "ServerReady": ("health", _answering(pb.ServerReadyRequest, management.server_ready)),
-        "ModelReady": ("health", _answering(pb.ModelReadyRequest, management.model_ready)),
+        "ModelReady": ("health", _answering_later(pb.ModelReadyRequest, management.model_ready, tasks)),
         "ServerMetadata": ("metadata", _answering(pb.ServerMetadataRequest, management.server_metadata)),
         "ModelMetadata": ("metadata", _answering(pb.ModelMetadataRequest, management.model_metadata)),
         "ModelInfer": ("inference", UnaryMethod(infer, settings.compression)),

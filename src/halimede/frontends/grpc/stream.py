@@ -1,6 +1,7 @@
 """ModelStreamInfer: any number of requests to any models, and their responses, over one call.
 
-Responses of ordinary models go out in the order of their requests, those of decoupled models as they come.
+Responses of ordinary models go out in the order of their requests, those of decoupled models as they come. While the
+client does not read them, decoupled models are held back, and no more requests are read.
 """
 
 import re
@@ -11,11 +12,12 @@ from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.codec_response import (
     encode_extras,
+    refusal,
     stream_empty_final,
     stream_error,
     stream_parts,
@@ -64,12 +66,13 @@ class _Stream:
         self._turns: deque[_Answer] = deque()  # these are sent in the order of their requests
         self._inflight = 0
         self._paused = False
+        self._congested = False
         self._half_closed = False
         self.ended = False
         call.on_message = self._on_message
         call.on_half_close = self._on_half_close
         call.on_cancel = self._stop
-        call.on_writable = self._resume_if_free
+        call.on_writable = self._on_writable
 
     def _on_message(self, message: memoryview) -> None:
         if self.ended:
@@ -96,7 +99,10 @@ class _Stream:
         self._running.add(answer)
         if not answer.decoupled:
             self._turns.append(answer)
+        elif self._congested:
+            request.congest()
         model.infer(request)
+        answer.accepted = True
         self._pause_if_full()
 
     def _on_half_close(self) -> None:
@@ -106,12 +112,14 @@ class _Stream:
     def send(self, parts: list[Buffer]) -> None:
         """Send one message."""
         self._call.send(parts)
-        self._pause_if_full()
+        if not self._call.writable:
+            self._congest()
+            self._pause_if_full()
 
-    def fail(self, error: HalimedeError, identifier: str) -> None:
-        """Tell that a request failed; if the client wishes it so, by ending the stream."""
+    def fail(self, error: HalimedeError, message: bytes) -> None:
+        """Tell by the message that a request failed; or, if the client wishes it so, by ending the stream."""
         if not self._real_status:
-            self.send([stream_error(error.message, identifier)])
+            self.send([message])
             return
         self._stop()
         self._call.finish(error.code.grpc_status, error.message)
@@ -132,6 +140,22 @@ class _Stream:
         if self._paused:
             # not at once: messages that waited would be handled inside the handling of this one
             self._handler.call_soon(self._resume_if_free)
+
+    def _congest(self) -> None:
+        """The client does not read: hold back all that go on without being asked."""
+        if self._congested or self.ended:
+            return
+        self._congested = True
+        for answer in self._running:
+            if answer.decoupled and answer.request is not None:
+                answer.request.congest()
+
+    def _on_writable(self) -> None:
+        self._congested = False
+        for answer in list(self._running):  # whoever is let go may answer at once
+            if answer.decoupled and answer.request is not None and not self._congested:
+                answer.request.drain()
+        self._resume_if_free()
 
     def _is_full(self) -> bool:
         """Whether the client does not read what it is sent, or what is in flight is too large."""
@@ -172,19 +196,34 @@ class _Answer:
         model: the model; None if there is none.
         request: the request while the engine works on it.
         decoupled: its responses go out as they come.
+        accepted: the engine has looked at it.
+        refused: the engine has not taken it.
         response: its only response, which waits for its turn.
     """
 
-    __slots__ = ("cost", "decoupled", "identifier", "model", "plan", "request", "response", "stream")
+    __slots__ = (
+        "accepted",
+        "cost",
+        "decoupled",
+        "identifier",
+        "model",
+        "plan",
+        "refused",
+        "request",
+        "response",
+        "stream",
+    )
 
     def __init__(self, stream: _Stream, cost: int) -> None:
         self.stream = stream
         self.cost = cost
         self.identifier = ""
         self.plan: RequestPlan | None = None
-        self.model: Model | None = None
+        self.model: ServedModel | None = None
         self.request: InferRequest | None = None
         self.decoupled = False
+        self.accepted = False
+        self.refused = False
         self.response: InferResponse | None = None
 
     def respond(self, response: InferResponse | None, final: bool) -> None:
@@ -193,6 +232,8 @@ class _Answer:
             self.request = None  # which holds this
         if self.stream.ended:
             return
+        if not self.accepted and response is not None and response.error is not None:
+            self.refused = True
         if self.decoupled:
             self.deliver(response, final=final)
         else:
@@ -205,21 +246,27 @@ class _Answer:
         """Send a response."""
         stream, plan, model = self.stream, self.plan, self.model
         if response is not None and response.error is not None:
-            stream.fail(response.error, self.identifier)
+            self._fail(response.error, final)
             return
         assert plan is not None
         assert model is not None, "without a model, a request has no response but an error"
-        if response is None or (
-            final and self.decoupled and not response.outputs and not response.parameters
-        ):
+        if response is None:
             if plan.parameters is not None and plan.parameters.empty_final:
                 stream.send(stream_empty_final(plan.model_name, plan.version_text, self.identifier))
             return
         try:
             parts = response_parts(plan, model, response)
         except HalimedeError as error:
-            stream.fail(error, self.identifier)
+            self._fail(error, final)
             return
         if self.identifier or response.parameters:
             parts.insert(0, encode_extras(self.identifier, response.parameters))
         stream.send(stream_parts(parts, final=final))
+
+    def _fail(self, error: HalimedeError, final: bool) -> None:
+        """Send an error, which tells no more than the request's id if the request was not taken."""
+        if self.refused or self.plan is None:
+            message = refusal(error.message, self.identifier)
+        else:
+            message = stream_error(error.message, self.identifier, self.plan.model_name, final=final)
+        self.stream.fail(error, message)

@@ -4,8 +4,7 @@ import asyncio
 from enum import Enum
 from typing import Protocol
 
-import numpy as np
-
+from halimede.core.buffers import POOL
 from halimede.frontends.http.head import Refusal
 
 _LINE_BYTES = 256
@@ -41,10 +40,19 @@ class LengthBody(asyncio.BufferedProtocol):
         missing: how many are not.
     """
 
-    def __init__(self, connection: Connection, length: int) -> None:
+    def __init__(self, connection: Connection, length: int, tensors_begin: int = 0) -> None:
+        """A body for the connection.
+
+        Args:
+            connection: told when it is complete.
+            length: how many bytes.
+            tensors_begin: the byte that is to lie as the elements of a tensor should.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
         self._connection = connection
-        # Not a bytearray, which would write zeros to memory that may never be needed.
-        self._view = np.empty(length, np.uint8).data
+        self._view = POOL.take(length, tensors_begin)
         self.received = 0
         self.missing = length
 

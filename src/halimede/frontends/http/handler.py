@@ -12,6 +12,7 @@ from halimede.config.document import config_document
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions
+from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference, respond_error
 from halimede.frontends.http.json_text import NestingError, parse_json
 from halimede.frontends.http.protocol import Exchange, Handler
@@ -23,8 +24,6 @@ _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
 _LATER: Final = {
-    Call.GENERATE: "generate",
-    Call.GENERATE_STREAM: "generate_stream",
     Call.SHARED_MEMORY_STATUS: "shared memory",
     Call.SHARED_MEMORY_CHANGE: "shared memory",
     Call.TRACE: "trace settings",
@@ -45,6 +44,7 @@ class _Frontend:
         self._settings = settings
         self._restrictions = settings.restrictions
         self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern).infer
+        generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
             Call.SERVER_METADATA: self._server_metadata,
@@ -58,6 +58,8 @@ class _Frontend:
             Call.INDEX: self._index,
             Call.LOAD: self._load,
             Call.UNLOAD: self._unload,
+            Call.GENERATE: generate.generate,
+            Call.GENERATE_STREAM: generate.generate_stream,
             **dict.fromkeys(_LATER, self._later),
         }
 
@@ -100,7 +102,10 @@ class _Frontend:
             exchange.respond(200 if healthy else 400)
 
     def _model_ready(self, exchange: Exchange, route: Route) -> None:
-        if not self._lifecycle.model_ready(route.model, route.version):
+        self._answer_later(exchange, self._ask_model(exchange, route))
+
+    async def _ask_model(self, exchange: Exchange, route: Route) -> None:
+        if not await self._lifecycle.model_ready(route.model, route.version):
             raise InvalidArgumentError("Model version not ready")
         exchange.respond(200)
 

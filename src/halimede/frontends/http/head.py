@@ -34,9 +34,11 @@ class Head:
         keep_alive: the client may send more requests on this connection.
         expects_continue: the client waits for `100 Continue` before it sends the body.
         connection: the response header that an HTTP/1.0 client needs to keep the connection, or "".
+        chunked: the client understands responses in chunks.
     """
 
     __slots__ = (
+        "chunked",
         "connection",
         "count",
         "expects_continue",
@@ -56,6 +58,7 @@ class Head:
         tokens = {token.strip() for token in headers.get("connection", "").lower().split(",")}
         self.keep_alive = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
         self.connection = _OLD_KEEP_ALIVE if version == "1.0" and self.keep_alive else ""
+        self.chunked = version == "1.1"
         expect = headers.get("expect")
         if expect is not None and expect.lower() != "100-continue":
             raise Refusal(417, f"Expect: {expect} is not supported; only 100-continue is")

@@ -10,7 +10,7 @@ import orjson
 from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends.http.compression import (
     UnsupportedEncodingError,
     deflate,
@@ -76,10 +76,10 @@ class Inference:
                 self._max_input_size,
             )
 
-    def _run_inflated(self, exchange: Exchange, body: bytes, model: Model, received: int) -> None:
+    def _run_inflated(self, exchange: Exchange, body: bytes, model: ServedModel, received: int) -> None:
         self._run(exchange, memoryview(body), model, received)
 
-    def _run(self, exchange: Exchange, body: memoryview, model: Model, received: int) -> None:
+    def _run(self, exchange: Exchange, body: memoryview, model: ServedModel, received: int) -> None:
         headers = exchange.headers
         plan, identifier, inputs = self._decoder.decode(
             body, headers.get("inference-header-content-length"), model.name, model.signature
@@ -114,7 +114,7 @@ class _Answer:
 
     __slots__ = ("exchange", "identifier", "model", "plan")
 
-    def __init__(self, exchange: Exchange, model: Model, plan: RequestPlan, identifier: str) -> None:
+    def __init__(self, exchange: Exchange, model: ServedModel, plan: RequestPlan, identifier: str) -> None:
         self.exchange = exchange
         self.model = model
         self.plan = plan

@@ -5,7 +5,7 @@ A request costs no task, no timer and, when its head was seen before, no parsing
     data_received ─ head ─┬─ no body, or all of it ────────────────── handler(exchange)
                           ├─ Content-Length: LengthBody until full ──┘        │
                           └─ chunked: ChunkedBody until its end ─────┘        │
-    transport.write ──────── in the order of the requests ───── exchange.respond
+    transport.write ──────── in the order of the requests ───── exchange.respond, or exchange.stream
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from halimede.frontends.http.head import (
 )
 from halimede.frontends.http.remembered import Remembered
 from halimede.frontends.http.settings import HttpLimits
+from halimede.frontends.http.streaming import ResponseStream
 
 logger = logging.getLogger("halimede")
 
@@ -81,6 +82,7 @@ class Exchange:
         body: the whole body; whoever holds the view keeps its memory.
         on_disconnect: called when the client has gone before the response; set by the handler.
         closed: the response is given, or nobody can get it any more.
+        streamed: the body of a response that `stream` began, else None.
     """
 
     __slots__ = (
@@ -93,6 +95,7 @@ class Exchange:
         "on_disconnect",
         "path",
         "reply",
+        "streamed",
     )
 
     def __init__(self, connection: "HttpProtocol", head: Head, body: memoryview) -> None:
@@ -105,6 +108,7 @@ class Exchange:
         self.on_disconnect: Callable[[], None] | None = None
         self.closed = False
         self.reply: Reply | None = None
+        self.streamed: ResponseStream | None = None
 
     def respond(
         self,
@@ -121,16 +125,33 @@ class Exchange:
             content_type: its media type.
             headers: further headers. Content-Length and Connection are added.
         """
-        if self.closed:
+        if self.closed or self.streamed is not None:
             return
         self.closed = True
         self.on_disconnect = None
         self.reply = (status, parts, content_type, headers)
         self._connection.reply_ready(self)
 
+    def stream(self, status: int, content_type: str) -> ResponseStream:
+        """Begin a response whose body comes piece by piece; it is sent once those before it are.
+
+        Args:
+            status: such as 200.
+            content_type: its media type.
+        """
+        self.streamed = ResponseStream(self._connection, status, content_type, chunked=self._head.chunked)
+        if self.closed:
+            self.streamed.close()
+        else:
+            self._connection.stream_ready(self)
+        return self.streamed
+
     def fail(self, error: Exception) -> None:
         """Log an error that nobody foresaw, and tell the client that something is wrong here."""
         logger.error("HTTP: %s %s failed", self.method, self.path, exc_info=error)
+        if self.streamed is not None:
+            self.streamed.abort()
+            return
         self.respond(500, (b'{"error":"internal error; the log of the server has the details"}',))
 
     def response(self, last: bool) -> tuple[Sequence[Buffer], int]:
@@ -145,6 +166,17 @@ class Exchange:
         if self.method == "HEAD":
             return (head,), len(head)
         return (head, *parts), len(head) + size
+
+    def stream_head(self, last: bool) -> bytes:
+        """The head of the response that `stream` began; `last` if the connection ends with it."""
+        stream = self.streamed
+        assert stream is not None
+        coding = "Transfer-Encoding: chunked\r\n" if stream.chunked else ""
+        connection = "Connection: close\r\n" if last else ""
+        text = (
+            f"{_STATUS_LINES[stream.status]}Content-Type: {stream.content_type}\r\n{coding}{connection}\r\n"
+        )
+        return text.encode("latin-1")
 
 
 Handler = Callable[[Exchange], None]
@@ -173,9 +205,9 @@ class HttpProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         # per connection
+        self.write_paused = False
         self._exchanges: deque[Exchange] = deque()
         self._state = State.HEAD
-        self._write_paused = False
         self._reading = True
         self._draining = False
         self._eof = False
@@ -210,6 +242,8 @@ class HttpProtocol(asyncio.Protocol):
         self._exchanges.clear()
         for exchange in exchanges:
             exchange.closed = True
+            if exchange.streamed is not None:
+                exchange.streamed.close()
             self._disconnected(exchange)
 
     def eof_received(self) -> bool | None:
@@ -227,12 +261,14 @@ class HttpProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client reads too slowly: take no more requests from it."""
-        self._write_paused = True
+        self.write_paused = True
         self._flow()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self._write_paused = False
+        self.write_paused = False
+        if self._exchanges and self._exchanges[0].streamed is not None:
+            self._exchanges[0].streamed.flush()
         self._flow()
 
     def data_received(self, data: bytes) -> None:
@@ -319,7 +355,7 @@ class HttpProtocol(asyncio.Protocol):
             self._chunked_body = ChunkedBody(limits.body_bytes, limits.chunks, limits.head_bytes)
             return data
         try:
-            self._length_body = LengthBody(self, head.length)
+            self._length_body = LengthBody(self, head.length, _tensors_begin(head))
         except MemoryError:
             raise Refusal(413, f"there is no memory for a body of {head.length} bytes") from None
         self._state = State.LENGTH_BODY
@@ -391,26 +427,66 @@ class HttpProtocol(asyncio.Protocol):
 
     def reply_ready(self, exchange: Exchange) -> None:
         """The exchange has its reply: send it, and those that waited for it."""
+        if self._exchanges[0] is exchange and not self._transport.is_closing():
+            self._advance()
+
+    def _advance(self) -> None:
+        """Send the replies that are there; or begin the stream whose turn it is."""
         exchanges = self._exchanges
-        if exchanges[0] is not exchange or self._transport.is_closing():
-            return
         full = len(exchanges) >= self._limits.pipelined
         while exchanges and exchanges[0].reply is not None:
             exchange = exchanges[0]
             last = self._state is State.CLOSING and len(exchanges) == 1
-            buffers, size = exchange.response(last)
-            if size <= _JOINED_BYTES:
-                self._transport.write(b"".join(buffers))
-            else:
-                self._transport.writelines(_joined(buffers))
+            self.write(*exchange.response(last))
             exchanges.popleft()
             if last:
                 self._end()
         if full:
             self._flow()
-        if self._continue_due and not exchanges:
+        if exchanges:
+            self.stream_ready(exchanges[0])
+        elif self._continue_due:
             self._continue_due = False
             self._transport.write(_CONTINUE)
+
+    def stream_ready(self, exchange: Exchange) -> None:
+        """If the exchange's response is a stream, and its turn has come, begin it."""
+        stream = exchange.streamed
+        if stream is None or self._exchanges[0] is not exchange or self._transport.is_closing():
+            return
+        if not stream.chunked:  # only the end of the connection can end it
+            self._stop_receiving()
+            self._state = State.CLOSING
+        last = self._state is State.CLOSING and len(self._exchanges) == 1
+        stream.start(exchange.stream_head(last))
+
+    def stream_sent(self) -> None:
+        """The stream that is the first exchange's response is all written: go on with the next."""
+        exchanges = self._exchanges
+        exchange = exchanges.popleft()
+        exchange.closed = True
+        assert exchange.streamed is not None
+        if not exchange.streamed.chunked or (self._state is State.CLOSING and not exchanges):
+            self._end()
+            return
+        self._advance()
+        self._flow()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the socket has not taken."""
+        return self._transport.get_write_buffer_size()
+
+    def write(self, buffers: Sequence[Buffer], size: int) -> None:
+        """Send these, `size` bytes together."""
+        if size <= _JOINED_BYTES:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(_joined(buffers))
+
+    def abort(self) -> None:
+        """Break the connection off."""
+        self._transport.abort()
 
     def _end(self) -> None:
         """The last response is written: close, at once or when the client has stopped sending."""
@@ -423,7 +499,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _flow(self) -> None:
         """Read, or do not, as the client reads and as its requests are answered."""
-        allowed = len(self._exchanges) < self._limits.pipelined and not self._write_paused
+        allowed = len(self._exchanges) < self._limits.pipelined and not self.write_paused
         if allowed is self._reading or self._transport.is_closing():
             return
         self._reading = allowed
@@ -496,3 +572,9 @@ def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
     if small:
         joined.append(b"".join(small))
     return joined
+
+
+def _tensors_begin(head: Head) -> int:
+    """Where in the body the first binary tensor begins, if there is one: after the JSON."""
+    length = head.headers.get("inference-header-content-length", "")
+    return int(length) if length.isdecimal() and len(length) < 16 else 0

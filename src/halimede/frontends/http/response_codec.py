@@ -7,7 +7,7 @@ import orjson
 
 from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Buffer, Tensor
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends.classification import classify
 from halimede.frontends.http.json_tensors import json_from_tensor
 from halimede.frontends.http.request_plan import RequestPlan
@@ -21,7 +21,9 @@ Encoded = tuple[list[Buffer], str, Headers]
 """The parts of a body, its media type, and the headers that it needs."""
 
 
-def encode_response(response: InferResponse, model: Model, plan: RequestPlan, identifier: str) -> Encoded:
+def encode_response(
+    response: InferResponse, model: ServedModel, plan: RequestPlan, identifier: str
+) -> Encoded:
     """The body of a response without error.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from halimede.core.tensors import Buffer, Tensor
-from halimede.engine.model import Model
+from halimede.engine.ensembles.served import ServedModel
 
 BinaryOutput = tuple[str, str, tuple[int, ...], int]
 """Name, datatype, shape and bytes of an output that follows the JSON."""
@@ -32,7 +32,7 @@ class Layout:
         self.head = head
         self.headers = headers
 
-    def parts(self, model: Model, tensors: Mapping[str, Tensor]) -> list[Buffer] | None:
+    def parts(self, model: ServedModel, tensors: Mapping[str, Tensor]) -> list[Buffer] | None:
         """The body, if it differs from the last one in nothing but the bytes of its outputs."""
         if len(tensors) != len(self.outputs) or (model.name, model.version) != self.model:
             return None

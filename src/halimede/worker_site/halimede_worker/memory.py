@@ -9,7 +9,7 @@ import mmap
 import os
 import sys
 import threading
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def create_segment(number: int, size: int) -> Segment:
             os.close(descriptor)
             raise
     except OSError as error:
-        raise MemoryError("cannot get {} bytes of shared memory: {}".format(size, error)) from error
+        raise MemoryError(f"cannot get {size} bytes of shared memory: {error}") from error
 
 
 def map_segment(number: int, size: int, descriptor: int) -> Segment:
@@ -116,14 +116,23 @@ class Memory:
     def view(self, reference: Reference) -> np.ndarray:
         """The bytes of a piece of the other side's segment, writable."""
         number, offset, length = reference
-        return self._theirs[number].view(np.ndarray)[offset : offset + length]
+        segment = self._theirs.get(number)
+        if segment is None:
+            segment = self._lent[number]  # ours, and back again
+        return segment.view(np.ndarray)[offset : offset + length]
 
-    def held(self, numbers: List[int]) -> List[int]:
-        """Those of the other side's segments that something here still views."""
+    def is_theirs(self, segment: Segment) -> bool:
+        """Whether the other side has the segment, and will have it while a message to it is under way."""
+        return self._theirs.get(segment.number) is segment
+
+    def held(self, numbers: Iterable[int]) -> List[int]:
+        """Those of the segments that came in a message that something here still views."""
         return [number for number in numbers if self._is_held(number)]
 
     def _is_held(self, number: int) -> bool:
         segment = self._theirs.get(number)
+        if segment is None:
+            segment = self._lent.get(number)
         return segment is not None and sys.getrefcount(segment) > _UNUSED
 
     def take(self, size: int) -> Tuple[Segment, bool]:
@@ -154,6 +163,17 @@ class Memory:
                 segment = self._lent.pop(number, None)
                 if segment is not None:
                     self._free.append(segment)
+
+    @property
+    def lent_bytes(self) -> int:
+        """How many bytes of ours the other side has not given back."""
+        with self._lock:
+            return sum(segment.size for segment in self._lent.values())
+
+    @property
+    def has_free(self) -> bool:
+        """Whether it has memory that nobody needs."""
+        return bool(self._free)
 
     def trim(self) -> List[int]:
         """Let go of what is free: the numbers of the segments that are gone."""
@@ -198,7 +218,7 @@ class Outgoing:
             self._inside += size
             return data.tobytes()
         origin = segment_of(data)
-        if origin is not None and origin.number > 0:  # the other side has these very bytes
+        if origin is not None and self._memory.is_theirs(origin):  # the other side has these very bytes
             return origin.number, address(data) - address(origin), size
         return self.put_bytes(data.reshape(-1).view(np.uint8))
 

@@ -8,11 +8,12 @@ The sockets of a worker:
 
 * *work*: what to run, and what came of it. The worker's main thread reads it.
 * *control*: what may be said at any time. A thread of its own reads it.
-* *calls*: one for each thread that calls the server (BLS, models, metrics) and waits for the answer.
+* *calls*: one for each call (BLS, models, metrics) that runs at the same time; made as they are needed.
 """
 
 import marshal
 import socket
+import struct
 from array import array
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -37,6 +38,7 @@ INITIALIZE = 1  # arguments of `initialize`, settings
 COMPLETE_CONFIG = 2  # configuration as JSON
 EXECUTE = 3  # batch number, requests, numbers of segments that are given back
 FINALIZE = 4
+FORGET = 5  # numbers of the server's segments that are no more
 
 # On the work socket, from the worker
 DONE = 10  # a value
@@ -45,24 +47,26 @@ RESULT = 12  # batch number, start and end in monotonic ns, responses, numbers o
 BATCH_FAILED = 13  # batch number, start and end, why, numbers of segments still held
 RESPONSE = 14  # request number, response or None, final
 ABANDONED = 15  # request number: its sender is gone, and never said final
+HELD = 16  # numbers of segments still held
+RELEASED = (
+    17  # segments of answers to calls that nothing views any more: pairs of number and how often it came
+)
 
 # On the control socket, to the worker
 CANCEL = 20  # request number
 CREDIT = 21  # request number, how many more responses may be sent
 READY = 22  # probe number
 GIVE_BACK = 23  # numbers of the worker's segments
-FORGET = 24  # numbers of the server's segments
 
 # On the control socket, from the worker
 LOG = 30  # level, file name, line, text
 OPEN = 31  # process id; with the descriptor of a new socket for calls
 IS_READY = 32  # probe number, whether, why not
-RELEASED = 33  # numbers of the server's segments that nothing views any more
 GONE = 34  # numbers of the worker's segments that it let go of
 METRIC = 35  # series, operation, value
 
-# On a socket for calls, to the server; each but STOP_STREAM is answered by one DONE or FAILED
-INFER = 40  # request, decoupled; decoupled: answered by any number of RESPONSE (with number 0), the last final
+# On a socket for calls, to the server; the others than INFER, LEAVE and STOP are answered by one DONE or FAILED
+INFER = 40  # number, request, decoupled, whether the thread that runs `execute` waits; answered by ANSWERs
 LOAD_MODEL = 41  # name, configuration as JSON or "", files: path → bytes, or None
 UNLOAD_MODEL = 42  # name, whether dependents too
 MODEL_READY = 43  # name, version as text
@@ -72,7 +76,11 @@ METRIC_VALUE = 46  # series
 METRIC_CHANGE = 47  # series, operation, value
 DROP_FAMILY = 48  # family
 DROP_SERIES = 49  # series
-STOP_STREAM = 50  # cancels the decoupled inference that runs on this socket
+STOP = 50  # number: cancels that inference; its answers are still wanted
+LEAVE = 51  # number, whether to cancel it: nobody wants its answers any more
+
+# On a socket for calls, from the server
+ANSWER = 52  # number, response or None, final, numbers of segments given back, numbers of segments that are no more
 
 
 class ClosedError(Exception):
@@ -85,6 +93,7 @@ class Channel:
     def __init__(self, sock: socket.socket, memory: Memory) -> None:
         self.socket = sock
         self.memory = memory
+        self._timeout: Optional[float] = None
         self._buffer = bytearray(PACKET_BYTES + 64)
         self._view = memoryview(self._buffer)
 
@@ -97,28 +106,31 @@ class Channel:
         """
         data = marshal.dumps(message, FORMAT)
         if len(data) > PACKET_BYTES - 4096 or len(fresh) > 200:
-            data, fresh = self._spill(message, data, fresh)
+            data, fresh = self._spill(data, fresh)
         try:
             if fresh or descriptor >= 0:
-                self._send_with(data, message, fresh, descriptor)
+                self._send_with(data, fresh, descriptor)
             else:
                 self.socket.send(data)
         except OSError as error:
             raise ClosedError from error
 
-    def _spill(
-        self, message: Message, data: bytes, fresh: Sequence[Segment]
-    ) -> "Tuple[bytes, Sequence[Segment]]":
-        while len(fresh) > 200:  # no packet carries so many descriptors
-            self._send_with(b"", (), fresh[:200], -1)
-            fresh = fresh[200:]
+    def announce(self, fresh: Sequence[Segment]) -> None:
+        """Let the other side know segments before the message that needs them, on this same socket."""
+        for begin in range(0, len(fresh), 200):
+            self._send_with(b"", fresh[begin : begin + 200], -1)
+
+    def _spill(self, data: bytes, fresh: Sequence[Segment]) -> "Tuple[bytes, Sequence[Segment]]":
+        if len(fresh) > 200:  # no packet carries so many descriptors
+            self.announce(fresh)
+            fresh = ()
         if len(data) <= PACKET_BYTES - 4096:
             return data, fresh
         outgoing = Outgoing(self.memory)
         reference = outgoing.put_bytes(data)
         return marshal.dumps((SPILLED, reference), FORMAT), [*fresh, *outgoing.fresh]
 
-    def _send_with(self, data: bytes, message: Message, fresh: Sequence[Segment], descriptor: int) -> None:
+    def _send_with(self, data: bytes, fresh: Sequence[Segment], descriptor: int) -> None:
         descriptors = [segment.descriptor for segment in fresh]
         if descriptor >= 0:
             descriptors.append(descriptor)
@@ -134,18 +146,21 @@ class Channel:
             ClosedError: the other end is gone.
             socket.timeout: none came within `timeout` seconds.
         """
-        if timeout != self.socket.gettimeout():
-            self.socket.settimeout(timeout)
+        if timeout != self._timeout:
+            # by the kernel: Python's own would be one more system call for each message
+            limit = struct.pack("@ll", int(timeout or 0), int((timeout or 0) % 1 * 1e6))
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            self._timeout = timeout
         while True:
             try:
                 size, ancillary, _, _ = self.socket.recvmsg_into([self._buffer], 1024)
-            except socket.timeout:
-                raise
+            except BlockingIOError as error:
+                raise socket.timeout from error
             except OSError as error:
                 raise ClosedError from error
             if not size:
                 raise ClosedError
-            message = marshal.loads(self._view[:size])
+            message: Message = marshal.loads(self._view[:size])
             if message[0] == ANNOUNCE:
                 descriptors = received_descriptors(ancillary)
                 self.memory.learn(message[1], descriptors)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from halimede.frontends.grpc.transport.compression import Compressor
+from halimede.frontends.grpc.transport.flow import MANY_BUFFERS
 from halimede.frontends.grpc.transport.frames import DATA, END_HEADERS, END_STREAM, HEADERS
 from halimede.frontends.grpc.transport.responses import (
     GZIP_HEADERS_BLOCK,
@@ -154,7 +155,10 @@ class Call:
     @property
     def writable(self) -> bool:
         """Whether the client takes what is sent, rather than letting it queue here."""
-        return self.queued <= self.sender.high_water
+        if self.outbox is not None and len(self.outbox) > MANY_BUFFERS:
+            return False
+        uncompressed = 0 if self.compressor is None else self.compressor.waiting
+        return self.queued + uncompressed <= self.sender.high_water
 
     def reply(self, parts: Sequence[Buffer]) -> None:
         """Send one message, made of these contiguous buffers in turn, and finish the call well."""

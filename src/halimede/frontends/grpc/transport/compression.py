@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,21 +52,29 @@ def gzip(parts: Sequence[Buffer], level: int) -> bytes:
 
 
 class Compressor:
-    """Compresses what one call sends and keeps its order."""
+    """Compresses what one call sends and keeps its order.
 
-    __slots__ = ("_call", "_level", "_todo", "working")
+    Attributes:
+        waiting: bytes that are to be compressed, or being so.
+        working: there are some.
+    """
+
+    __slots__ = ("_call", "_level", "_todo", "waiting", "working")
 
     def __init__(self, call: Call, level: int) -> None:
         self._call = call
         self._level = level
         self._todo: deque[Sequence[Buffer] | tuple[int, str]] = deque()
+        self.waiting = 0
         self.working = False
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Compress a message and send it after those before it."""
-        if not self.working and sum(memoryview(part).nbytes for part in parts) <= INLINE_SIZE:
+        size = _size(parts)
+        if not self.working and size <= INLINE_SIZE:
             self._call.enqueue([gzip(parts, self._level)], compressed=True)
             return
+        self.waiting += size
         self._todo.append(list(parts))
         if not self.working:
             self._next()
@@ -84,11 +93,20 @@ class Compressor:
             self._call.finish(*item)
             return
         work = asyncio.get_running_loop().run_in_executor(None, gzip, item, self._level)
-        work.add_done_callback(self._done)
+        work.add_done_callback(partial(self._done, _size(item)))
 
-    def _done(self, work: asyncio.Future[bytes]) -> None:
-        if self._call.closed:
+    def _done(self, size: int, work: asyncio.Future[bytes]) -> None:
+        call = self._call
+        if call.closed:
             self._todo.clear()
             return
-        self._call.enqueue([work.result()], compressed=True)
+        was_writable = call.writable
+        self.waiting -= size
+        call.enqueue([work.result()], compressed=True)
         self._next()
+        if not was_writable and not call.closed:
+            call.sender.tell_if_writable(call)
+
+
+def _size(parts: Sequence[Buffer]) -> int:
+    return sum(memoryview(part).nbytes for part in parts)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # what one call may send before the next has its turn, and what gathers before the socket is tried
 BURST = 256 * 2**10
+# as many buffers of messages queued on a call make it unwritable, however short they are
+MANY_BUFFERS = 256
 # gathered writes up to this size are joined, larger ones written as views
 JOIN_SIZE = 64 * 2**10
 # the transport's own buffer beyond which it says stop
@@ -43,7 +45,7 @@ class Sender:
         stream_window: what it takes on a new stream.
         max_frame: the longest payload it takes.
         quick_limit: the longest DATA payload that may be sent at once; 0 while nothing may.
-        high_water: bytes queued on a call beyond which it is not writable.
+        high_water: bytes queued on a call, or waiting to be compressed, beyond which it is not writable.
         queued: bytes queued on all calls.
         blocked: the transport's buffer is full.
         sent: how many times DATA was sent; what floods and keepalive are measured against.
@@ -175,6 +177,7 @@ class Sender:
         allowed = left = min(call.queued, call.send_window, self.window, BURST)
         outbox = call.outbox
         assert outbox is not None  # bytes are queued, so there is one
+        was_writable = call.writable
         pieces: list[Buffer] = []
         while left:
             length = need = min(left, self.max_frame)
@@ -191,7 +194,6 @@ class Sender:
                     pieces.append(view[:need])
                     outbox[0] = view[need:]
                     need = 0
-        was_writable = call.writable
         call.queued -= allowed
         call.send_window -= allowed
         self.queued -= allowed
@@ -203,7 +205,12 @@ class Sender:
         elif call.trailers is not None:
             self.end(call, call.trailers)
             return
-        if not was_writable and call.writable:
+        if not was_writable:
+            self.tell_if_writable(call)
+
+    def tell_if_writable(self, call: Call) -> None:
+        """Tell a call's handler, which was told otherwise, that it is writable, if it is."""
+        if call.writable:
             self._writable(call)
 
     def _write_pieces(self, pieces: list[Buffer], size: int) -> None:

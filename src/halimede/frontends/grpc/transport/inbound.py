@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halimede.frontends.grpc.transport import compression
-from halimede.frontends.grpc.transport.buffers import BufferPool
 from halimede.frontends.grpc.transport.compression import InflateError
 from halimede.frontends.grpc.transport.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
 from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
@@ -56,7 +55,6 @@ class Inbound:
         self._settings = settings
         self._sender = sender
         self._refuse = refuse
-        self._pool = BufferPool()
         self._everything = np.empty(_READ_SIZE, np.uint8).data
         self._short = self._everything[:_SHORT_READ_SIZE]
         self.scratch = self._everything
@@ -212,7 +210,7 @@ class Inbound:
             while len(chunk) and not call.closed:
                 reader = call.reader
                 if reader is None:
-                    reader = call.reader = MessageReader(self._pool, self._settings.max_receive_message_size)
+                    reader = call.reader = MessageReader(self._settings.max_receive_message_size)
                 chunk = reader.feed(chunk)
                 self._complete(call, reader)
         except MessageTooLongError as error:

@@ -1,6 +1,6 @@
 """gRPC messages out of the payload of DATA frames."""
 
-from halimede.frontends.grpc.transport.buffers import BufferPool
+from halimede.core.buffers import POOL
 
 PREFIX_SIZE = 5
 
@@ -22,10 +22,9 @@ class MessageReader:
         filled: how many are there.
     """
 
-    __slots__ = ("_limit", "_pool", "_prefix", "compressed", "filled", "message")
+    __slots__ = ("_limit", "_prefix", "compressed", "filled", "message")
 
-    def __init__(self, pool: BufferPool, limit: int) -> None:
-        self._pool = pool
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = b""
         self.compressed = False
@@ -52,7 +51,8 @@ class MessageReader:
                 self.filled = length
                 return chunk[length:]
             try:
-                self.message = self._pool.take(length)
+                # the last tensor ends with the message, so its end is what can be aligned
+                self.message = POOL.take(length, length)
             except MemoryError:
                 raise MessageTooLongError(f"There is no memory for a message of {length} bytes") from None
         taken = chunk[: len(self.message) - self.filled]

@@ -1,0 +1,1 @@
+"""Ensembles: models made of others. A plan is made when one is loaded; each request then runs along it."""

@@ -1,0 +1,169 @@
+"""One version of an ensemble, loaded: its plan, its counts, and what is in flight."""
+
+import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import Mapping
+from time import time_ns
+
+from halimede.backends.base import ModelSource
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.clock import Clock
+from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.engine.ensembles.plan import EnsemblePlan
+from halimede.engine.ensembles.run import EnsembleRun
+from halimede.engine.ensembles.served import Find
+from halimede.engine.statistics import BatchStatistics, FailureReason, ModelStatistics
+from halimede.engine.validation import validate
+
+
+class EnsembleModel:
+    """A loaded version of an ensemble. Lives on the event loop.
+
+    Attributes:
+        name: the model's name.
+        version: the version.
+        config: the final configuration; its transaction policy says whether the ensemble is decoupled.
+        plan: what runs when.
+        signature: what it takes and gives.
+        statistics: what is counted of it.
+        inflight: requests that were accepted and have no final response yet.
+        pending: requests that wait for an execution: none, they wait in the queues of the steps' models.
+    """
+
+    pending = 0
+
+    def __init__(
+        self,
+        source: ModelSource,
+        plan: EnsemblePlan,
+        find: Find,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        labels: Mapping[str, list[str]],
+        statistics: ModelStatistics,
+    ) -> None:
+        """An ensemble that takes requests from now on.
+
+        Args:
+            source: where it comes from.
+            plan: made of its configuration.
+            find: gives the models of its steps, request by request.
+            clock: the time.
+            loop: the event loop.
+            labels: output → class labels, of the outputs for which the ensemble itself names a file.
+            statistics: where it is counted.
+        """
+        self.name = source.name
+        self.version = source.version
+        self.config = ModelConfig()
+        self.config.CopyFrom(source.config)
+        self.config.model_transaction_policy.decoupled = plan.signature.decoupled
+        self.plan = plan
+        self.signature = plan.signature
+        self.statistics = statistics
+        self.inflight = 0
+        self._find = find
+        self._clock = clock
+        self._loop = loop
+        self._labels = labels
+        self._stopping = False
+        self._drained: asyncio.Future[None] | None = None
+
+    @property
+    def labels(self) -> Mapping[str, list[str]]:
+        """Output → class labels: the ensemble's own, or else those of the model that writes the output."""
+        labels = dict(self._labels)
+        for output in self.signature.outputs:
+            producer = self.plan.producer(output)
+            if output in labels or producer is None:
+                continue
+            step, name = producer
+            try:
+                model = self._find(step.model_name, step.model_version)
+            except HalimedeError:  # gone since it answered
+                continue
+            if name in model.labels:
+                labels[output] = model.labels[name]
+        return labels
+
+    @property
+    def healthy(self) -> bool:
+        """An ensemble runs on nothing of its own; its models tell for themselves."""
+        return True
+
+    async def ready(self) -> tuple[bool, str]:
+        """It is, as long as it is loaded."""
+        return True, ""
+
+    def infer(self, request: InferRequest) -> None:
+        """Answer the request through its `respond`: with responses, or with the error that stopped it."""
+        if self._stopping:
+            msg = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+            request.respond(InferResponse(error=UnavailableError(request.prefix + msg)), True)
+            return
+        try:
+            validate(request, self.signature)
+        except HalimedeError as error:
+            request.respond(InferResponse(error=error), True)
+            return
+        request.queued_ns = self._clock.now()
+        if not request.received_ns:
+            request.received_ns = request.queued_ns
+        self.inflight += 1
+        run = EnsembleRun(self.plan, request, self._find, self._clock.now, self)
+        if request.cancelled:
+            run.error = CancelledError(request.prefix + "the request was cancelled before it was queued")
+        run.start()
+
+    def finished(self, run: EnsembleRun) -> None:
+        """Count a request whose final response is sent."""
+        request, statistics = run.request, self.statistics
+        self.inflight -= 1
+        if not self.inflight and self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+        request_ns = run.finished_ns - request.received_ns
+        if run.error is not None:
+            cancelled = isinstance(run.error, CancelledError)
+            statistics.count_failure(request_ns, FailureReason.CANCELED if cancelled else FailureReason.OTHER)
+            return
+        size = request.batch_size
+        statistics.last_inference_ms = time_ns() // 1_000_000
+        statistics.inference_count += size
+        statistics.execution_count += 1
+        statistics.batch_size.observe(size)
+        statistics.count_streamed(request_ns, 0, (run.first_ns or run.finished_ns) - request.received_ns)
+        statistics.compute_us.observe((run.input_ns + run.infer_ns + run.output_ns) // 1_000)
+        self._count_compute(size, run.input_ns, run.infer_ns, run.output_ns, 1)
+
+    def computed_late(self, run: EnsembleRun, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """Add what a decoupled model, which may respond before it has computed, took for a finished request."""
+        if run.error is None:
+            self._count_compute(run.request.batch_size, input_ns, infer_ns, output_ns, 0)
+            if run.request.on_compute is not None:
+                run.request.on_compute(input_ns, infer_ns, output_ns)
+
+    def _count_compute(self, size: int, input_ns: int, infer_ns: int, output_ns: int, count: int) -> None:
+        statistics = self.statistics
+        batches = statistics.batches.get(size)
+        if batches is None:
+            batches = statistics.batches[size] = BatchStatistics()
+        for counts in (statistics, batches):
+            counts.compute_input.add(input_ns, count)
+            counts.compute_infer.add(infer_ns, count)
+            counts.compute_output.add(output_ns, count)
+
+    def stop(self) -> None:
+        """Accept no more requests."""
+        self._stopping = True
+
+    async def drained(self) -> None:
+        """Return when every accepted request has its final response."""
+        if self.inflight:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    async def close(self) -> None:
+        """Nothing is to be given back: its models are loaded and unloaded by themselves."""

@@ -1,0 +1,69 @@
+"""What front ends, metrics, the lifecycle and ensembles need of a loaded version, whatever answers its requests."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
+from halimede.core.requests import InferRequest
+from halimede.engine.statistics import ModelStatistics
+
+
+class ServedModel(Protocol):
+    """A loaded version of a model: one that is run, or an ensemble. Lives on the event loop."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def version(self) -> int:
+        """The version."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The final configuration."""
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes and gives."""
+
+    @property
+    def labels(self) -> Mapping[str, list[str]]:
+        """Output → class labels."""
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """What is counted of it."""
+
+    @property
+    def inflight(self) -> int:
+        """Requests that were accepted and have no final response yet."""
+
+    @property
+    def pending(self) -> int:
+        """Requests that wait for an execution."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything that it runs on is there."""
+
+    async def ready(self) -> tuple[bool, str]:
+        """Whether it says that it is ready, and if not, why."""
+
+    def infer(self, request: InferRequest) -> None:
+        """Answer the request through its `respond`: with responses, or with the error that stopped it."""
+
+    def stop(self) -> None:
+        """Accept no more requests."""
+
+    async def drained(self) -> None:
+        """Return when every accepted request has its final response."""
+
+    async def close(self) -> None:
+        """Give everything back. Nothing may be in flight."""
+
+
+Find = Callable[[str, int], ServedModel]
+"""``find(name, version)`` gives the loaded model, for -1 that of the highest ready version, or raises NotFoundError
+or UnavailableError."""

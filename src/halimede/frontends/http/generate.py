@@ -1,0 +1,189 @@
+"""The calls `generate` and `generate_stream`: plain JSON in, and out as one object or as server-sent events."""
+
+import re
+from abc import ABC, abstractmethod
+from typing import Final
+
+import orjson
+
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.engine.engine import Engine
+from halimede.engine.ensembles.served import ServedModel
+from halimede.frontends.http.generate_reply import ReplyEncoder
+from halimede.frontends.http.generate_request import read_generate_request
+from halimede.frontends.http.inference import respond_error
+from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.routes import Route
+from halimede.frontends.http.streaming import ResponseStream
+from halimede.frontends.restrictions import forwarded_headers
+
+EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
+
+_EVENT: Final = b"data: "
+_EVENT_END: Final = b"\n\n"
+_NOT_ONE: Final = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates "
+    "various number of responses"
+)
+
+
+class Generate:
+    """Serves both calls.
+
+    Args:
+        engine: what runs requests.
+        max_input_size: the largest body, and the largest input in it, in bytes.
+        forward_pattern: finds the headers that become parameters, None for none.
+    """
+
+    def __init__(self, engine: Engine, max_input_size: int, forward_pattern: re.Pattern[str] | None) -> None:
+        self._engine = engine
+        self._now = engine.clock.now
+        self._max_input_size = max_input_size
+        self._forward_pattern = forward_pattern
+
+    def generate(self, exchange: Exchange, route: Route) -> None:
+        """Answer with the only response, now or later.
+
+        Raises:
+            HalimedeError: the request is answered with this.
+        """
+        self._serve(exchange, route, _OneReply)
+
+    def generate_stream(self, exchange: Exchange, route: Route) -> None:
+        """Answer with an event for each response, as they come.
+
+        Raises:
+            HalimedeError: the request is answered with this.
+        """
+        self._serve(exchange, route, _Events)
+
+    def _serve(self, exchange: Exchange, route: Route, kind: "type[_OneReply] | type[_Events]") -> None:
+        received = self._now()
+        model = self._engine.find(route.model, route.version)
+        if exchange.headers.get("content-encoding", "identity").lower() != "identity":
+            raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+        read = read_generate_request(exchange.body, model.signature, self._max_input_size)
+        parameters = read.parameters
+        if self._forward_pattern is not None:
+            parameters = {**forwarded_headers(exchange.headers, self._forward_pattern), **parameters}
+        answer = kind(exchange, model, read.id)
+        request = InferRequest(
+            model.name,
+            read.inputs,
+            answer.respond,
+            model_version=model.version,
+            id=read.id,
+            parameters=parameters or None,
+            received_ns=received,
+        )
+        answer.request = request
+        exchange.on_disconnect = request.cancel
+        model.infer(request)
+        answer.accepted = True
+
+
+class _Answer(ABC):
+    """Where the responses to one request go.
+
+    Attributes:
+        exchange: what is answered.
+        request: the request, until it has its last response.
+        accepted: the engine has taken the request, rather than refused it.
+    """
+
+    __slots__ = ("accepted", "exchange", "request")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.request: InferRequest | None = None
+        self.accepted = False
+
+    def respond(self, response: InferResponse | None, final: bool) -> None:
+        """Take a response of the engine."""
+        exchange, request = self.exchange, self.request
+        if final:
+            self.request = None  # which holds this
+        if exchange.closed:
+            return
+        if response is not None and response.error is not None and not self.accepted:
+            respond_error(exchange, response.error)
+            return
+        try:
+            self.take(response, final)
+        except HalimedeError as error:
+            respond_error(exchange, error)
+        except Exception as error:  # whoever responds has other requests to answer
+            exchange.fail(error)
+        if self.exchange.closed and not final and request is not None:
+            request.cancel()  # nobody waits for the rest
+
+    @abstractmethod
+    def take(self, response: InferResponse | None, final: bool) -> None:
+        """Pass a response on; None and `final` say no more than that the one before was the last.
+
+        Raises:
+            HalimedeError: the exchange is answered with this.
+        """
+
+
+class _OneReply(_Answer):
+    """The answer to `generate`: the only response, once it is known to be that."""
+
+    __slots__ = ("_encoder", "_response")
+
+    def __init__(self, exchange: Exchange, model: ServedModel, identifier: str) -> None:
+        super().__init__(exchange)
+        self._encoder = ReplyEncoder(model, identifier)
+        self._response: InferResponse | None = None
+
+    def take(self, response: InferResponse | None, final: bool) -> None:
+        """Keep a response; answer with it when the last has come."""
+        if response is not None:
+            if self._response is not None:
+                raise InternalError(_NOT_ONE)
+            self._response = response
+        if not final:
+            return
+        if self._response is None:
+            raise InternalError(_NOT_ONE)
+        if self._response.error is not None:
+            raise self._response.error
+        self.exchange.respond(200, (self._encoder.encode(self._response),))
+
+
+class _Events(_Answer):
+    """The answer to `generate_stream`: each response as an event. The first decides upon the status."""
+
+    __slots__ = ("_encoder", "_stream")
+
+    def __init__(self, exchange: Exchange, model: ServedModel, identifier: str) -> None:
+        super().__init__(exchange)
+        self._encoder = ReplyEncoder(model, identifier, _EVENT, _EVENT_END)
+        self._stream: ResponseStream | None = None
+
+    def take(self, response: InferResponse | None, final: bool) -> None:
+        """Send a response; while the client is slow, hold the model back."""
+        status = 200
+        event = b""
+        if response is not None:
+            try:
+                if response.error is not None:
+                    raise response.error
+                event = self._encoder.encode(response)
+            except HalimedeError as error:
+                status = error.code.http_status
+                event = b"".join((_EVENT, orjson.dumps({"error": error.message}), _EVENT_END))
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = self.exchange.stream(status, EVENT_STREAM)
+            if self.request is not None:
+                stream.on_room = self.request.drain
+        if event:
+            stream.write(event)
+        if final:
+            self.exchange.on_disconnect = None
+            stream.end()
+        elif stream.full and self.request is not None:
+            self.request.congest()

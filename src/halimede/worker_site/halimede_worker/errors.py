@@ -1,0 +1,121 @@
+"""What models say went wrong, and what is said of what went wrong in models.
+
+* `TritonError`: the error inside a response. Not an exception.
+* `TritonModelException`: raised by everything here that refuses an argument's value, and by models.
+* `describe`: an exception as the text that the caller of the model reads.
+"""
+
+import enum
+import importlib
+import os
+from pathlib import Path
+from types import FrameType
+from typing import Dict, List
+
+from .arguments import Signature
+
+_OURS = str(Path(__file__).parent) + os.sep
+_IMPORT_SYSTEM = ("<frozen importlib", str(Path(importlib.__file__).parent) + os.sep)
+
+
+class TritonModelException(Exception):  # noqa: N818 - models know it by this name
+    """A model, or a call that it made of the server, failed."""
+
+
+class ErrorCode(enum.IntEnum):
+    """What kind of error a `TritonError` is."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+
+_NEW = Signature.constructor("TritonError(message: str, code: ErrorCode = TritonError.INTERNAL)")
+
+
+class TritonError:
+    """Why a request failed: the error of an `InferenceResponse`.
+
+    Args:
+        message: for whoever sent the request.
+        code: one of this class's attributes.
+
+    Raises:
+        TypeError: the message is no text, or the code is none of the codes.
+    """
+
+    __slots__ = ("_code", "_message")
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    def __init__(self, message: "str | bytes", code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        self._message = _NEW.text("message", message)
+        self._code = _NEW.instance("code", code, ErrorCode)
+
+    def message(self) -> str:
+        """What went wrong."""
+        return self._message
+
+    def code(self) -> ErrorCode:
+        """What kind of error it is."""
+        return self._code
+
+
+def describe(exception: BaseException) -> str:
+    r"""The exception as `Type: message`, then where: a blank line, `At:`, and `  path(line): function` a frame.
+
+    The innermost frame comes first. Frames of this package are left out; without any other there is no `At:`. Of
+    chained exceptions only the outer one is told.
+    """
+    failure = ""
+    try:
+        message = str(exception).encode("utf-8", "backslashreplace").decode()
+    except BaseException as error:  # a model's own class may do anything
+        message = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+        failure = f"\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {type(error).__name__}"
+    text = "{}: {}".format(type(exception).__name__, message or "<EMPTY MESSAGE>")
+    places = _places(exception)
+    if places:
+        text += "\n\nAt:\n{}\n".format("\n".join(places))
+    return text + failure
+
+
+def _places(exception: BaseException) -> List[str]:
+    """Where the exception went by, innermost first."""
+    lines: Dict[FrameType, int] = {}
+    entry = exception.__traceback__
+    while entry is not None:
+        lines[entry.tb_frame] = entry.tb_lineno
+        entry = entry.tb_next
+    frames = [frame for frame in _with_callers(list(lines)) if not frame.f_code.co_filename.startswith(_OURS)]
+    if all(frame.f_code.co_filename.startswith(_IMPORT_SYSTEM) for frame in frames):
+        return []  # a syntax error: the module never ran
+    return [
+        f"  {frame.f_code.co_filename}({lines.get(frame, frame.f_lineno)}): {frame.f_code.co_name}"
+        for frame in frames
+    ]
+
+
+def _with_callers(frames: List[FrameType]) -> List[FrameType]:
+    """The traceback's frames turned round, with those of the import system that Python leaves out of it."""
+    if not frames:
+        return []
+    walked = [frames[-1]]
+    while walked[-1] is not frames[0]:
+        caller = walked[-1].f_back
+        if caller is None:  # a coroutine that has ended no longer knows who awaited it
+            return frames[::-1]
+        walked.append(caller)
+    return walked

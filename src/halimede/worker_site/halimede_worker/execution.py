@@ -1,0 +1,315 @@
+"""Executions: a batch's requests to the model's `execute`, and what comes of them back to the server.
+
+A model answers in any of four ways: `execute` returns the responses; it is a coroutine that does; its response
+senders send them, then or later, from any thread; it raises. Whatever it does, each request is answered: where the
+contract leaves a request without an answer for ever, the answer is an error that says so.
+"""
+
+import asyncio
+import os
+import weakref
+from time import monotonic_ns
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import numpy as np
+
+from . import wire
+from .answers import answers
+from .bls import release
+from .errors import TritonError, TritonModelException, describe
+from .memory import Memory, Outgoing
+from .requests import InferenceRequest, served_request
+from .responses import EncodedResponse, InferenceResponse, encode_response
+from .runtime import Runtime
+from .senders import InferenceResponseSender, State
+from .wire import Channel, Message
+
+BEGUN = 0
+"""Where it says which batch was begun last."""
+
+DROP_FROM, DROP_TO = 1, 2
+"""Where the server says which batches it has taken back: from this number, up to and without that one."""
+
+
+class Executions:
+    """What runs the batches of one model, and where their requests come from.
+
+    Attributes:
+        memory: of the tensors.
+        decoupled: whether the model may send any number of responses.
+        transmitter: what brings responses to the server.
+    """
+
+    def __init__(self, runtime: Runtime, model: Any, progress: np.ndarray, concurrency: int) -> None:
+        """Executions of a model.
+
+        Args:
+            runtime: the process.
+            model: an instance of `TritonPythonModel`, initialized.
+            progress: int64 numbers that the server sees and writes: see `BEGUN`, `DROP_FROM` and `DROP_TO`.
+            concurrency: how many coroutines of a model that is not decoupled run at once.
+        """
+        assert runtime.work is not None
+        self.memory: Memory = runtime.memory
+        self.decoupled = runtime.decoupled
+        self.transmitter = _Transmitter(runtime.work, runtime.memory)
+        self._runtime = runtime
+        self._work: Channel = runtime.work
+        self._model = model
+        self._progress = progress
+        self._concurrency = concurrency
+        self._prefix = f"Failed to process the request(s) for model '{runtime.instance_name}', message: "
+        self._running: Dict[int, List[InferenceRequest]] = {}  # by the number of the first
+        self._senders: weakref.WeakValueDictionary[int, InferenceResponseSender] = (
+            weakref.WeakValueDictionary()
+        )
+        self._watched: Set[int] = set()  # segments that something viewed beyond its execution
+
+    # From the main thread
+
+    def run(self, message: Message) -> None:
+        """Run a batch. Its result is sent when this returns, or, of a coroutine that others run beside, later."""
+        _, first, encoded, given_back = message
+        if given_back:
+            self.memory.give_back(given_back)
+        progress = self._progress
+        if progress[DROP_FROM] <= first < progress[DROP_TO]:
+            return  # the server has taken it back
+        progress[BEGUN] = first
+        outcome = self._execute(first, encoded)
+        if outcome is not None:
+            self._conclude(first, _segments(encoded), outcome)
+
+    def idle(self) -> bool:
+        """Tell the server what is no longer held, and give back free memory: whether there may be more to do later."""
+        if self._watched:
+            held = self.memory.held(self._watched)
+            if len(held) < len(self._watched):
+                self._watched = set(held)
+                self._work.send((wire.HELD, held))
+        release()
+        gone = self.memory.trim()
+        if gone and self._runtime.control is not None:
+            self._runtime.control.send((wire.GONE, gone))
+        return self.busy
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to do when nothing is to be run for a while."""
+        return bool(self._watched) or answers.pending or self.memory.has_free
+
+    # From the thread of the control socket
+
+    def cancel(self, number: int) -> None:
+        """The client of that request is gone."""
+        sender = self._senders.get(number)
+        if sender is not None:
+            sender._cancel()
+        for first, requests in list(self._running.items()):
+            if first <= number < first + len(requests):
+                requests[number - first]._cancel()
+
+    def credit(self, number: int, responses: int) -> None:
+        """The server took so many responses to that request."""
+        sender = self._senders.get(number)
+        if sender is not None:
+            sender.credit(responses)
+
+    # One execution
+
+    def _execute(self, first: int, encoded: "List[Tuple[Any, ...]]") -> Optional[Message]:
+        """Run the batch: RESULT or BATCH_FAILED but for what is held; None if it will be concluded later."""
+        requests = [served_request(request, self) for request in encoded]
+        self._running[first] = requests
+        if self.decoupled:
+            for request in requests:
+                self._senders[request._number] = request.get_response_sender()
+        began = monotonic_ns()
+        try:
+            returned = self._model.execute(requests)
+            if asyncio.iscoroutine(returned):
+                if self.decoupled:
+                    asyncio.run_coroutine_threadsafe(
+                        self._stream(requests, returned), self._runtime.event_loop()
+                    )
+                    returned = None
+                elif self._concurrency > 1:
+                    work = self._await(first, requests, _segments(encoded), began, returned)
+                    asyncio.run_coroutine_threadsafe(work, self._runtime.event_loop())
+                    return None
+                else:
+                    loop = self._runtime.event_loop()
+                    returned = asyncio.run_coroutine_threadsafe(returned, loop).result()
+            return self._answer(first, requests, began, returned)
+        except BaseException as error:
+            return self._failed(first, requests, began, error)
+
+    async def _await(
+        self,
+        first: int,
+        requests: List[InferenceRequest],
+        segments: Set[int],
+        began: int,
+        coroutine: Any,
+    ) -> None:
+        """Conclude a batch whose `execute` runs beside others."""
+        try:
+            outcome = self._answer(first, requests, began, await coroutine)
+        except BaseException as error:
+            outcome = self._failed(first, requests, began, error)
+        del coroutine
+        requests.clear()
+        self._conclude(first, segments, outcome)
+
+    async def _stream(self, requests: List[InferenceRequest], coroutine: Any) -> None:
+        """See a decoupled model's coroutine to its end: if it fails, what it left open fails."""
+        try:
+            returned = await coroutine
+            if returned is None:
+                return
+            text = self._must_be_none()
+        except BaseException as error:
+            text = describe(error)
+        error_response = InferenceResponse(error=TritonError(self._prefix + text))
+        for request in requests:
+            sender = request.get_response_sender()
+            if sender.state in (State.UNANSWERED, State.ANSWERED):
+                sender.close()
+                self.transmitter.transmit(request._number, error_response, True)
+
+    def _answer(self, first: int, requests: List[InferenceRequest], began: int, returned: Any) -> Message:
+        """What `execute` returned, as a message."""
+        ended = monotonic_ns()
+        if self.decoupled:
+            if returned is not None:
+                raise _ContractError(self._must_be_none())
+            return wire.RESULT, first, began, ended, []
+        if returned is None:
+            returned = [None] * len(requests)
+        if type(returned) is not list and not isinstance(returned, list):
+            raise _ContractError(f"Expected a list in the execute return, found type '{type(returned)}'.")
+        if len(returned) != len(requests):
+            raise _ContractError(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(returned)}\n"
+            )
+        outgoing = Outgoing(self.memory)
+        answers: List[Optional[EncodedResponse]] = []
+        for request, response in zip(requests, returned):
+            if type(response) is InferenceResponse and request._sender is None and not request._rescheduled:
+                answers.append(encode_response(response, request._wanted, outgoing))
+            else:
+                answers.append(self._irregular(request, response, outgoing))
+        message = (wire.RESULT, first, began, ended, answers)
+        if outgoing.fresh:
+            # announced by a message of its own, since what is held is known only when all this is gone
+            self._work.announce(outgoing.fresh)
+        return message
+
+    def _irregular(
+        self, request: InferenceRequest, response: Any, outgoing: Outgoing
+    ) -> Optional[EncodedResponse]:
+        """The answer to a request that has a sender, or for which `execute` returned no response.
+
+        None if the sender has answered, or still may.
+        """
+        sender = request._sender
+        if response is None:
+            if request._rescheduled:
+                return _error(
+                    "the request was released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, which needs a model "
+                    "with sequence_batching { iterative_sequence: true }",
+                    TritonError.INVALID_ARG,
+                )
+            if sender is None:
+                return _error(
+                    self._prefix + "the execute function returned None for a request and never asked for its "
+                    "response sender, so nothing can answer it; return an InferenceResponse"
+                )
+            if sender.state in (State.UNANSWERED, State.ANSWERED):
+                self._senders[request._number] = sender
+            return None
+        if request._rescheduled:
+            raise _ContractError(
+                "Expected a None object in the execute function return list for reschduled request, "
+                f"found type '{type(response)}'."
+            )
+        if not isinstance(response, InferenceResponse):
+            raise _ContractError(
+                "Expected an 'InferenceResponse' object in the execute function return list, "
+                f"found type '{type(response)}'."
+            )
+        if sender is not None:
+            answered = sender.state is not State.UNANSWERED
+            sender.close()
+            if answered:
+                return None
+        return encode_response(response, request._wanted, outgoing)
+
+    def _failed(
+        self, first: int, requests: List[InferenceRequest], began: int, error: BaseException
+    ) -> Message:
+        text = str(error) if isinstance(error, (_ContractError, MemoryError)) else describe(error)
+        for request in requests:
+            if request._sender is not None:
+                request._sender.close()
+        chained: Optional[BaseException] = error
+        while chained is not None:
+            chained.__traceback__ = None  # its frames hold the requests
+            chained = chained.__cause__ or chained.__context__
+        return wire.BATCH_FAILED, first, began, monotonic_ns(), self._prefix + text
+
+    def _must_be_none(self) -> str:
+        model = self._runtime.instance_name
+        return (
+            f"Python model '{model}' is using the decoupled mode and the execute function must return None."
+        )
+
+    def _conclude(self, first: int, segments: Set[int], outcome: Message) -> None:
+        """Send what came of a batch, with the segments that something still views."""
+        self._running.pop(first, None)
+        if segments or self._watched:
+            held = self.memory.held(segments | self._watched)
+            self._watched = set(held)
+            self._work.send((*outcome, held))
+        else:
+            self._work.send((*outcome, ()))
+
+
+class _ContractError(Exception):
+    """The model did something that the contract of `execute` does not allow; the text says what."""
+
+
+class _Transmitter:
+    """Brings the responses of senders to the server."""
+
+    def __init__(self, work: Channel, memory: Memory) -> None:
+        self._work = work
+        self._memory = memory
+        self._pid = os.getpid()
+
+    def transmit(self, number: int, response: Optional[InferenceResponse], final: bool) -> None:
+        """Send a response to the request of that number."""
+        if response is None:
+            self._work.send((wire.RESPONSE, number, None, final))
+            return
+        outgoing = Outgoing(self._memory)
+        try:
+            encoded = encode_response(response, None, outgoing)
+            self._work.send((wire.RESPONSE, number, encoded, final), outgoing.fresh)
+        except MemoryError as error:
+            raise TritonModelException(f"Unable to send response. {error}") from None
+
+    def transmit_abandoned(self, number: int) -> None:
+        """Say that nothing can answer the request any more."""
+        if os.getpid() == self._pid:  # a child that the model forked has copies of its senders
+            self._work.send((wire.ABANDONED, number))
+
+
+def _error(text: str, code: Any = TritonError.INTERNAL) -> EncodedResponse:
+    return (), "", (int(code), text)
+
+
+def _segments(encoded: "List[Tuple[Any, ...]]") -> Set[int]:
+    """The segments in which inputs of the requests lie."""
+    return {tensor[3][0] for request in encoded for tensor in request[7] if type(tensor[3]) is tuple}

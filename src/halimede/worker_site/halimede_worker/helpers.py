@@ -1,0 +1,52 @@
+"""Small helpers of models: tensors and their configuration by name."""
+
+from typing import Any, Dict, Optional
+
+from .requests import InferenceRequest
+from .responses import InferenceResponse
+from .tensors import Tensor
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
+    """The first input of that name, None if the request has none."""
+    for tensor in inference_request.inputs():
+        if tensor.name() == name:
+            return tensor
+    return None
+
+
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Optional[Tensor]:
+    """The first output of that name, None if the response has none."""
+    for tensor in inference_response.output_tensors():
+        if tensor.name() == name:
+            return tensor
+    return None
+
+
+def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
+    """The configuration of the input of that name, None if there is none."""
+    return _named(model_config.get("input", ()), name)
+
+
+def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
+    """The configuration of the output of that name, None if there is none."""
+    return _named(model_config.get("output", ()), name)
+
+
+def _named(entries: Any, name: str) -> Optional[Dict[str, Any]]:
+    for entry in entries:
+        if entry["name"] == name:
+            found: Dict[str, Any] = entry
+            return found
+    return None
+
+
+def using_decoupled_model_transaction_policy(model_config: Dict[str, Any]) -> Any:
+    """Whether the model may send any number of responses to a request.
+
+    Raises:
+        KeyError: the transaction policy does not say so.
+    """
+    if "model_transaction_policy" in model_config:
+        return model_config["model_transaction_policy"]["decoupled"]
+    return False

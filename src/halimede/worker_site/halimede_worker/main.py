@@ -1,0 +1,176 @@
+"""A worker: what a forked process does until the server tells it to end."""
+
+import asyncio  # noqa: F401 - models use it, and the zygote is to have it
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+import c_python_backend_utils  # noqa: F401 - so that every worker has it already, and no copy beside a model counts
+import triton_python_backend_utils  # noqa: F401
+
+from . import wire
+from .errors import describe
+from .execution import Executions
+from .logger import install_handler
+from .memory import Memory
+from .model_config import ModelConfig
+from .probes import Probes
+from .runtime import Stage, runtime
+from .wire import Channel, ClosedError, Message
+
+IDLE_SECONDS = 1.0
+"""Shared memory that was not needed for so long is given back."""
+
+
+def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -> None:
+    """Serve the two sockets until the server has the model finalize, or is gone.
+
+    Args:
+        work: what to run.
+        control: what may be said at any time.
+        settings: `model_name`, `instance_name`, `version`, `model_directory` and `model_file`, a path.
+    """
+    runtime.memory = Memory()
+    runtime.work = Channel(work, runtime.memory)
+    runtime.control = Channel(control, runtime.memory)
+    runtime.model_name = settings["model_name"]
+    runtime.instance_name = settings["instance_name"]
+    runtime.model_directory = settings["model_directory"]
+    runtime.version_directory = str(Path(settings["model_file"]).parent)
+    install_handler()
+    _Worker(settings).serve()
+
+
+class _Worker:
+    """The process, and the model once it is there."""
+
+    def __init__(self, settings: Dict[str, Any]) -> None:
+        self._settings = settings
+        self._model: Any = None
+        self._executions: Optional[Executions] = None
+        self._probes: Optional[Probes] = None
+
+    def serve(self) -> None:
+        """Do what the work socket says."""
+        work = runtime.work
+        assert work is not None
+        threading.Thread(target=self._serve_control, name="halimede-control", daemon=True).start()
+        idle: Optional[float] = None
+        while True:
+            try:
+                message = work.receive(idle)
+            except socket.timeout:
+                assert self._executions is not None, "only executions leave something to tidy"
+                idle = IDLE_SECONDS if self._executions.idle() else None
+                continue
+            except ClosedError:
+                return
+            kind = message[0]
+            if kind == wire.EXECUTE:
+                executions = self._executions
+                assert executions is not None, "the server sends batches once the model is initialized"
+                executions.run(message)
+                idle = IDLE_SECONDS if executions.busy else None
+            elif kind == wire.FORGET:
+                runtime.memory.forget(message[1])
+            elif kind == wire.FINALIZE:
+                self._answer(self._finalize)
+                return
+            elif kind == wire.INITIALIZE:
+                self._answer(self._initialize, message)
+            elif kind == wire.COMPLETE_CONFIG:
+                self._answer(self._complete_config, message)
+
+    def _answer(self, step: Any, *arguments: Any) -> None:
+        """Answer with what the step returns, or with what is wrong."""
+        assert runtime.work is not None
+        try:
+            answer: Message = (wire.DONE, step(*arguments))
+        except BaseException as error:
+            answer = (wire.FAILED, str(error) if isinstance(error, _LoadError) else describe(error))
+        runtime.work.send(answer)
+
+    def _serve_control(self) -> None:
+        """Do what the control socket says. When the server is gone, this ends the process, whatever else it does."""
+        control = runtime.control
+        assert control is not None
+        while True:
+            try:
+                message = control.receive()
+            except ClosedError:
+                os._exit(1)
+            kind = message[0]
+            if kind == wire.GIVE_BACK:
+                runtime.memory.give_back(message[1])
+            elif kind == wire.READY and self._probes is not None:
+                self._probes.start(message[1])
+            elif self._executions is not None:
+                if kind == wire.CANCEL:
+                    self._executions.cancel(message[1])
+                elif kind == wire.CREDIT:
+                    self._executions.credit(message[1], message[2])
+
+    def _model_class(self) -> Any:
+        """The class `TritonPythonModel` of the model's file, imported as `<version>.<file>`."""
+        path = self._settings["model_file"]
+        version = str(self._settings["version"])
+        sys.path.extend([runtime.version_directory, runtime.model_directory])
+        # made here, as the working directory may hold a directory of that name too
+        package = types.ModuleType(version)
+        package.__path__ = [runtime.version_directory]
+        sys.modules[version] = package
+        stem = Path(path).stem
+        return importlib.import_module(f"{version}.{stem}").TritonPythonModel
+
+    def _complete_config(self, message: Message) -> str:
+        complete = getattr(self._model_class(), "auto_complete_config", None)
+        if complete is None:
+            return str(message[1])
+        config = complete(ModelConfig(message[1]))
+        if not isinstance(config, ModelConfig):
+            raise _LoadError(
+                f"auto_complete_config function in model '{runtime.model_name}' must return a valid "
+                f"pb.ModelConfig object."
+            )
+        return json.dumps(config._model_config)
+
+    def _initialize(self, message: Message) -> Dict[str, Any]:
+        _, arguments, progress, concurrency = message
+        runtime.args = arguments
+        config = json.loads(arguments["model_config"])
+        runtime.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+        model_class = self._model_class()
+        runtime.initializing = True
+        model = model_class()
+        initialize = getattr(model, "initialize", None)
+        if initialize is not None:
+            initialize(dict(arguments))
+        if not callable(getattr(model, "execute", None)):
+            raise _LoadError(
+                "Python model {} does not implement `execute` method.".format(self._settings["model_file"])
+            )
+        counter = runtime.memory.view(progress).view(np.int64)
+        self._model = model
+        self._probes = Probes(model)
+        self._executions = Executions(runtime, model, counter, concurrency)
+        runtime.stage = Stage.READY
+        return {"is_ready": hasattr(model, "is_ready")}
+
+    def _finalize(self) -> None:
+        runtime.stage = Stage.FINALIZING
+        runtime.stop_event_loop()
+        finalize = getattr(self._model, "finalize", None)
+        if finalize is not None:
+            finalize()
+
+
+class _LoadError(Exception):
+    """The model does not load; the text is the whole message."""

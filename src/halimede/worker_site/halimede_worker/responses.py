@@ -1,0 +1,107 @@
+"""Responses: what a model answers, and what it gets from models that it calls."""
+
+from typing import Any, Container, Optional, Sequence, Tuple
+
+from .arguments import Signature
+from .errors import ErrorCode, TritonError, TritonModelException
+from .memory import Memory, Outgoing
+from .parameters import parameters_json
+from .tensors import Tensor, decode_tensor, encode_tensor
+
+EncodedResponse = Tuple[Tuple[Any, ...], str, Optional[Tuple[int, str]]]
+"""Outputs, parameters as JSON or "", None or the error's code and message."""
+
+_NEW = Signature.constructor(
+    "InferenceResponse(output_tensors: Sequence[Tensor] = [], error: Optional[TritonError] = None, "
+    "parameters: Optional[dict] = None)"
+)
+
+
+class InferenceResponse:
+    """The answer to a request: tensors or an error.
+
+    Args:
+        output_tensors: outputs; those that were not requested are dropped when the response is sent.
+        error: why there are none. With an error the outputs count for nothing.
+        parameters: texts, whole numbers and truth values for whoever sent the request.
+
+    Raises:
+        TypeError: an argument is of another type.
+        TritonModelException: an output is None, or a parameter is of no type that parameters may have.
+    """
+
+    __slots__ = ("_error", "_outputs", "_parameters")
+
+    def __init__(
+        self,
+        output_tensors: Sequence[Tensor] = (),
+        error: Optional[TritonError] = None,
+        parameters: "Optional[dict[str, Any]]" = None,
+    ) -> None:
+        outputs = _NEW.instances("output_tensors", output_tensors, Tensor)
+        if error is not None:
+            _NEW.instance("error", error, TritonError)
+        self._parameters = parameters_json(parameters)
+        if None in outputs:
+            raise TritonModelException("Output tensor for inference response should not be empty.")
+        self._outputs: Sequence[Tensor] = outputs  # type: ignore[assignment] # None is not among them
+        self._error = error
+
+    def output_tensors(self) -> "list[Tensor]":
+        """The outputs, in a new list."""
+        return list(self._outputs)
+
+    def has_error(self) -> bool:
+        """Whether the request failed."""
+        return self._error is not None
+
+    def error(self) -> Optional[TritonError]:
+        """Why the request failed, None if it did not."""
+        return self._error
+
+    def parameters(self) -> str:
+        """The parameters as JSON, `{}` if there are none."""
+        return self._parameters or "{}"
+
+
+def keep_wanted(response: InferenceResponse, wanted: Container[str]) -> None:
+    """Take the outputs that nobody requested out of the response."""
+    for output in response._outputs:
+        if output._name not in wanted:
+            response._outputs = [output for output in response._outputs if output._name in wanted]
+            return
+
+
+def encode_response(
+    response: InferenceResponse, wanted: Optional[Container[str]], outgoing: Outgoing
+) -> EncodedResponse:
+    """The response for a message. Outputs that nobody requested leave the response itself.
+
+    Args:
+        response: any outputs will do: neither names, datatypes nor shapes are compared to the configuration.
+        wanted: names of the outputs that were requested; None if a sender has left the response only those.
+        outgoing: takes the tensors.
+
+    Raises:
+        MemoryError: there is no shared memory for the outputs.
+    """
+    error = response._error
+    if error is not None:
+        return (), response._parameters, (int(error._code), error._message)
+    if wanted is not None:
+        keep_wanted(response, wanted)
+    return (
+        tuple([encode_tensor(output, outgoing) for output in response._outputs]),
+        response._parameters,
+        None,
+    )
+
+
+def decode_response(encoded: EncodedResponse, memory: Memory) -> InferenceResponse:
+    """The response that a message holds."""
+    outputs, parameters, error = encoded
+    response = InferenceResponse.__new__(InferenceResponse)
+    response._outputs = [decode_tensor(output, memory) for output in outputs]
+    response._parameters = parameters
+    response._error = None if error is None else TritonError(error[1], ErrorCode(error[0]))
+    return response

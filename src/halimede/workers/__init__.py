@@ -1,0 +1,1 @@
+"""Processes that host instances: their channels and shared memory, starting, watching and ending them."""

@@ -1,0 +1,96 @@
+"""Requests and responses as messages to and from a worker."""
+
+from typing import Any
+
+import orjson
+
+from halimede.core.errors import (
+    AlreadyExistsError,
+    CancelledError,
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+    UnknownError,
+    UnsupportedError,
+)
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Tensor
+from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
+
+START_FLAG = 1
+END_FLAG = 2
+
+ERRORS: tuple[type[HalimedeError], ...] = (
+    UnknownError,
+    InternalError,
+    NotFoundError,
+    InvalidArgumentError,
+    UnavailableError,
+    UnsupportedError,
+    AlreadyExistsError,
+    CancelledError,
+)
+"""By the numbers of `TritonError`'s codes."""
+
+_NUMBERS = {error.code: number for number, error in enumerate(ERRORS)}
+
+
+def encode_request(
+    number: int, request: InferRequest, outgoing: ServerOutgoing | None, all_outputs: tuple[str, ...]
+) -> tuple[Any, ...]:
+    """The request for EXECUTE.
+
+    Args:
+        number: what the worker calls it.
+        request: the request.
+        outgoing: takes its tensors; None if they are small enough to travel in the message.
+        all_outputs: the outputs that a request wants that names none.
+
+    Raises:
+        MemoryError: there is no shared memory for a large tensor.
+    """
+    parameters = request.parameters
+    encode = _inline if outgoing is None else outgoing.tensor
+    return (
+        number,
+        request.id,
+        request.sequence_id,
+        request.sequence_start * START_FLAG + request.sequence_end * END_FLAG,
+        request.timeout_us,
+        orjson.dumps(parameters).decode() if parameters else "",
+        request.outputs or all_outputs,
+        tuple([encode(name, tensor) for name, tensor in request.inputs.items()]),
+    )
+
+
+def _inline(name: str, tensor: Tensor) -> Encoded:
+    return name, tensor.datatype.number, tensor.shape, tensor.data, tensor.shared
+
+
+def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferResponse:
+    """A response of a worker, its tensors as views."""
+    outputs, parameters, error = encoded
+    if error is not None:
+        number, text = error
+        return InferResponse(error=ERRORS[number](text))
+    decode = memory.tensor
+    return InferResponse(
+        {tensor[0]: decode(tensor) for tensor in outputs}, orjson.loads(parameters) if parameters else None
+    )
+
+
+def encode_response(response: InferResponse, outgoing: ServerOutgoing) -> tuple[Any, ...]:
+    """A response for a worker that called another model.
+
+    Raises:
+        MemoryError: there is no shared memory for a large tensor.
+    """
+    if response.error is not None:
+        return (), "", (_NUMBERS[response.error.code], response.error.message)
+    return (
+        tuple([outgoing.tensor(name, tensor) for name, tensor in response.outputs.items()]),
+        orjson.dumps(response.parameters).decode() if response.parameters else "",
+        None,
+    )

@@ -1,0 +1,194 @@
+"""Archives of Python environments that have been extracted: each content once, for as long as a model uses it.
+
+They lie in a private directory below the system's temporary one, which goes when the server stops; what a killed
+server has left there goes when the next one extracts an archive. Or they lie in a cache directory and stay.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import Protocol
+
+from halimede.core.errors import InternalError
+from halimede.workers import archives
+from halimede.workers.built_directories import build_once, place_in, remove
+from halimede.workers.programs import ProgramError, Programs
+
+logger = logging.getLogger("halimede")
+
+_PREFIX = "halimede-environments-"
+_YOUNG_SECONDS = 60.0
+
+
+class Finish(Protocol):
+    """What makes an environment of a directory into which an archive has been extracted."""
+
+    def __call__(self, directory: Path, lock: int) -> None:
+        """Raise a HalimedeError if it is none."""
+
+
+@dataclass(slots=True)
+class Extracted:
+    """A directory with what was in an archive.
+
+    Attributes:
+        directory: the directory.
+        digest: of the archive's content; "" if it stays anyway.
+        users: how many use it.
+    """
+
+    directory: Path
+    digest: str = ""
+    users: int = 0
+
+
+class ExtractedArchives:
+    """The extracted archives of a server. May be used from any thread."""
+
+    def __init__(self, programs: Programs, finish: Finish) -> None:
+        """None, so far.
+
+        Args:
+            programs: runs the extraction.
+            finish: is called with each directory and the descriptor that its programs are to hold open.
+        """
+        self._programs = programs
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._hashing = threading.Lock()
+        self._digests: dict[tuple[int, ...], str] = {}
+        self._extracted: dict[str, Extracted] = {}
+        self._count = 0
+        self._private: Path | None = None
+        self._owner = -1
+
+    def acquire(self, path: Path, cache: Path | None) -> Extracted:
+        """The directory with the archive's content, until it is given to `release`. Blocks.
+
+        Args:
+            path: the archive.
+            cache: the directory in which it stays; None for one that goes when nobody uses it.
+
+        Raises:
+            HalimedeError: it cannot be extracted; nothing of it is left.
+        """
+        try:
+            with path.open("rb", buffering=0) as archive:
+                digest = self._digest(archive)
+                extracted = self._enter(digest, cache)
+                try:
+                    build = partial(self._extract, path, archive, extracted.directory)
+                    build_once(extracted.directory, build, self._programs.closing)
+                except BaseException:
+                    self.release(extracted)
+                    raise
+        except OSError as error:
+            raise InternalError(f"cannot read the Python environment '{path}': {error.strerror}") from None
+        return extracted
+
+    def release(self, extracted: Extracted) -> None:
+        """One user less."""
+        if not extracted.digest:
+            return
+        with self._lock:
+            extracted.users -= 1
+            if extracted.users or self._private is None:
+                return
+            del self._extracted[extracted.digest]
+        remove(extracted.directory)
+
+    def close(self) -> None:
+        """Remove all but what is in a cache directory; nobody uses it any more."""
+        with self._lock:
+            private, self._private = self._private, None
+            if private is None:
+                return
+        shutil.rmtree(private, ignore_errors=True)
+        os.close(self._owner)
+
+    def _digest(self, archive: FileIO) -> str:
+        """A hash of the content, taken once for each state of a file."""
+        state = _state(archive)
+        with self._hashing:
+            if state not in self._digests:
+                self._digests[state] = hashlib.file_digest(archive, "sha256").hexdigest()[:32]
+            return self._digests[state]
+
+    def _enter(self, digest: str, cache: Path | None) -> Extracted:
+        """One user more."""
+        if cache is not None:
+            return Extracted(place_in(cache, "archives", digest))
+        with self._lock:
+            self._programs.check_open()
+            if self._private is None:
+                self._private, self._owner = _make_private()
+            if digest not in self._extracted:
+                # a number: environments don't bear long paths, nor to get that of one whose zygote still runs
+                self._count += 1
+                self._extracted[digest] = Extracted(self._private / str(self._count), digest)
+            extracted = self._extracted[digest]
+            extracted.users += 1
+            return extracted
+
+    def _extract(self, path: Path, archive: FileIO, directory: Path, lock: int) -> None:
+        logger.info("Extracting Python execution env %s", path)
+        state = _state(archive)
+        archive.seek(0)
+        try:
+            self._programs.run(
+                [sys.executable, "-I", "-S", archives.__file__, directory],
+                standard_input=archive,
+                descriptors=[lock],
+            )
+        except ProgramError as error:
+            raise InternalError(f"cannot extract the Python environment '{path}': {error.said}") from None
+        if _state(archive) != state:
+            raise InternalError(f"the Python environment '{path}' was changed while it was extracted")
+        self._finish(directory, lock)
+
+
+def _state(archive: FileIO) -> tuple[int, ...]:
+    """What changes when a file's content does."""
+    found = os.fstat(archive.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _make_private() -> tuple[Path, int]:
+    """A directory for this server alone, and a descriptor that holds its lock until the server ends.
+
+    The lock tells other servers, and those that clean up temporary directories, that it is in use.
+    """
+    try:
+        _remove_abandoned()
+        private = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        owner = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(owner, fcntl.LOCK_EX)
+    except OSError as error:
+        raise InternalError(f"cannot make a directory for Python environments: {error.strerror}") from None
+    return private, owner
+
+
+def _remove_abandoned() -> None:
+    """Remove the private directories of servers that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
+        with suppress(OSError):  # another user's, or in use
+            owner = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                found = os.fstat(owner)
+                # a young one may be about to be locked
+                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG_SECONDS:
+                    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(owner)

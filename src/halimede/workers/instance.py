@@ -1,0 +1,593 @@
+"""An instance of a Python model: batches to its worker and back, what is under way, crashes and restarts."""
+
+import asyncio
+import logging
+from asyncio import TimerHandle
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any, Protocol
+
+import numpy as np
+
+from halimede.backends.base import Instance
+from halimede.backends.batch import LATER, Batch, fail
+from halimede.core.buffers import POOL
+from halimede.core.clock import SECOND
+from halimede.core.errors import HalimedeError, InternalError, UnavailableError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.workers.channel import Message
+from halimede.workers.encoding import decode_response, encode_request
+from halimede.workers.host import Launch, WorkerHost, WorkerName
+from halimede.workers.restarts import RestartPolicy
+from halimede.workers.worker import Worker
+from halimede_worker import wire
+from halimede_worker.memory import Outgoing, Segment
+
+logger = logging.getLogger("halimede")
+
+CREDIT = 32
+"""So many responses of one request are acknowledged at once."""
+
+QUICK_NS = 200_000
+"""An instance whose executions take less is sent the next ones before it has answered."""
+
+MOST_AHEAD = 8
+
+PROGRESS = 3
+"""Numbers that both processes see: see `halimede_worker.execution`."""
+
+_BEGUN, _DROP_FROM, _DROP_TO = range(PROGRESS)
+
+WAITED_NS = 60_000
+"""An instance whose executions take less may be waited for."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch that the worker has.
+
+    Attributes:
+        batch: the batch.
+        segments: where its tensors lie; they are the worker's until it has answered.
+        answered: (not decoupled) requests whose response was sent before the execution was over.
+    """
+
+    batch: Batch
+    segments: Sequence[Segment]
+    answered: set[InferRequest] | None = None
+
+    def answer(self, request: InferRequest) -> None:
+        """Note that the request's response was sent."""
+        if self.answered is None:
+            self.answered = set()
+        self.answered.add(request)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request whose responses come by themselves: of a decoupled model, or not yet answered by its execution.
+
+    Attributes:
+        batch: the batch that it ran in.
+        request: the request.
+        owed: responses that the worker does not know to be taken.
+    """
+
+    batch: Batch
+    request: InferRequest
+    owed: int = 0
+
+
+class Owner(Protocol):
+    """Who is told what an instance did: the model. Called on the event loop."""
+
+    @property
+    def pending(self) -> int:
+        """Requests that wait for an execution."""
+
+    def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
+        """An execution is over. A response that is LATER was sent before, or will be."""
+
+    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """A response came by itself."""
+
+    def returned(self, batch: Batch) -> None:
+        """A batch that was sent was not begun, and will not be."""
+
+    def called(self) -> None:
+        """The model called the server while it executed, for the first time in this process."""
+
+    def changed(self, instance: "WorkerInstance") -> None:
+        """The process ended, could not be started again, or runs again."""
+
+
+class WorkerInstance(Instance):
+    """An instance that lives in a worker process. Lives on the event loop, but for `execute` and `close`.
+
+    Attributes:
+        free: it takes a batch.
+        healthy: its process runs.
+        trouble: why it could not be started again, while that is so.
+    """
+
+    may_block = True
+
+    def __init__(
+        self,
+        host: WorkerHost,
+        name: WorkerName,
+        launch: Launch,
+        arguments: dict[str, str],
+        outputs: tuple[str, ...],
+        *,
+        decoupled: bool,
+        timeout_s: float = 0,
+        concurrency: int = 1,
+    ) -> None:
+        """An instance that is not started yet.
+
+        Args:
+            host: where it runs.
+            name: which it is.
+            launch: how its process is started.
+            arguments: what the model's `initialize` is given.
+            outputs: all outputs of the model.
+            decoupled: any number of responses may answer a request.
+            timeout_s: how long an execution may take; 0 for ever.
+            concurrency: how many executions a model with a coroutine `execute` runs at once.
+        """
+        self.free = False
+        self.healthy = False
+        self.trouble: HalimedeError | None = None
+        self._host = host
+        self._name = name
+        self._launch = launch
+        self._arguments = arguments
+        self._outputs = outputs
+        self._decoupled = decoupled
+        self._timeout_s = timeout_s
+        self._concurrency = concurrency
+        self._worker: Worker | None = None
+        self._owner: Owner = _WarmUp(host.loop)
+        self._sent: dict[int, _Sent] = {}  # by the number of the first request, in the order of sending
+        self._open: dict[int, _Open] = {}
+        self._number = 1
+        self._cost_ns = QUICK_NS << 3
+        self._ahead = 1
+        self._progress = np.zeros(PROGRESS, np.int64)
+        self._calls = False  # executions of this model call the server, and so may wait for others
+        self._served = False  # since it was started
+        self._waited: _Sent | None = None  # `run` waits for its result
+        self._head_since = 0
+        self._verdict = ""
+        self._restarts = RestartPolicy(host.clock)
+        self._reviving: asyncio.Task[None] | None = None
+        self._closing = False
+        self._watch: TimerHandle | None = None
+
+    # Coming and going
+
+    async def start(self) -> None:
+        """Start the process and let the model initialize.
+
+        Raises:
+            HalimedeError: it does not start, or `initialize` failed.
+        """
+        worker = await Worker.start(
+            self._host, self._name, self._launch, self._message, self._exited, self._called
+        )
+        progress = POOL.private(8)
+        outgoing = worker.memory.outgoing()
+        worker.memory.introduce(progress)
+        outgoing.fresh.append(progress)
+        try:
+            message = (
+                wire.INITIALIZE,
+                self._arguments,
+                (progress.number, 0, 8 * PROGRESS),
+                self._concurrency,
+            )
+            await worker.ask(message, outgoing)
+        except BaseException:
+            await worker.stop(graceful=False)
+            raise
+        self._served = False
+        self._worker = worker
+        self._progress = progress[: 8 * PROGRESS].view(np.int64)
+        self.healthy = self.free = True
+
+    def attach(self, owner: Owner) -> None:
+        """Run batches for the owner from now on."""
+        self._owner = owner
+        if self._worker is not None:
+            self._worker.serving()
+
+    @property
+    def requests(self) -> Collection[InferRequest]:
+        """The requests whose execution is not over."""
+        return [request for sent in self._sent.values() for request in sent.batch.requests]
+
+    def close(self) -> None:
+        """Let the model finalize and end the process. Blocks; no batch may be under way."""
+        self._host.wait(self._stop())
+
+    async def _stop(self) -> None:
+        self._closing = True
+        self.free = self.healthy = False
+        if self._reviving is not None:
+            self._reviving.cancel()
+            await asyncio.wait([self._reviving])
+        if self._worker is not None:
+            await self._worker.stop(graceful=True)
+
+    async def ready(self) -> tuple[bool, str]:
+        """Whether the model is ready, as its `is_ready` says, and why not."""
+        if self._worker is None or not self.healthy:
+            return False, f"Stub process '{self._name.instance}' is not healthy."
+        return await self._worker.probe.check()
+
+    # Batches
+
+    def execute(self, batch: Batch) -> None:
+        """Run the batch before the instance has an owner, from a thread that waits for it."""
+        self._host.wait(self._execute(batch))
+        if batch.failed:
+            error = batch.responses[0].error
+            assert error is not None
+            raise error
+
+    async def _execute(self, batch: Batch) -> None:
+        self._owner = warm_up = _WarmUp(self._host.loop)
+        batch.byte_size = sum(
+            each.byte_size for request in batch.requests for each in request.inputs.values()
+        )
+        if not self.run(batch):
+            await warm_up.finished
+
+    def run(self, batch: Batch) -> bool:
+        """Send the batch to the worker: True if it has run, or failed to be sent; False if the owner will be told.
+
+        While nothing else is to be done, the result of a model that takes next to no time is waited for here: to
+        return to the event loop and be called from it costs about as much again.
+        """
+        worker = self._running
+        requests = batch.requests
+        first = self._number
+        self._number += len(requests)
+        batch.started_ns = monotonic_ns()
+        outgoing = None if batch.byte_size <= Outgoing.INLINE_BYTES else worker.memory.outgoing()
+        try:
+            encoded = [
+                encode_request(number, request, outgoing, self._outputs)
+                for number, request in enumerate(requests, first)
+            ]
+            sent = self._sent[first] = _Sent(batch, outgoing.segments if outgoing is not None else ())
+            worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused()), outgoing)
+        except MemoryError as error:
+            self._sent.pop(first, None)
+            fail(batch, UnavailableError(f"model '{self._name.model}': {error}"))
+            return True
+        if (
+            self._cost_ns < WAITED_NS
+            and len(self._sent) == 1
+            and not self._decoupled
+            and not self._owner.pending
+        ):
+            if self._wait_for(sent):
+                return True
+            self._cost_ns = QUICK_NS
+        self.free = len(self._sent) < self._ahead
+        for number, request in enumerate(requests, first):
+            request.on_cancel = self._cancel
+            if self._decoupled:
+                request.on_drain = self._drained
+                self._open[number] = _Open(batch, request)
+        if self._timeout_s and self._watch is None:
+            self._head_since = batch.started_ns
+            self._watch = self._host.loop.call_later(self._timeout_s, self._overdue)
+        return False
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nothing else can happen to this model until the result of the only batch is there."""
+        return not (len(self._sent) > 1 or self._decoupled or self._calls or self._owner.pending)
+
+    def _wait_for(self, sent: _Sent) -> bool:
+        """Whether the result came within a moment."""
+        first, work = next(iter(self._sent)), self._running.work
+        self._waited = sent
+        while first in self._sent and work.wait():
+            pass
+        self._waited = None
+        return first not in self._sent
+
+    def recall(self) -> None:
+        """Send nothing ahead any more, and take back what was.
+
+        An execution that waits for another model may wait for a request that was sent ahead to an instance which in
+        turn waits for it. The worker is at such a call now, so it sees what is written here before it goes on.
+        """
+        if self._calls:
+            return
+        self._calls = True
+        self._ahead = self._concurrency
+        begun = int(self._progress[_BEGUN])
+        waiting = [(first, entry) for first, entry in self._sent.items() if first > begun]
+        if waiting:
+            self._progress[_DROP_FROM] = waiting[0][0]
+            self._progress[_DROP_TO] = self._number
+            for first, _ in waiting:
+                del self._sent[first]
+            self._return(waiting)
+
+    def _called(self) -> None:
+        """The worker calls the server."""
+        if not self._calls:
+            self._owner.called()
+
+    def _message(self, message: Message) -> None:
+        kind = message[0]
+        if kind == wire.RESULT:
+            self._result(message)
+        elif kind == wire.RESPONSE:
+            self._response(*message[1:])
+        elif kind == wire.BATCH_FAILED:
+            self._batch_failed(message)
+        elif kind == wire.ABANDONED:
+            self._abandoned(message[1])
+        elif kind == wire.HELD:
+            self._running.memory.hold(message[1])
+        elif kind == wire.RELEASED:
+            self._running.memory.released(message[1])
+
+    def _result(self, message: Message) -> None:
+        _, first, began, ended, responses, held = message
+        sent = self._sent.pop(first)
+        batch = sent.batch
+        if not self._decoupled:
+            worker = self._running
+            decoded: list[InferResponse] = []
+            for offset, encoded in enumerate(responses):
+                if encoded is not None:
+                    decoded.append(decode_response(encoded, worker.memory))
+                    continue
+                decoded.append(LATER)
+                request = batch.requests[offset]
+                if sent.answered is None or request not in sent.answered:
+                    self._open[first + offset] = _Open(batch, request)
+            batch.responses = decoded
+        self._ran(sent, began, ended, held)
+
+    def _batch_failed(self, message: Message) -> None:
+        _, first, began, ended, text, held = message
+        sent = self._sent.pop(first)
+        for number in range(first, first + len(sent.batch.requests)):
+            self._open.pop(number, None)
+        _fail(sent, InternalError(text))
+        self._ran(sent, began, ended, held)
+
+    def _ran(self, sent: _Sent, began: int, ended: int, held: list[int]) -> None:
+        """The execution is over; its answers, as far as they are there, are in the batch."""
+        memory, batch = self._running.memory, sent.batch
+        if held or memory.holds:
+            memory.hold(held)
+        if memory.lends:
+            self._running.tidy_later()
+        now = monotonic_ns()
+        self._served = True
+        batch.inputs_ns, batch.outputs_ns, batch.ended_ns = began, ended, now
+        self._cost_ns += (ended - began - self._cost_ns) >> 3
+        if not self._calls:
+            self._ahead = max(self._concurrency, min(MOST_AHEAD, QUICK_NS // (self._cost_ns + 1)))
+        self._head_since = now
+        self.free = self.healthy and len(self._sent) < self._ahead
+        if self._watch is not None and not self._sent:
+            self._watch.cancel()
+            self._watch = None
+        if sent is not self._waited:  # which `run` sees for itself
+            self._owner.ran(self, batch)
+
+    @property
+    def _running(self) -> Worker:
+        assert self._worker is not None, "only a running worker sends messages"
+        return self._worker
+
+    # Responses beside those that `execute` returned
+
+    def _response(self, number: int, encoded: tuple[Any, ...] | None, final: bool) -> None:
+        memory = self._running.memory
+        response = None if encoded is None else decode_response(encoded, memory)
+        if memory.lends:
+            self._running.tidy_later()
+        opened = self._open.get(number)
+        if self._decoupled:
+            if opened is None:
+                return  # its batch failed, and the client was told
+            if final:
+                del self._open[number]
+            self._owner.sent(opened.batch, opened.request, response, final)
+            if not final:
+                opened.owed += 1
+                if opened.owed >= CREDIT and not opened.request.congested:
+                    self._acknowledge(number, opened)
+        elif response is None:
+            pass  # a final flag after the only response
+        elif opened is not None:
+            del self._open[number]
+            self._owner.sent(opened.batch, opened.request, response, True)
+        elif (found := self._find(number)) is not None:
+            sent, request = found
+            sent.answer(request)
+            self._owner.sent(sent.batch, request, response, True)
+
+    def _abandoned(self, number: int) -> None:
+        """Nothing can answer the request any more."""
+        text = (
+            f"the model '{self._name.model}' let go of the response sender of a request without a final response: "
+            f"each request needs one sent with the flag TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+        )
+        opened = self._open.pop(number, None)
+        if opened is not None:
+            self._owner.sent(opened.batch, opened.request, InferResponse(error=InternalError(text)), True)
+        elif (found := self._find(number)) is not None:
+            sent, request = found
+            if sent.answered is None or request not in sent.answered:
+                sent.answer(request)
+                self._owner.sent(sent.batch, request, InferResponse(error=InternalError(text)), True)
+
+    def _find(self, number: int) -> tuple[_Sent, InferRequest] | None:
+        """The request of that number, if its execution is not over."""
+        for first, sent in self._sent.items():
+            if first <= number < first + len(sent.batch.requests):
+                return sent, sent.batch.requests[number - first]
+        return None
+
+    def _acknowledge(self, number: int, opened: _Open) -> None:
+        self._running.control.send((wire.CREDIT, number, opened.owed))
+        opened.owed = 0
+
+    def _drained(self, request: InferRequest) -> None:
+        for number, opened in self._open.items():
+            if opened.request is request and opened.owed and self._worker is not None:
+                self._acknowledge(number, opened)
+
+    def _cancel(self, request: InferRequest) -> None:
+        worker = self._worker
+        if worker is None:
+            return
+        for number, opened in self._open.items():
+            if opened.request is request:
+                worker.control.send((wire.CANCEL, number))
+                return
+        for first, sent in self._sent.items():
+            if request in sent.batch.requests:
+                worker.control.send((wire.CANCEL, first + sent.batch.requests.index(request)))
+                return
+
+    # Crashes
+
+    def _overdue(self) -> None:
+        """An execution may have taken too long: end the process, which will be started again."""
+        self._watch = None
+        if not self._sent or self._worker is None:
+            return
+        left = self._timeout_s - (monotonic_ns() - self._head_since) / SECOND
+        if left > 0:
+            self._watch = self._host.loop.call_later(left, self._overdue)
+            return
+        self._verdict = f"was killed because an execution took longer than {self._timeout_s:g} s"
+        self._worker.kill()
+
+    def _exited(self, reason: str) -> None:
+        """The process is gone: its requests fail, those that it had not begun wait for the next one."""
+        worker, self._worker = self._worker, None
+        if worker is None or self._closing:
+            return  # it did not initialize, which `start` tells, or was told to end
+        reason, self._verdict = self._verdict or reason, ""
+        self.free = self.healthy = False
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        instance = self._name.instance
+        logger.error("Stub process '%s' %s", instance, reason)
+        unhealthy = f"Stub process '{instance}' is not healthy: it {reason}"
+        error = InternalError(
+            f"Failed to process the request(s) for model instance '{instance}', message: {unhealthy}"
+        )
+        begun = int(self._progress[_BEGUN])
+        sent, self._sent = self._sent, {}
+        failed = [entry for first, entry in sent.items() if first <= begun]
+        self._return([(first, entry) for first, entry in sent.items() if first > begun])
+        opened, self._open = self._open, {}
+        self._owner.changed(self)
+        if not self._decoupled:
+            for entry in failed:
+                _fail(entry, error)
+                entry.batch.inputs_ns = entry.batch.outputs_ns = entry.batch.ended_ns = monotonic_ns()
+                self._owner.ran(self, entry.batch)
+        for late in opened.values():
+            self._owner.sent(late.batch, late.request, InferResponse(error=error), True)
+        self._reviving = self._host.loop.create_task(self._revive())
+
+    def _return(self, entries: list[tuple[int, _Sent]]) -> None:
+        """Give batches that are not begun back, those that came first to be the first again."""
+        for first, entry in reversed(entries):
+            for number in range(first, first + len(entry.batch.requests)):
+                self._open.pop(number, None)
+            self._owner.returned(entry.batch)
+
+    async def _revive(self) -> None:
+        """Start the process again, and again until it works, each time after a longer wait."""
+        while True:
+            await self._restarts.wait(self._served)
+            self._served = False
+            try:
+                await self.start()
+                break
+            except HalimedeError as error:
+                logger.error("failed to restart '%s': %s", self._name.instance, error)
+                self.trouble = UnavailableError(
+                    f"model instance '{self._name.instance}' could not be restarted: {error}"
+                )
+                self._owner.changed(self)
+        self.trouble = None
+        logger.info("restarted '%s'", self._name.instance)
+        if self.healthy:
+            self._owner.changed(self)
+
+
+def _fail(sent: _Sent, error: HalimedeError) -> None:
+    """Make the error the answer to each request of the batch that has none."""
+    fail(sent.batch, error)
+    if sent.answered:
+        sent.batch.responses = [
+            LATER if request in sent.answered else InferResponse(error=error)
+            for request in sent.batch.requests
+        ]
+
+
+class _WarmUp:
+    """The owner of an instance that is being loaded: one batch runs, and whoever runs it waits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.finished: asyncio.Future[None] = loop.create_future()
+        self.pending = 0
+        self._early: dict[InferRequest, InferResponse] = {}
+        self._ran = False
+
+    def ran(self, instance: WorkerInstance | None, batch: Batch) -> None:
+        """The execution is over."""
+        self._ran = True
+        self._finish(batch)
+
+    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """A response came by itself."""
+        if batch.send is not None:
+            batch.send(request, response, final)
+        elif response is not None:
+            self._early[request] = response
+            self._finish(batch)
+
+    def returned(self, batch: Batch) -> None:
+        """The process ended before it began the batch."""
+        fail(batch, InternalError("the process ended before it ran the warm-up"))
+        self.ran(None, batch)
+
+    def called(self) -> None:
+        """There is no other batch."""
+
+    def changed(self, instance: WorkerInstance) -> None:
+        """The process ended; the batch says so."""
+
+    def _finish(self, batch: Batch) -> None:
+        if not self._ran or self.finished.done():
+            return
+        if batch.send is None and not batch.failed:
+            batch.responses = [
+                self._early.get(request, LATER) if response is LATER else response
+                for request, response in zip(batch.requests, batch.responses, strict=True)
+            ]
+            if LATER in batch.responses:
+                return
+        self.finished.set_result(None)

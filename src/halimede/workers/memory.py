@@ -1,0 +1,176 @@
+"""Shared memory as the server sees it: which segments a worker's process knows, and who still needs which."""
+
+import sys
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from halimede.core.buffers import POOL
+from halimede.core.datatypes import BY_NUMBER
+from halimede.core.tensors import Buffer, Tensor
+from halimede_worker.memory import Outgoing, Reference, Segment, address, map_segment, segment_of
+
+Encoded = tuple[str, int, tuple[int, ...], Any, bool]
+"""A tensor in a message: name, number of the datatype, shape, bytes or where they lie, whether it is shared."""
+
+_UNUSED = 3
+"""References to a segment that nobody views: a container's, a variable's, and the argument of `getrefcount`."""
+
+
+class PeerMemory:
+    """What one process on the other side of a socket shares with the server. Lives on the event loop."""
+
+    def __init__(self, parent: "PeerMemory | None" = None) -> None:
+        """Nothing yet; for a process that another one forked, beside what that `parent` shares."""
+        self._parent = parent
+        self._theirs: dict[int, Segment] = {}
+        self._lent: set[int] = set()  # theirs that something here may view
+        self._known: dict[int, weakref.ref[Segment]] = {}  # ours, or another process's, that it has mapped
+        self._held: dict[int, Segment] = {}  # what it views beyond the answer
+        self._answered: dict[int, tuple[Segment, int]] = {}  # what answers to its calls lie in, and how many
+
+    def learn(self, announced: Sequence[tuple[int, int]], descriptors: Sequence[int]) -> None:
+        """Map segments that it made, each announced with its number and size."""
+        for (number, size), descriptor in zip(announced, descriptors, strict=True):
+            self._theirs[number] = map_segment(number, size, descriptor)
+
+    def view(self, reference: Reference) -> memoryview:
+        """The bytes of a piece of a segment that it made, or of one that was sent to it."""
+        number, offset, length = reference
+        segment = self._theirs.get(number)
+        if segment is None:
+            if self._parent is not None and number not in self._known:
+                return self._parent.view(reference)
+            segment = self._mapped(number)
+        else:
+            self._lent.add(number)
+        return segment.data[offset : offset + length]
+
+    def made(self, reference: Reference) -> bool:
+        """Whether it is a piece of a segment that it made itself."""
+        return reference[0] in self._theirs
+
+    def _mapped(self, number: int) -> Segment:
+        segment = self._known[number]()
+        assert segment is not None, "a segment lives while a message with it is under way"
+        return segment
+
+    def tensor(self, encoded: Encoded) -> Tensor:
+        """The tensor, as a view."""
+        _, number, shape, payload, _ = encoded
+        data = payload if type(payload) is bytes else self.view(payload)
+        return Tensor(BY_NUMBER[number], shape, data)
+
+    def outgoing(self) -> "ServerOutgoing":
+        """What collects the tensors of a message to it."""
+        return ServerOutgoing(self)
+
+    def take(self, size: int) -> tuple[Segment, bool]:
+        """A segment of ours, and whether it does not know it yet."""
+        segment = POOL.segment(size)
+        return segment, self.introduce(segment)
+
+    def introduce(self, segment: Segment) -> bool:
+        """Note that it is about to be sent the segment: whether it does not know it yet."""
+        if segment.number in self._known or segment.number in self._theirs:
+            return False
+        self._known[segment.number] = weakref.ref(segment)
+        return True
+
+    def hold(self, numbers: Iterable[int]) -> None:
+        """It views these segments beyond the answers to the messages that they came in, and no others."""
+        theirs = self._theirs
+        self._held = {n: theirs[n] if n in theirs else self._mapped(n) for n in numbers}
+
+    @property
+    def holds(self) -> bool:
+        """Whether it views a segment beyond the answer to its message."""
+        return bool(self._held)
+
+    def answered(self, segments: Iterable[Segment]) -> None:
+        """A call that it made is answered with these segments; each lives until it is `released` as often."""
+        for number, segment in {segment.number: segment for segment in segments}.items():
+            self._answered[number] = segment, self._answered.get(number, (segment, 0))[1] + 1
+
+    def released(self, counts: Iterable[tuple[int, int]]) -> None:
+        """It views these segments of answers to calls no more; each came as often as is said."""
+        for number, count in counts:
+            segment, left = self._answered.pop(number)
+            if left > count:
+                self._answered[number] = segment, left - count
+
+    def unused(self) -> list[int]:
+        """Those of its segments that nothing here views any more, each told once."""
+        if not self._lent:
+            return []
+        unused = [number for number in self._lent if self._is_unused(number)]
+        self._lent.difference_update(unused)
+        return unused
+
+    def _is_unused(self, number: int) -> bool:
+        segment = self._theirs.get(number)
+        return segment is None or sys.getrefcount(segment) == _UNUSED
+
+    @property
+    def lends(self) -> bool:
+        """Whether something here may still view one of its segments."""
+        return bool(self._lent)
+
+    def gone(self, numbers: Iterable[int]) -> None:
+        """It let go of these segments of its own."""
+        for number in numbers:
+            self._theirs.pop(number, None)
+            self._lent.discard(number)
+
+    def forgettable(self) -> list[int]:
+        """Segments that it has mapped and that are no more, each told once: it may unmap them."""
+        numbers = [number for number, reference in self._known.items() if reference() is None]
+        for number in numbers:
+            del self._known[number]
+        return numbers
+
+
+class ServerOutgoing(Outgoing):
+    """The bytes of one message's tensors on their way to a worker.
+
+    Attributes:
+        segments: where large ones lie; they must live until the answer has come.
+    """
+
+    __slots__ = ("_peer", "segments")
+
+    def __init__(self, peer: PeerMemory) -> None:
+        super().__init__(peer)  # type: ignore[arg-type] # of a Memory, it takes segments only
+        self._peer = peer
+        self.segments: list[Segment] = []
+
+    def tensor(self, name: str, tensor: Tensor) -> Encoded:
+        """The tensor for the message."""
+        data = tensor.data
+        size = len(data)
+        payload: Buffer | Reference = data
+        if size > self.INLINE_BYTES or self._inside + size > self.MESSAGE_BYTES:
+            payload = self.place(data)
+        else:
+            self._inside += size
+        return (name, tensor.datatype.number, tensor.shape, payload, tensor.shared)
+
+    def place(self, data: Buffer) -> Reference:
+        """The bytes in shared memory: where they are, if they are in it already.
+
+        Raises:
+            MemoryError: there is none for them.
+        """
+        view = memoryview(data)
+        origin = segment_of(view.obj) if isinstance(view.obj, np.ndarray) else None
+        if origin is None:
+            reference = self.put_bytes(view)
+            assert self._segment is not None
+            self.segments.append(self._segment)
+            return reference
+        if self._peer.introduce(origin):
+            self.fresh.append(origin)
+        self.segments.append(origin)
+        return origin.number, address(np.frombuffer(view, np.uint8)) - address(origin), len(view)

@@ -1,0 +1,122 @@
+"""Backend `python`: models that are a Python class, `TritonPythonModel`, each instance in a process of its own."""
+
+import json
+from typing import Any, Final
+
+from google.protobuf import json_format
+
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.config.document import config_document
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.errors import InternalError, InvalidArgumentError
+from halimede.workers.host import Launch, WorkerHost, WorkerName
+from halimede.workers.instance import WorkerInstance
+from halimede.workers.python_settings import PythonSettings
+from halimede.workers.worker import Worker
+from halimede_worker import wire
+
+_BAD_CHARACTERS: Final = frozenset(";|&$`<>()[]{}\\\"'*?~#!")
+
+
+class PythonModel(BackendModel):
+    """A version of a Python model."""
+
+    creates_side_by_side = True
+
+    def __init__(self, source: ModelSource, options: BackendOptions, host: WorkerHost) -> None:
+        """Open the model; `host` is where its instances will run.
+
+        Raises:
+            HalimedeError: the model's file is not there, or a parameter is wrong.
+        """
+        super().__init__(source, options)
+        self._host = host
+        self._settings = PythonSettings.read(source.config, options.settings)
+        settings = self._launch_settings()
+        self._environment = host.environments.prepare(source, options)
+        self._launch = Launch(settings)
+        if self._environment is not None:
+            self._launch = Launch(settings, self._environment.python, self._environment.variables)
+
+    def _launch_settings(self) -> dict[str, Any]:
+        source = self.source
+        file_name = source.config.default_model_filename or "model.py"
+        if not file_name.endswith(".py"):
+            raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
+        path = source.version_directory / file_name
+        if not path.is_file():
+            raise InternalError(f"Python model file not found in '{path}'")
+        return {
+            "model_name": source.name,
+            "instance_name": source.name,
+            "version": source.version,
+            "model_directory": str(source.directory),
+            "model_file": str(path),
+        }
+
+    def complete_config(self) -> None:
+        """Let the model's `auto_complete_config`, in a process of its own, fill in the configuration."""
+        document = self._host.wait(self._complete_config(json.dumps(config_document(self.source.config))))
+        completed = ModelConfig()
+        try:
+            json_format.ParseDict(json.loads(document), completed)
+        except (json_format.ParseError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"auto_complete_config function in model '{self.source.name}' made a configuration that is none: "
+                f"{error}"
+            ) from error
+        self.source.config.CopyFrom(completed)
+
+    async def _complete_config(self, document: str) -> str:
+        name = WorkerName(self.source.name, self.source.version, self.source.name)
+        worker = await Worker.start(self._host, name, self._launch, _ignore, _ignore, _nothing)
+        try:
+            return str(await worker.ask((wire.COMPLETE_CONFIG, document)))
+        finally:
+            await worker.stop(graceful=False)
+
+    def create_instance(self, spec: InstanceSpec) -> Instance:
+        """An instance whose process runs and whose model has initialized."""
+        if not _BAD_CHARACTERS.isdisjoint(spec.name):
+            raise InvalidArgumentError("Invalid stub name: contains invalid characters")
+        source = self.source
+        arguments = {
+            "model_config": json.dumps(config_document(source.config)),
+            "model_instance_kind": spec.kind.removeprefix("KIND_"),
+            "model_instance_name": spec.name,
+            "model_instance_device_id": str(spec.device),
+            "model_repository": str(source.directory),
+            "model_version": str(source.version),
+            "model_name": source.name,
+        }
+        launch = Launch(
+            {**self._launch.settings, "instance_name": spec.name},
+            self._launch.python,
+            self._launch.environment,
+        )
+        instance = WorkerInstance(
+            self._host,
+            WorkerName(source.name, source.version, spec.name),
+            launch,
+            arguments,
+            tuple(output.name for output in source.config.output),
+            decoupled=source.config.model_transaction_policy.decoupled,
+            timeout_s=self._settings.execution_timeout_s,
+            concurrency=self._settings.concurrency,
+        )
+        self._host.wait(instance.start())
+        return instance
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        if self._environment is not None:
+            self._environment.release()
+            self._environment = None
+
+
+def _ignore(_: object) -> None:
+    """What a worker that only completes a configuration says beside its answer does not matter."""
+
+
+def _nothing() -> None:
+    """A model that only completes a configuration cannot call."""

@@ -1,0 +1,197 @@
+"""One worker process as the server sees it: started, spoken to, ended. Lives on the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from halimede.core.errors import HalimedeError, InternalError
+from halimede.workers.channel import Channel, Message
+from halimede.workers.host import Launch, WorkerHost, WorkerName
+from halimede.workers.memory import PeerMemory, ServerOutgoing
+from halimede.workers.probes import ReadinessProbe
+from halimede.workers.process import WorkerProcess
+from halimede_worker import wire
+
+logger = logging.getLogger("halimede")
+
+
+class Worker:
+    """A process that runs one instance of a Python model.
+
+    Attributes:
+        memory: what it shares with the server.
+        work: the socket on which it is told what to run.
+        control: the socket for what may be said at any time.
+        exited: why it ended, once it has.
+        probe: asks the model's `is_ready`.
+    """
+
+    def __init__(
+        self,
+        host: WorkerHost,
+        name: WorkerName,
+        process: WorkerProcess,
+        on_work: Callable[[Message], None],
+        on_exit: Callable[[str], None],
+        on_call: Callable[[], None],
+    ) -> None:
+        """Speak to a process: `on_work` gets its messages about work, `on_exit` is told once why it ended.
+
+        `on_call` is told whenever the loaded model calls the server.
+        """
+        self.memory = PeerMemory()
+        self.exited: str | None = None
+        self._host = host
+        self._name = name
+        self._process = process
+        self._on_work = on_work
+        self._on_exit = on_exit
+        self._answer: asyncio.Future[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.work = Channel(host.loop, process.work, self.memory, self._work_message, self._work_closed)
+        self.control = Channel(host.loop, process.control, self.memory, self._control_message, _nothing)
+        self.probe = ReadinessProbe(self.control.send)
+        self._services = host.attach(name, self.memory, self.control, on_call)
+        self._services.begun(process.pid)
+        process.on_exit(self._process_exited)
+        process.on_output(self._services.printed)
+
+    @classmethod
+    async def start(
+        cls,
+        host: WorkerHost,
+        name: WorkerName,
+        launch: Launch,
+        on_work: Callable[[Message], None],
+        on_exit: Callable[[str], None],
+        on_call: Callable[[], None],
+    ) -> "Worker":
+        """A process that is ready to be told what to do.
+
+        Raises:
+            HalimedeError: it cannot be started.
+        """
+        spawning = host.loop.run_in_executor(host.threads, host.spawn, launch, name)
+        try:
+            process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            spawning.add_done_callback(_kill)
+            raise
+        return cls(host, name, process, on_work, on_exit, on_call)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    def serving(self) -> None:
+        """The model has been loaded, with its warm-up."""
+        self._services.serving()
+
+    async def ask(self, message: Message, outgoing: ServerOutgoing | None = None) -> Any:
+        """Send a message that is answered by one value, and wait for it.
+
+        Raises:
+            InternalError: the model failed at it, or the process ended.
+        """
+        if self.exited is not None:
+            raise InternalError(self.exited)
+        self._answer = self._host.loop.create_future()
+        self.work.send(message, outgoing)
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    async def stop(self, graceful: bool) -> None:
+        """End the process and give everything back.
+
+        Args:
+            graceful: let the model `finalize` first, for as long as it may.
+        """
+        if self.exited is None and graceful:
+            try:
+                async with asyncio.timeout(self._host.finalize_seconds):
+                    await self.ask((wire.FINALIZE,))
+            except HalimedeError:
+                pass  # it ended before it could; the log says why
+            except TimeoutError:
+                seconds = self._host.finalize_seconds
+                instance = self._name.instance
+                logger.error("'%s' did not finalize within %g s; its process is killed", instance, seconds)
+                graceful = False
+        await self._process.end(kill=not graceful, within_s=self._host.finalize_seconds)
+
+    def kill(self) -> None:
+        """End the process at once; `on_exit` will be told."""
+        self._process.kill()
+
+    def tidy_later(self) -> None:
+        """Return shared memory that is not needed, when there was time for it to become so."""
+        if self._timer is None:
+            self._timer = self._host.loop.call_later(1.0, self._tidy)
+
+    def _tidy(self) -> None:
+        self._timer = None
+        if self.exited is not None:
+            return
+        if unused := self.memory.unused():
+            self.control.send((wire.GIVE_BACK, unused))
+        if numbers := self.memory.forgettable():
+            self.work.send((wire.FORGET, numbers))
+        if self.memory.lends:
+            self.tidy_later()
+
+    def _work_message(self, message: Message) -> None:
+        kind = message[0]
+        if kind == wire.DONE or kind == wire.FAILED:
+            if self._answer is not None and not self._answer.done():
+                if kind == wire.DONE:
+                    self._answer.set_result(message[1])
+                else:
+                    self._answer.set_exception(InternalError(message[1]))
+        else:
+            self._on_work(message)
+
+    def _control_message(self, message: Message) -> None:
+        if message[0] == wire.GONE:
+            self.memory.gone(message[1])
+        elif message[0] == wire.IS_READY:
+            self.probe.answered(*message[1:])
+        else:
+            self._services.message(message)
+
+    def _work_closed(self) -> None:
+        """In a moment it will be known why; and a process that only closed its socket is of no use."""
+        if self.exited is None:
+            self._process.kill_soon()
+
+    def _process_exited(self, reason: str) -> None:
+        self.exited = reason
+        self.control.drain()
+        self.work.drain()
+        self._close()
+        self.probe.exited(f"Stub process '{self._name.instance}' is not healthy: it {reason}")
+        if self._answer is not None and not self._answer.done():
+            unhealthy = f"Stub process '{self._name.instance}' is not healthy: it {reason}"
+            self._answer.set_exception(InternalError(unhealthy))
+        self._on_exit(reason)
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.work.close()
+        self.control.close()
+        self._services.close()
+
+
+def _kill(spawning: asyncio.Future[WorkerProcess]) -> None:
+    """End a process that nobody waits for any more."""
+    if not spawning.cancelled() and spawning.exception() is None:
+        spawning.result().kill()
+
+
+def _nothing() -> None:
+    """The control socket closes with the process; the work socket tells."""
