@@ -6,9 +6,10 @@ from math import prod
 from pathlib import Path
 
 from halimede.backends.base import BackendOptions, ModelSource
-from halimede.backends.registry import backend_class, usable_gpus
+from halimede.backends.registry import PYTHON, backend_class, backend_name, usable_gpus
 from halimede.cli.contradictions import contradictions
 from halimede.cli.misfits import Part, misfits
+from halimede.cli.python_sources import source_problems
 from halimede.config.autofill import autofill
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
@@ -269,6 +270,9 @@ def _open(
     config = ModelConfig()
     config.CopyFrom(result.config)
     source = ModelSource(result.name, version, result.directory, config)
+    if backend_name(config) == PYTHON:
+        yield from _look_at_source(source)
+        return
     options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=gpus)
     try:
         backend = backend_class(config)(source, options)
@@ -287,3 +291,11 @@ def _open(
     for problem in find_problems(config, gpus):
         yield _place(problem, path, locations)
     result.config = config
+
+
+def _look_at_source(source: ModelSource) -> Iterator[Finding]:
+    """What is wrong with the file of a Python model, which is not run."""
+    path = source.version_directory / (source.config.default_model_filename or "model.py")
+    own_python = "EXECUTION_ENV_PATH" in source.config.parameters
+    for line, problem in source_problems(source.name, path, own_python):
+        yield Finding(source.name, path, line, "", problem.message, problem.mend)

@@ -244,6 +244,12 @@ class ServeOptions:
         shown_default="counter_latencies=true, histogram_latencies=false",
     )
 
+    backend_directory: str = setting(
+        BACKENDS,
+        form("DIRECTORY"),
+        "",
+        "Directory of backends written in Python: models whose backend is NAME are served by DIRECTORY/NAME/model.py.",
+    )
     backend_config: tuple[str, ...] = repeated(
         BACKENDS,
         form("[BACKEND,]KEY=VALUE"),
@@ -284,7 +290,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(
         _IGNORED, METRICS, BOOL, "allow-gpu-metrics", True, "Whether metrics tell of the machine's GPUs."
     ),
-    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "backend-directory", "", "Directory of backends."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
     _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),

@@ -88,6 +88,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         load_retry_count=options.model_load_retry_count,
         strict_readiness=options.strict_readiness,
         backend_config=backend_settings(options.backend_config),
+        backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
     )

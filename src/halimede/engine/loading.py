@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic_ns
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
@@ -92,7 +93,7 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
                 settings.gpus,
                 settings.verbose,
             )
-            backend = open_backend(source, options, workers)
+            backend = open_backend(source, options, workers, settings.backend_directory)
             undo.callback(backend.close)
             if settings.auto_complete_config:
                 backend.complete_config()
@@ -126,14 +127,19 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
     return LoadedVersion(source, signature, backend, tuple(instances), labels, statistics)
 
 
-def open_backend(source: ModelSource, options: BackendOptions, workers: WorkerHost) -> BackendModel:
-    """The version, opened by its backend.
+def open_backend(
+    source: ModelSource, options: BackendOptions, workers: WorkerHost, directory: Path | None
+) -> BackendModel:
+    """The version, opened by its backend; `directory` is where backends written in Python are.
 
     Raises:
         HalimedeError: there is no such backend, or it refuses the model.
     """
-    if backend_name(source.config) == PYTHON:
+    name = backend_name(source.config)
+    if name == PYTHON:
         return PythonModel(source, options, workers)
+    if directory is not None and (directory / name / "model.py").is_file():
+        return PythonModel(source, options, workers, directory / name)
     return backend_class(source.config)(source, options)
 
 

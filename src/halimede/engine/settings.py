@@ -32,6 +32,7 @@ class EngineSettings:
         load_retry_count: further attempts at a version that failed to load.
         strict_readiness: the server is ready only while every model is.
         backend_config: backend → setting → value; settings under "" are for every backend.
+        backend_directory: where backends written in Python are; None for nowhere.
         cpu_threads: CPU threads that all instances share out.
         gpus: numbers of the GPUs that models may use.
         verbose: the log's verbosity, 0 and up.
@@ -48,6 +49,7 @@ class EngineSettings:
     load_retry_count: int = 0
     strict_readiness: bool = True
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    backend_directory: Path | None = None
     cpu_threads: int = field(default_factory=cpu_budget)
     gpus: tuple[int, ...] = field(default_factory=visible_gpus)
     verbose: int = 0

@@ -82,12 +82,15 @@ class Environments:
         self._programs = Programs()
         self._archives = ExtractedArchives(self._programs, self._finish)
 
-    def prepare(self, source: ModelSource, options: BackendOptions) -> Environment | None:
+    def prepare(
+        self, source: ModelSource, options: BackendOptions, default: Path | None = None
+    ) -> Environment | None:
         """The environment that a model brings; None if it brings none. Blocks while it is made.
 
         Args:
             source: the model version.
             options: whose settings say where environments stay and whether requirements are installed.
+            default: the archive for a model that names none; it need not be there.
 
         Raises:
             HalimedeError: it cannot be used or made; the text says why.
@@ -97,6 +100,8 @@ class Environments:
         named = (
             source.config.parameters[PARAMETER].string_value if PARAMETER in source.config.parameters else ""
         )
+        if not named and default is not None and default.is_file():
+            named = str(default)
         if named:
             if requirements is not None:
                 logger.warning(

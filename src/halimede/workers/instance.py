@@ -364,6 +364,7 @@ class WorkerInstance(Instance):
         sent = self._sent.pop(first)
         for number in range(first, first + len(sent.batch.requests)):
             self._open.pop(number, None)
+        logger.error("%s", text)
         _fail(sent, InternalError(text))
         self._ran(sent, began, ended, held)
 

@@ -1,6 +1,7 @@
 """Backend `python`: models that are a Python class, `TritonPythonModel`, each instance in a process of its own."""
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -15,6 +16,8 @@ from halimede.workers.python_settings import PythonSettings
 from halimede.workers.worker import Worker
 from halimede_worker import wire
 
+_BACKEND_ENVIRONMENT: Final = "pb_exec_env_model.py.tar.gz"
+
 _BAD_CHARACTERS: Final = frozenset(";|&$`<>()[]{}\\\"'*?~#!")
 
 
@@ -23,8 +26,21 @@ class PythonModel(BackendModel):
 
     creates_side_by_side = True
 
-    def __init__(self, source: ModelSource, options: BackendOptions, host: WorkerHost) -> None:
-        """Open the model; `host` is where its instances will run.
+    def __init__(
+        self,
+        source: ModelSource,
+        options: BackendOptions,
+        host: WorkerHost,
+        backend_directory: Path | None = None,
+    ) -> None:
+        """Open the model.
+
+        Args:
+            source: the version.
+            options: what the command line says.
+            host: where its instances will run.
+            backend_directory: for a model of a backend that is itself written in Python: where its `model.py` is, and
+                perhaps its environment, `pb_exec_env_model.py.tar.gz`.
 
         Raises:
             HalimedeError: the model's file is not there, or a parameter is wrong.
@@ -32,24 +48,28 @@ class PythonModel(BackendModel):
         super().__init__(source, options)
         self._host = host
         self._settings = PythonSettings.read(source.config, options.settings)
-        settings = self._launch_settings()
-        self._environment = host.environments.prepare(source, options)
+        settings = self._launch_settings(backend_directory)
+        packed = None if backend_directory is None else backend_directory / _BACKEND_ENVIRONMENT
+        self._environment = host.environments.prepare(source, options, packed)
         self._launch = Launch(settings)
         if self._environment is not None:
             self._launch = Launch(settings, self._environment.python, self._environment.variables)
 
-    def _launch_settings(self) -> dict[str, Any]:
+    def _launch_settings(self, backend_directory: Path | None) -> dict[str, Any]:
         source = self.source
-        file_name = source.config.default_model_filename or "model.py"
-        if not file_name.endswith(".py"):
-            raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
-        path = source.version_directory / file_name
+        if backend_directory is not None:
+            path = backend_directory / "model.py"
+        else:
+            file_name = source.config.default_model_filename or "model.py"
+            if not file_name.endswith(".py"):
+                raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
+            path = source.version_directory / file_name
         if not path.is_file():
             raise InternalError(f"Python model file not found in '{path}'")
         return {
             "model_name": source.name,
             "instance_name": source.name,
-            "version": source.version,
+            "version_directory": str(source.version_directory),
             "model_directory": str(source.directory),
             "model_file": str(path),
         }

@@ -8,6 +8,7 @@ contract leaves a request without an answer for ever, the answer is an error tha
 import asyncio
 import os
 import weakref
+from collections.abc import Coroutine
 from time import monotonic_ns
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -17,7 +18,7 @@ from . import wire
 from .answers import answers
 from .bls import release
 from .errors import TritonError, TritonModelException, describe
-from .memory import Memory, Outgoing
+from .memory import Memory, Outgoing, SharedMemoryError
 from .requests import InferenceRequest, served_request
 from .responses import EncodedResponse, InferenceResponse, encode_response
 from .runtime import Runtime
@@ -127,7 +128,7 @@ class Executions:
         began = monotonic_ns()
         try:
             returned = self._model.execute(requests)
-            if asyncio.iscoroutine(returned):
+            if type(returned) is not list and isinstance(returned, Coroutine):
                 if self.decoupled:
                     asyncio.run_coroutine_threadsafe(
                         self._stream(requests, returned), self._runtime.event_loop()
@@ -249,7 +250,7 @@ class Executions:
     def _failed(
         self, first: int, requests: List[InferenceRequest], began: int, error: BaseException
     ) -> Message:
-        text = str(error) if isinstance(error, (_ContractError, MemoryError)) else describe(error)
+        text = str(error) if isinstance(error, (_ContractError, SharedMemoryError)) else describe(error)
         for request in requests:
             if request._sender is not None:
                 request._sender.close()

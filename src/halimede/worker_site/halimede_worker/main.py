@@ -36,7 +36,8 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
     Args:
         work: what to run.
         control: what may be said at any time.
-        settings: `model_name`, `instance_name`, `version`, `model_directory` and `model_file`, a path.
+        settings: `model_name`, `instance_name`, and the paths `model_directory`, `version_directory` and
+            `model_file`, which lies in the version's directory or in that of a backend.
     """
     runtime.memory = Memory()
     runtime.work = Channel(work, runtime.memory)
@@ -44,7 +45,7 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
     runtime.model_name = settings["model_name"]
     runtime.instance_name = settings["instance_name"]
     runtime.model_directory = settings["model_directory"]
-    runtime.version_directory = str(Path(settings["model_file"]).parent)
+    runtime.version_directory = settings["version_directory"]
     install_handler()
     _Worker(settings).serve()
 
@@ -119,16 +120,16 @@ class _Worker:
                     self._executions.credit(message[1], message[2])
 
     def _model_class(self) -> Any:
-        """The class `TritonPythonModel` of the model's file, imported as `<version>.<file>`."""
-        path = self._settings["model_file"]
-        version = str(self._settings["version"])
-        sys.path.extend([runtime.version_directory, runtime.model_directory])
+        """The class `TritonPythonModel` of the model's file, imported as `<directory>.<file>`, such as `1.model`."""
+        path = Path(self._settings["model_file"])
+        directory = str(path.parent)
+        paths = [runtime.version_directory, runtime.model_directory]
+        sys.path.extend(paths if directory in paths else [*paths, directory])
         # made here, as the working directory may hold a directory of that name too
-        package = types.ModuleType(version)
-        package.__path__ = [runtime.version_directory]
-        sys.modules[version] = package
-        stem = Path(path).stem
-        return importlib.import_module(f"{version}.{stem}").TritonPythonModel
+        package = types.ModuleType(path.parent.name)
+        package.__path__ = [directory]
+        sys.modules[package.__name__] = package
+        return importlib.import_module(f"{package.__name__}.{path.stem}").TritonPythonModel
 
     def _complete_config(self, message: Message) -> str:
         complete = getattr(self._model_class(), "auto_complete_config", None)

@@ -25,6 +25,10 @@ _UNUSED = 3
 """References to an array that nobody views: a container's, a variable's, and the argument of `getrefcount`."""
 
 
+class SharedMemoryError(MemoryError):
+    """There is no shared memory for a tensor or a message; the text says how much was wanted, and why not."""
+
+
 class Segment(np.ndarray):
     """The memory of a segment as bytes; any view of it refers to it.
 
@@ -57,7 +61,7 @@ def create_segment(number: int, size: int) -> Segment:
             os.close(descriptor)
             raise
     except OSError as error:
-        raise MemoryError(f"cannot get {size} bytes of shared memory: {error}") from error
+        raise SharedMemoryError(f"cannot get {size} bytes of shared memory: {error}") from error
 
 
 def map_segment(number: int, size: int, descriptor: int) -> Segment:

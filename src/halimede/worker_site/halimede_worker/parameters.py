@@ -27,4 +27,12 @@ def parameters_json(parameters: Any) -> str:
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/str, found type {type(value)}"
             )
-    return json.dumps(parameters) if parameters else ""
+    if not parameters:
+        return ""
+    text = json.dumps(parameters, ensure_ascii=False)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeError as error:
+            raise TritonModelException(f"Expect parameters to be valid Unicode: {error}") from None
+    return text
