@@ -111,10 +111,10 @@ def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
 
 
 def test_flags_without_effect_are_remarked_on() -> None:
-    _, remarks = parse("--http-thread-count=16", "--cuda-memory-pool-byte-size=0:1", "--backend-directory=/x")
+    _, remarks = parse("--http-thread-count=16", "--cuda-memory-pool-byte-size=0:1", "--cache-directory=/x")
     assert remarks == [
         "--http-thread-count has no effect here",
-        "--backend-directory has no effect here",
+        "--cache-directory has no effect here",
         "--cuda-memory-pool-byte-size has no effect here",
     ]
 
