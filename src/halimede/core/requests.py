@@ -12,8 +12,7 @@ class InferResponse:
     """One response to a request: outputs, or an error.
 
     Attributes:
-        outputs: name → tensor, in the order in which the model lists them; empty with an error, and in the
-            flags-only final response of a decoupled model.
+        outputs: name → tensor, in the order in which the model lists them; empty with an error.
         parameters: response parameters that the backend set, or None.
         error: what went wrong, or None.
     """
