@@ -4,18 +4,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXAMPLES := build/examples
+EMBEDDINGS := build/sentence-embeddings
 FUZZ_MINUTES ?= 10
 
-.PHONY: help serve test check bench fuzz protos docs clean
+.PHONY: help serve sentence-embeddings test check bench fuzz protos docs clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
 
 serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
 	exec $(BIN)/halimede serve --model-repository $(EXAMPLES)/models
 
+sentence-embeddings: $(VENV)/.examples $(EMBEDDINGS)/.built ## Serve text embeddings: tokenizer, encoder and pooling as an ensemble
+	exec $(BIN)/halimede serve --model-repository $(EMBEDDINGS)/models
+
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
+	scripts/need-debian-package.sh curl curl
 	$(BIN)/pytest
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
@@ -49,6 +54,10 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	touch $@
 
-$(EXAMPLES)/.built: $(VENV)/.examples $(shell find examples -type f -not -name '*.pyc')
+$(EXAMPLES)/.built: $(VENV)/.examples examples/build.py $(shell find examples/digits examples/simple -type f -not -name '*.pyc')
 	$(BIN)/python -m examples.build $(EXAMPLES)
+	touch $@
+
+$(EMBEDDINGS)/.built: $(VENV)/.examples $(shell find examples/sentence-embeddings -type f -not -name '*.pyc')
+	$(BIN)/python examples/sentence-embeddings/build.py $(EMBEDDINGS)
 	touch $@

@@ -1,20 +1,33 @@
-"""Measure every workload and print the table; `python -m benchmarks --help` says what can be chosen."""
+"""Measure every workload and print the tables; `python -m benchmarks --help` says what can be chosen."""
 
 import argparse
 import json
+import signal
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import footprint, json_decoding, report, resnet, wire
+from benchmarks import (
+    footprint,
+    json_decoding,
+    python_backend,
+    report,
+    repository_control,
+    resnet,
+    rival,
+    wire,
+)
 from benchmarks.errors import BenchmarkError
 from benchmarks.tools import ROOT
-from benchmarks.workload import Result, Workload, measure
+from benchmarks.workload import Against, Result, Workload, measure
 
 OUTPUT = ROOT / "build" / "benchmarks.json"
+SUBJECTS = (wire, resnet, json_decoding, footprint, python_backend, repository_control)
 
 
 def main() -> None:
-    """Measure, print a line while it lasts and the table at the end, and write the JSON file."""
-    every = [*wire.workloads(), *resnet.workloads(), *json_decoding.workloads(), *footprint.workloads()]
+    """Measure, print a line while it lasts and the tables at the end, and write the JSON file."""
+    every = [workload for subject in SUBJECTS for workload in subject.workloads()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="workloads whose name contains it; may be repeated"
@@ -29,9 +42,11 @@ def main() -> None:
     if arguments.list or not chosen:
         print("\n".join(one.name for one in (chosen or every)))
         parser.exit(0 if arguments.list else 2)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended
+    possible, skipped = without_rival(chosen)
     results: list[Result] = []
     failed: list[str] = []
-    for workload in chosen:
+    for workload in possible:
         try:
             results.append(run(workload, arguments.rounds, arguments.seconds))
         except BenchmarkError as error:
@@ -40,20 +55,35 @@ def main() -> None:
             continue
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(report.document(results), indent=2) + "\n")
-    print(
-        f"\nMedians of {arguments.rounds} rounds, lowest and highest in brackets\n\n{report.table(results)}"
-    )
+    print(f"\nMedians of {arguments.rounds} rounds, lowest and highest in brackets")
+    for against in Against:
+        if any(result.workload.against is against for result in results):
+            print(f"\n{report.table(results, against)}")
+    if skipped:
+        print(f"\nSkipped: {skipped}")
     if failed:
         parser.exit(1, f"\nNot measured: {', '.join(failed)}\n")
+
+
+def without_rival(chosen: Sequence[Workload]) -> tuple[Sequence[Workload], str]:
+    """The workloads that can run on this machine, and which cannot and why, if any."""
+    names = [one.name for one in chosen if one.against is Against.TRITONSERVER]
+    if names:
+        try:
+            rival.environment()
+        except rival.UnavailableError as error:
+            possible = [one for one in chosen if one.against is not Against.TRITONSERVER]
+            return possible, f"{', '.join(names)}: there is no tritonserver here: {error}"
+    return chosen, ""
 
 
 def run(workload: Workload, rounds: int, seconds: float) -> Result:
     """The result of all rounds; a line is printed after each."""
     result = Result(workload)
     for result in measure(workload, rounds, seconds):
-        ours, limit = report.figure(result.ours[-1].value), report.figure(result.limit[-1].value)
+        ours, other = report.figure(result.ours[-1].value), report.figure(result.other[-1].value)
         print(
-            f"{workload.name}, round {len(result.ours)}: {ours} against {limit} {workload.unit}", flush=True
+            f"{workload.name}, round {len(result.ours)}: {ours} against {other} {workload.unit}", flush=True
         )
     return result
 

@@ -4,7 +4,6 @@ perf_analyzer only sends the load, in one window that never ends. Its own figure
 threads recorded while they go on, for which, on one core with many threads, it may not get the time.
 """
 
-import os
 import subprocess
 import tempfile
 import time
@@ -33,6 +32,7 @@ class Load:
         seconds: how long it measures.
         shapes: `name:dims` for inputs of variable size.
         data: a directory with a file of raw bytes for each input; random bytes are sent without.
+        options: more arguments for perf_analyzer.
         client_cores: cores that it may use; its own core by default.
     """
 
@@ -42,7 +42,25 @@ class Load:
     seconds: float
     shapes: Sequence[str] = ()
     data: Path | None = None
+    options: Sequence[str] = ()
     client_cores: frozenset[int] = frozenset()
+
+    @property
+    def cores(self) -> set[int]:
+        """Where perf_analyzer runs."""
+        return set(self.client_cores) or cores()[1]
+
+
+def command(tool: PerfAnalyzer, load: Load, server: Server) -> list[str]:
+    """The command line of perf_analyzer, without how long it measures."""
+    port = server.http_port if load.protocol == "http" else server.grpc_port
+    arguments = [str(tool.program), "-m", load.model, "-i", load.protocol, "-u", f"127.0.0.1:{port}"]
+    arguments += ["--concurrency-range", str(load.concurrency), *load.options]
+    for shape in load.shapes:
+        arguments += ["--shape", shape]
+    if load.data is not None:
+        arguments += ["--input-data", str(load.data)]
+    return arguments
 
 
 def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
@@ -51,18 +69,12 @@ def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
     Raises:
         BenchmarkError: perf_analyzer failed; its own output says why.
     """
-    port = server.http_port if load.protocol == "http" else server.grpc_port
-    command = [str(tool.program), "-m", load.model, "-i", load.protocol, "-u", f"127.0.0.1:{port}"]
-    command += ["--concurrency-range", str(load.concurrency), "-p", str(ENDLESS_MS)]
-    for shape in load.shapes:
-        command += ["--shape", shape]
-    if load.data is not None:
-        command += ["--input-data", str(load.data)]
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tool.libraries)}
-    on_cores = load.client_cores or cores()[1]
+    arguments = [*command(tool, load, server), "-p", str(ENDLESS_MS)]
     with (
         tempfile.TemporaryFile() as output,
-        process(command, on_cores, env=environment, stdout=output, stderr=subprocess.STDOUT) as client,
+        process(
+            arguments, load.cores, env=tool.environment, stdout=output, stderr=subprocess.STDOUT
+        ) as client,
     ):
         before = server.requests_served(load.model)
         deadline = time.monotonic() + STARTS_WITHIN_S

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.process_tree import tree
 
 READY_WITHIN_S = 60
 STOPPED_WITHIN_S = 30
@@ -41,12 +42,13 @@ def pinned(on_cores: Collection[int]) -> Iterator[None]:
 def process(
     command: Sequence[str | Path], on_cores: Collection[int] | None = None, **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A running process, on those cores only if they are given; it is ended at the close."""
+    """A running process, on those cores only if they are given; it and what it started are ended at the close."""
     with pinned(on_cores or os.sched_getaffinity(0)):
         child = subprocess.Popen(command, **options)
     try:
         yield child
     finally:
+        started = [] if child.poll() is not None else tree(child.pid)[1:]
         if child.poll() is None:
             child.send_signal(signal.SIGTERM)
         try:
@@ -54,6 +56,8 @@ def process(
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+        for orphan in started:
+            orphan.kill()
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
@@ -93,9 +97,8 @@ class Server:
         return int(statistics["inference_stats"]["success"]["count"])
 
     def cpu_seconds(self) -> float:
-        """CPU time that the process has used, in user and kernel mode."""
-        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+        """CPU time that it and all processes below it have used, in user and kernel mode."""
+        return sum(one.cpu_ticks for one in tree(self.child.pid)) / TICKS_PER_SECOND
 
     def resident_mb(self) -> float:
         """Resident memory."""
@@ -121,24 +124,20 @@ def halimede(
     repository: Path, on_cores: Collection[int] | None = None, arguments: Sequence[str] = ()
 ) -> Iterator[Server]:
     """`halimede serve` on free ports, ready."""
-    http_port, grpc_port, metrics_port = free_ports(3)
-    command: list[str | Path] = [
-        *(
-            sys.executable,
-            "-m",
-            "halimede",
-            "serve",
-            "--model-repository",
-            repository,
-            "--http-address=127.0.0.1",
-        ),
-        *("--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1", f"--http-port={http_port}"),
-        *(f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}", "--log-info=false", *arguments),
-    ]
+    ports = free_ports(3)
+    command = [sys.executable, "-m", "halimede", "serve", *server_arguments(repository, ports), *arguments]
     with process(command, on_cores, stdout=subprocess.DEVNULL) as child:
-        server = Server(child, http_port, grpc_port)
+        server = Server(child, *ports[:2])
         server.await_ready()
         yield server
+
+
+def server_arguments(repository: Path, ports: Sequence[int]) -> list[str]:
+    """Arguments for a quiet server on the ports for HTTP, gRPC and metrics; they are the same for tritonserver."""
+    arguments = [f"--model-repository={repository}", "--log-info=false"]
+    for service, port in zip(("http", "grpc", "metrics"), ports, strict=True):
+        arguments += [f"--{service}-address=127.0.0.1", f"--{service}-port={port}"]
+    return arguments
 
 
 def free_ports(count: int) -> list[int]:

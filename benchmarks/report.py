@@ -6,60 +6,84 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.workload import Compare, Result, Sample
+from benchmarks.workload import Against, Compare, Result, Sample, Workload
 
-HEADINGS = (
-    "workload",
-    "unit",
-    "this server",
-    "limit",
-    "compared",
-    "goal",
-    "",
-    "CPU µs/request: ours",
-    "limit",
-)
+OPPONENTS = {Against.LIMIT: "limit", Against.TRITONSERVER: "tritonserver 2.51"}
 
 
-def table(results: Sequence[Result]) -> str:
-    """One row a workload: medians with the range in brackets."""
-    rows = [HEADINGS, *(row(result) for result in results)]
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADINGS))]
+def table(results: Sequence[Result], against: Against) -> str:
+    """The results against that opponent: medians with the range in brackets."""
+    opponent = OPPONENTS[against]
+    headings = ("workload", "unit", "this server", opponent, "compared", "goal", "")
+    rows: list[tuple[str, ...]] = [(*headings, "CPU µs/request: ours", opponent)]
+    for result in results:
+        if result.workload.against is against:
+            rows += rows_of(result)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
         for cells in rows
     )
 
 
-def row(result: Result) -> tuple[str, ...]:
-    """The cells of one result."""
+def rows_of(result: Result) -> list[tuple[str, ...]]:
+    """The row of a result, and one more for its CPU times where they have a goal."""
     workload = result.workload
-    return (
-        workload.name,
-        workload.unit,
-        spread([sample.value for sample in result.ours]),
-        spread([sample.value for sample in result.limit]),
-        compared(workload.compare, result.comparison),
-        ("≥ " if workload.compare is Compare.AT_LEAST else "≤ ") + compared(workload.compare, workload.goal),
-        "reached" if result.reached else "missed",
-        cpu(result.ours),
-        cpu(result.limit),
-    )
+    rows: list[tuple[str, ...]] = [
+        (
+            workload.name,
+            workload.unit,
+            spread([sample.value for sample in result.ours]),
+            spread([sample.value for sample in result.other]),
+            compared(workload, result.comparison),
+            goal(workload),
+            verdict(result.reached),
+            cpu(result.ours),
+            cpu(result.other),
+        )
+    ]
+    if workload.cpu_goal is not None:
+        rows.append(
+            (
+                f"{workload.name}, CPU",
+                "µs/request",
+                spread(cpu_times(result.ours)),
+                spread(cpu_times(result.other)),
+                "–" if result.cpu_comparison is None else f"{result.cpu_comparison:.2f}×",
+                f"≤ {workload.cpu_goal:.2f}×",
+                verdict(result.cpu_reached),
+                "",
+                "",
+            )
+        )
+    return rows
 
 
-def compared(compare: Compare, value: float) -> str:
-    """A ratio or a difference, as text."""
-    match compare:
-        case Compare.AT_LEAST:
-            return f"{value:.0%}"
-        case Compare.AT_MOST:
-            return f"{value:.2f}×"
-        case Compare.AT_MOST_MORE:
-            return f"{value:+.2f}"
+def goal(workload: Workload) -> str:
+    """The goal, as text; a dash where there is none."""
+    if workload.goal is None:
+        return "–"
+    return ("≥ " if workload.compare is Compare.AT_LEAST else "≤ ") + compared(workload, workload.goal)
+
+
+def verdict(reached: bool | None) -> str:
+    """Whether the goal was reached, as text; a dash where there is none."""
+    return "–" if reached is None else "reached" if reached else "missed"
+
+
+def compared(workload: Workload, value: float) -> str:
+    """A ratio or a difference, as text; a share of a limit is in percent."""
+    if workload.compare is Compare.AT_MOST_MORE:
+        return f"{value:+.2f}"
+    if workload.compare is Compare.AT_LEAST and workload.against is Against.LIMIT:
+        return f"{value:.0%}"
+    return f"{value:.2f}×"
 
 
 def spread(values: Sequence[float]) -> str:
-    """`median (lowest–highest)`."""
+    """`median (lowest–highest)`, or a dash where nothing was measured."""
+    if not values:
+        return "–"
     return f"{figure(statistics.median(values))} ({figure(min(values))}–{figure(max(values))})"
 
 
@@ -70,8 +94,13 @@ def figure(value: float) -> str:
 
 def cpu(samples: Sequence[Sample]) -> str:
     """The median of the CPU times, or a dash where none was taken."""
-    times = [sample.cpu_us for sample in samples if sample.cpu_us is not None]
+    times = cpu_times(samples)
     return figure(statistics.median(times)) if times else "–"
+
+
+def cpu_times(samples: Sequence[Sample]) -> list[float]:
+    """The CPU times that were taken."""
+    return [sample.cpu_us for sample in samples if sample.cpu_us is not None]
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
@@ -86,12 +115,16 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
             {
                 "workload": result.workload.name,
                 "unit": result.workload.unit,
+                "against": result.workload.against.value,
                 "compare": result.workload.compare.name.lower(),
                 "goal": result.workload.goal,
                 "comparison": result.comparison,
                 "reached": result.reached,
+                "cpu_goal": result.workload.cpu_goal,
+                "cpu_comparison": result.cpu_comparison,
+                "cpu_reached": result.cpu_reached,
                 "ours": samples(result.ours),
-                "limit": samples(result.limit),
+                "other": samples(result.other),
             }
             for result in results
         ],

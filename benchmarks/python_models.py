@@ -1,0 +1,102 @@
+"""Repositories of Python models, written under build/bench."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.models import REPOSITORIES
+
+SOURCES = Path(__file__).parent / "served"
+ENSEMBLE_STEPS = 3
+STRING_LENGTHS = (4, 16)
+
+
+def identity(data_type: str = "TYPE_FP32", dims: int = 16) -> Path:
+    """`identity`: one tensor of one dimension, -1 for any length."""
+    directory = empty(f"python-identity-{data_type}-{dims}")
+    add(directory, "identity", "identity", tensors(data_type, dims))
+    return directory
+
+
+def ensemble() -> Path:
+    """`ensemble`: FP32 [16] through three models, each one that `identity` describes."""
+    directory = empty("python-ensemble")
+    steps = []
+    for step in range(ENSEMBLE_STEPS):
+        add(directory, f"step{step}", "identity", tensors("TYPE_FP32", 16))
+        source = f"between{step - 1}" if step else "INPUT0"
+        target = f"between{step}" if step < ENSEMBLE_STEPS - 1 else "OUTPUT0"
+        steps.append(f"""  step {{
+    model_name: "step{step}"
+    model_version: -1
+    input_map {{ key: "INPUT0" value: "{source}" }}
+    output_map {{ key: "OUTPUT0" value: "{target}" }}
+  }}
+""")
+    (directory / "ensemble" / "1").mkdir(parents=True)
+    (directory / "ensemble" / "config.pbtxt").write_text(
+        f'platform: "ensemble"\n{tensors("TYPE_FP32", 16)}ensemble_scheduling {{\n{"".join(steps)}}}\n'
+    )
+    return directory
+
+
+def three_calls() -> Path:
+    """`three_calls`: FP32 [16], handed to `identity` three times."""
+    directory = empty("python-bls")
+    add(directory, "identity", "identity", tensors("TYPE_FP32", 16))
+    add(directory, "three_calls", "three_calls", tensors("TYPE_FP32", 16))
+    return directory
+
+
+def counter() -> Path:
+    """`counter`: INT32 [1] in, as many responses of INT32 [1] out."""
+    directory = empty("python-decoupled")
+    policy = "model_transaction_policy { decoupled: true }\n"
+    add(directory, "counter", "counter", tensors("TYPE_INT32", 1) + policy)
+    return directory
+
+
+def empty(name: str) -> Path:
+    """An empty repository."""
+    directory = REPOSITORIES / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def add(repository: Path, model: str, source: str, config: str) -> None:
+    """Put a model into the repository."""
+    (repository / model / "1").mkdir(parents=True)
+    shutil.copyfile(SOURCES / f"{source}.py", repository / model / "1" / "model.py")
+    instances = "instance_group { kind: KIND_CPU count: 1 }\n"
+    (repository / model / "config.pbtxt").write_text(f'backend: "python"\n{config}{instances}')
+
+
+def tensors(data_type: str, dims: int) -> str:
+    """The part of a configuration that says what comes in and goes out."""
+    return f"""input {{ name: "INPUT0" data_type: {data_type} dims: [ {dims} ] }}
+output {{ name: "OUTPUT0" data_type: {data_type} dims: [ {dims} ] }}
+"""
+
+
+def strings(count: int) -> Path:
+    """Data for perf_analyzer: as INPUT0 so many strings, each on a line."""
+    random = np.random.default_rng(0)
+    letters = random.integers(ord("a"), ord("z") + 1, (count, STRING_LENGTHS[1]), np.uint8)
+    lengths = random.integers(*STRING_LENGTHS, count, endpoint=True)
+    lines = [bytes(row[:length]) + b"\n" for row, length in zip(letters, lengths, strict=True)]
+    return data("strings", b"".join(lines))
+
+
+def number(value: int) -> Path:
+    """Data for perf_analyzer: as INPUT0 one INT32."""
+    return data("number", np.int32(value).tobytes())
+
+
+def data(name: str, content: bytes) -> Path:
+    """A directory with the file `INPUT0`."""
+    directory = REPOSITORIES / f"python-{name}-data"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "INPUT0").write_bytes(content)
+    return directory

@@ -1,0 +1,1 @@
+"""Python models, ready to be served, and clients of them."""
