@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 EXAMPLES := build/examples
 EMBEDDINGS := build/sentence-embeddings
 FUZZ_MINUTES ?= 10
+SOAK_MINUTES ?= 60
 
-.PHONY: help serve sentence-embeddings test check bench fuzz protos docs clean
+.PHONY: help serve sentence-embeddings test check bench fuzz soak protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -36,6 +37,9 @@ bench: $(VENV)/.bench ## Measure against the physical limits; BENCH_ARGS="--only
 
 fuzz: $(VENV)/.test ## Run the property tests for FUZZ_MINUTES, with fresh examples in each round
 	scripts/fuzz.sh $(BIN)/pytest $(FUZZ_MINUTES)
+
+soak: $(VENV)/.test ## Load Python models for SOAK_MINUTES while a process of theirs is killed every second
+	$(BIN)/python -m scripts.soak $(SOAK_MINUTES)
 
 protos: $(VENV)/.test ## Generate the protobuf modules
 	$(BIN)/python scripts/generate_protos.py

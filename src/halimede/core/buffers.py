@@ -4,6 +4,7 @@ Fresh memory costs a page fault every 4 KiB, which at megabytes a request is mos
 buffers are shared segments, so that a tensor that was received into one reaches a worker process without a copy.
 """
 
+import asyncio
 import sys
 
 import numpy as np
@@ -18,6 +19,9 @@ _LEAST_SHARED = 65536
 
 _MAX_POOLED = 256 * 2**20
 
+IDLE_SECONDS = 2.0
+"""What was not used for so long, or a little longer, is given back."""
+
 
 class BufferPool:
     """Segments of this process. Used on the event loop only.
@@ -29,6 +33,7 @@ class BufferPool:
         self._segments: list[Segment] = []
         self._made = 0
         self._used: set[int] = set()  # since the last trim
+        self._trimmed_by: asyncio.AbstractEventLoop | None = None
 
     def segment(self, size: int) -> Segment:
         """A segment of at least `size` bytes that nobody uses, not cleared.
@@ -48,6 +53,7 @@ class BufferPool:
         if fresh.size + sum(segment.size for segment in self._segments) <= _MAX_POOLED:
             self._segments.append(fresh)
             self._used.add(fresh.number)
+            self._trim_later()
         return fresh
 
     def private(self, size: int) -> Segment:
@@ -73,6 +79,22 @@ class BufferPool:
             return np.empty(size, np.uint8).data  # not a bytearray, which would be cleared
         begin = -alignment % ALIGNMENT
         return self.segment(begin + size).data[begin : begin + size]
+
+    def _trim_later(self) -> None:
+        """Trim from now on while there is anything to trim, if an event loop runs."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._trimmed_by is not loop:
+            self._trimmed_by = loop
+            loop.call_later(IDLE_SECONDS, self._trim_again)
+
+    def _trim_again(self) -> None:
+        self._trimmed_by = None
+        self.trim()
+        if self._segments:
+            self._trim_later()
 
     def trim(self) -> None:
         """Give back what was not used since the last call."""

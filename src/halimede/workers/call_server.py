@@ -8,13 +8,14 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.tensors import Tensor
 from halimede.workers.channel import Channel, Message
 from halimede.workers.encoding import encode_response
 from halimede.workers.memory import PeerMemory
 from halimede_worker import wire
+from halimede_worker.memory import SharedMemoryError
 
 logger = logging.getLogger("halimede")
 
@@ -208,6 +209,9 @@ class CallServer:
             request = self._infer(call)
         except HalimedeError as error:
             inference.respond(InferResponse(error=error), True)
+        except SharedMemoryError as error:
+            lost = UnavailableError(f"the inputs of the call were lost: {error}")
+            inference.respond(InferResponse(error=lost), True)
         except Exception as error:  # a bug, which must not leave the model waiting
             logger.exception("a model's call of another failed")
             failure = InternalError(f"{type(error).__name__}: {error}")

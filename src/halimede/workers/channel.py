@@ -1,18 +1,24 @@
 """The server's end of a socket to a worker: messages in and out on the event loop, which never waits for it."""
 
+import errno
+import logging
 import marshal
+import os
 import socket
 import struct
 from array import array
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from halimede.core.buffers import POOL
 from halimede.workers.memory import PeerMemory, ServerOutgoing
 from halimede_worker import wire
-from halimede_worker.memory import Segment
+from halimede_worker.memory import Segment, SharedMemoryError
+
+logger = logging.getLogger("halimede")
 
 Message = tuple[Any, ...]
 
@@ -22,8 +28,8 @@ _MESSAGES_A_TURN = 64
 _STREAMED = frozenset({wire.RESPONSE, wire.LOG, wire.METRIC})
 """Messages that seldom come alone."""
 
-_LONGEST_WAIT = struct.pack("@ll", 0, 1000)
-"""How long `wait` waits: a thousandth of a second, or what the kernel makes of it."""
+_LONGEST_WAIT = struct.pack("@ll", 0, 8000)
+"""How long `wait` waits, in seconds and microseconds. The kernel counts in ticks of up to 4 ms, the first cut short."""
 
 
 class Channel:
@@ -54,14 +60,15 @@ class Channel:
         self._on_message = on_message
         self._on_closed = on_closed
         self._streams = True
-        self._buffer = bytearray(wire.PACKET_BYTES + 64)
-        self._view = memoryview(self._buffer)
-        self._buffers = [self._buffer]
+        buffer = bytearray(wire.PACKET_BYTES + 64)
+        self._view = memoryview(buffer)
+        self._buffers = [buffer]
         self._open = True
-        # Blocking, so that `wait` needs one system call; all else says that it does not want to wait.
-        sock.setblocking(True)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LONGEST_WAIT)
         loop.add_reader(sock.fileno(), self._readable)
+        # Blocking, so that `wait` needs one system call; all else says that it does not want to wait. Only now, since
+        # libuv makes what it polls non-blocking.
+        os.set_blocking(sock.fileno(), True)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LONGEST_WAIT)
 
     def send(self, message: Message, outgoing: ServerOutgoing | None = None, descriptor: int = -1) -> None:
         """Send a message with what `outgoing` collected for it.
@@ -92,8 +99,8 @@ class Channel:
                 self._socket.send(data, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 self._post(data, [], -1)
-            except OSError:
-                pass  # the other end is gone; reading tells
+            except OSError as error:
+                self._give_up(error)
 
     def _post(self, data: bytes, fresh: list[Segment], descriptor: int) -> None:
         """Send a packet, or keep it until there is room."""
@@ -115,9 +122,17 @@ class Channel:
                 self._socket.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-        except OSError:
-            pass  # the other end is gone; reading tells
+        except OSError as error:
+            self._give_up(error)
         return True
+
+    def _give_up(self, error: OSError) -> None:
+        """A message is lost, and whoever waits for what comes of it shall not wait for ever."""
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            logger.error("cannot send a message to a worker process, which ends for it: %s", error.strerror)
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        # the other end is gone; reading tells
 
     def _writable(self) -> None:
         while self.backlog and self._try(*self.backlog[0]):
@@ -152,7 +167,13 @@ class Channel:
         message: Message | None = marshal.loads(self._view[:size])  # noqa: S302 - from our own worker
         assert message is not None
         if message[0] < 0:
-            message = self._unwrap(message, ancillary)
+            try:
+                message = self._unwrap(message, ancillary)
+            except SharedMemoryError as error:
+                logger.error("a message of a worker process, which ends for it, is lost: %s", error)
+                self.close()
+                self._on_closed()
+                return False
         if message is not None:
             self._streams = message[0] in _STREAMED
             self._on_message(message)
@@ -193,6 +214,9 @@ class Channel:
                 self._loop.remove_writer(self._socket.fileno())
                 self.backlog.clear()
             self._socket.close()
+            # at once: what refers to this channel may be left to the garbage collector
+            self._view = memoryview(b"")
+            self._buffers = []
 
 
 def _announcement(fresh: list[Segment], data: bytes) -> bytes:

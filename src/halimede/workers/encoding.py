@@ -16,8 +16,8 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.core.tensors import Tensor
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
+from halimede_worker.memory import SharedMemoryError
 
 START_FLAG = 1
 END_FLAG = 2
@@ -52,7 +52,14 @@ def encode_request(
         MemoryError: there is no shared memory for a large tensor.
     """
     parameters = request.parameters
-    encode = _inline if outgoing is None else outgoing.tensor
+    inputs: list[Encoded]
+    if outgoing is None:
+        inputs = [
+            (name, tensor.datatype.number, tensor.shape, tensor.data, tensor.shared)
+            for name, tensor in request.inputs.items()
+        ]
+    else:
+        inputs = [outgoing.tensor(name, tensor) for name, tensor in request.inputs.items()]
     return (
         number,
         request.id,
@@ -61,12 +68,8 @@ def encode_request(
         request.timeout_us,
         orjson.dumps(parameters).decode() if parameters else "",
         request.outputs or all_outputs,
-        tuple([encode(name, tensor) for name, tensor in request.inputs.items()]),
+        tuple(inputs),
     )
-
-
-def _inline(name: str, tensor: Tensor) -> Encoded:
-    return name, tensor.datatype.number, tensor.shape, tensor.data, tensor.shared
 
 
 def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferResponse:
@@ -76,9 +79,11 @@ def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferRespon
         number, text = error
         return InferResponse(error=ERRORS[number](text))
     decode = memory.tensor
-    return InferResponse(
-        {tensor[0]: decode(tensor) for tensor in outputs}, orjson.loads(parameters) if parameters else None
-    )
+    try:
+        tensors = {tensor[0]: decode(tensor) for tensor in outputs}
+    except SharedMemoryError as error:
+        return InferResponse(error=UnavailableError(f"the response of the model was lost: {error}"))
+    return InferResponse(tensors, orjson.loads(parameters) if parameters else None)
 
 
 def encode_response(response: InferResponse, outgoing: ServerOutgoing) -> tuple[Any, ...]:

@@ -34,13 +34,19 @@ QUICK_NS = 200_000
 
 MOST_AHEAD = 8
 
+MOST_BARREN = 3
+"""So many processes in a row may end before they begin a batch that they were sent: then the batch is the reason."""
+
 PROGRESS = 3
 """Numbers that both processes see: see `halimede_worker.execution`."""
 
 _BEGUN, _DROP_FROM, _DROP_TO = range(PROGRESS)
 
-WAITED_NS = 60_000
+WAITED_NS = 100_000
 """An instance whose executions take less may be waited for."""
+
+FEWEST_UNWAITED, MOST_UNWAITED = 64, 8192
+"""After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
 
 
 @dataclass(slots=True)
@@ -158,7 +164,10 @@ class WorkerInstance(Instance):
         self._progress = np.zeros(PROGRESS, np.int64)
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
+        self._barren = 0  # times that it ended without having begun what it had been sent
         self._waited: _Sent | None = None  # `run` waits for its result
+        self._unwaited = FEWEST_UNWAITED  # so many executions are not waited for
+        self._next_unwaited = FEWEST_UNWAITED
         self._head_since = 0
         self._verdict = ""
         self._restarts = RestartPolicy(host.clock)
@@ -220,6 +229,7 @@ class WorkerInstance(Instance):
             await asyncio.wait([self._reviving])
         if self._worker is not None:
             await self._worker.stop(graceful=True)
+        self._progress = np.zeros(PROGRESS, np.int64)  # at once, not when the garbage is collected
 
     async def ready(self) -> tuple[bool, str]:
         """Whether the model is ready, as its `is_ready` says, and why not."""
@@ -263,20 +273,20 @@ class WorkerInstance(Instance):
                 for number, request in enumerate(requests, first)
             ]
             sent = self._sent[first] = _Sent(batch, outgoing.segments if outgoing is not None else ())
-            worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused()), outgoing)
+            segments = [segment.number for segment in sent.segments]
+            worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused(), segments), outgoing)
         except MemoryError as error:
             self._sent.pop(first, None)
             fail(batch, UnavailableError(f"model '{self._name.model}': {error}"))
             return True
-        if (
-            self._cost_ns < WAITED_NS
-            and len(self._sent) == 1
-            and not self._decoupled
-            and not self._owner.pending
-        ):
+        if self._unwaited > 0:
+            self._unwaited -= 1
+        elif self._cost_ns < WAITED_NS and self._is_alone:
             if self._wait_for(sent):
+                self._next_unwaited = max(FEWEST_UNWAITED, self._next_unwaited - 1)
                 return True
-            self._cost_ns = QUICK_NS
+            self._unwaited = self._next_unwaited
+            self._next_unwaited = min(2 * self._next_unwaited, MOST_UNWAITED)
         self.free = len(self._sent) < self._ahead
         for number, request in enumerate(requests, first):
             request.on_cancel = self._cancel
@@ -306,20 +316,28 @@ class WorkerInstance(Instance):
         """Send nothing ahead any more, and take back what was.
 
         An execution that waits for another model may wait for a request that was sent ahead to an instance which in
-        turn waits for it. The worker is at such a call now, so it sees what is written here before it goes on.
+        turn waits for it. A worker that is about to begin a batch either sees that it was taken back, and says so, or
+        is seen to have begun it.
         """
         if self._calls:
             return
         self._calls = True
         self._ahead = self._concurrency
-        begun = int(self._progress[_BEGUN])
+        progress = self._progress
+        progress[_DROP_FROM], progress[_DROP_TO] = int(progress[_BEGUN]) + 1, self._number
+        begun = int(progress[_BEGUN])
         waiting = [(first, entry) for first, entry in self._sent.items() if first > begun]
-        if waiting:
-            self._progress[_DROP_FROM] = waiting[0][0]
-            self._progress[_DROP_TO] = self._number
-            for first, _ in waiting:
-                del self._sent[first]
-            self._return(waiting)
+        for first, _ in waiting:
+            del self._sent[first]
+        self._return(waiting)
+
+    def _dropped(self, first: int) -> None:
+        """The worker had all but begun a batch that was taken back."""
+        sent = self._sent.pop(first, None)
+        if sent is not None:
+            self._return([(first, sent)])
+            self.free = self.healthy and len(self._sent) < self._ahead
+            self._owner.changed(self)
 
     def _called(self) -> None:
         """The worker calls the server."""
@@ -327,15 +345,27 @@ class WorkerInstance(Instance):
             self._owner.called()
 
     def _message(self, message: Message) -> None:
+        try:
+            if message[0] == wire.RESULT:
+                self._result(message)
+            else:
+                self._take(message)
+        except Exception:
+            logger.exception("a message of '%s' cannot be used", self._name.instance)
+            self._verdict = "was killed because it sent a message that cannot be used"
+            if self._worker is not None:
+                self._worker.kill()  # nobody is to wait for what it would have said
+
+    def _take(self, message: Message) -> None:
         kind = message[0]
-        if kind == wire.RESULT:
-            self._result(message)
-        elif kind == wire.RESPONSE:
+        if kind == wire.RESPONSE:
             self._response(*message[1:])
         elif kind == wire.BATCH_FAILED:
             self._batch_failed(message)
         elif kind == wire.ABANDONED:
             self._abandoned(message[1])
+        elif kind == wire.DROPPED:
+            self._dropped(message[1])
         elif kind == wire.HELD:
             self._running.memory.hold(message[1])
         elif kind == wire.RELEASED:
@@ -343,21 +373,24 @@ class WorkerInstance(Instance):
 
     def _result(self, message: Message) -> None:
         _, first, began, ended, responses, held = message
-        sent = self._sent.pop(first)
-        batch = sent.batch
+        sent = self._sent[first]
         if not self._decoupled:
-            worker = self._running
-            decoded: list[InferResponse] = []
-            for offset, encoded in enumerate(responses):
-                if encoded is not None:
-                    decoded.append(decode_response(encoded, worker.memory))
-                    continue
-                decoded.append(LATER)
-                request = batch.requests[offset]
-                if sent.answered is None or request not in sent.answered:
-                    self._open[first + offset] = _Open(batch, request)
-            batch.responses = decoded
+            memory = self._running.memory
+            sent.batch.responses = [
+                decode_response(encoded, memory)
+                if encoded is not None
+                else self._later(sent, first + offset, offset)
+                for offset, encoded in enumerate(responses)
+            ]
+        del self._sent[first]
         self._ran(sent, began, ended, held)
+
+    def _later(self, sent: _Sent, number: int, offset: int) -> InferResponse:
+        """Stands for the response to a request that the model has answered by itself, or still will."""
+        request = sent.batch.requests[offset]
+        if sent.answered is None or request not in sent.answered:
+            self._open[number] = _Open(sent.batch, request)
+        return LATER
 
     def _batch_failed(self, message: Message) -> None:
         _, first, began, ended, text, held = message
@@ -373,14 +406,18 @@ class WorkerInstance(Instance):
         memory, batch = self._running.memory, sent.batch
         if held or memory.holds:
             memory.hold(held)
-        if memory.lends:
+        if memory.untidy:
             self._running.tidy_later()
         now = monotonic_ns()
         self._served = True
         batch.inputs_ns, batch.outputs_ns, batch.ended_ns = began, ended, now
-        self._cost_ns += (ended - began - self._cost_ns) >> 3
+        # Of the time between, others may have had the processor: the short times are the true ones.
+        more = ended - began - self._cost_ns
+        self._cost_ns += more >> (5 if more > 0 else 2)
         if not self._calls:
-            self._ahead = max(self._concurrency, min(MOST_AHEAD, QUICK_NS // (self._cost_ns + 1)))
+            self._ahead = max(1, min(MOST_AHEAD, QUICK_NS // (self._cost_ns + 1)))
+            if self._concurrency > 1:
+                self._ahead = self._concurrency  # what is sent runs at once
         self._head_since = now
         self.free = self.healthy and len(self._sent) < self._ahead
         if self._watch is not None and not self._sent:
@@ -399,7 +436,7 @@ class WorkerInstance(Instance):
     def _response(self, number: int, encoded: tuple[Any, ...] | None, final: bool) -> None:
         memory = self._running.memory
         response = None if encoded is None else decode_response(encoded, memory)
-        if memory.lends:
+        if memory.untidy:
             self._running.tidy_later()
         opened = self._open.get(number)
         if self._decoupled:
@@ -473,7 +510,10 @@ class WorkerInstance(Instance):
         self._watch = None
         if not self._sent or self._worker is None:
             return
-        left = self._timeout_s - (monotonic_ns() - self._head_since) / SECOND
+        since = self._head_since
+        if self._concurrency > 1:  # executions run beside each other, so that others may have ended since
+            since = next(iter(self._sent.values())).batch.started_ns
+        left = self._timeout_s - (monotonic_ns() - since) / SECOND
         if left > 0:
             self._watch = self._host.loop.call_later(left, self._overdue)
             return
@@ -498,15 +538,21 @@ class WorkerInstance(Instance):
         )
         begun = int(self._progress[_BEGUN])
         sent, self._sent = self._sent, {}
-        failed = [entry for first, entry in sent.items() if first <= begun]
-        self._return([(first, entry) for first, entry in sent.items() if first > begun])
+        failed = [(first, entry) for first, entry in sent.items() if first <= begun]
+        waiting = [(first, entry) for first, entry in sent.items() if first > begun]
+        self._barren = 0 if self._served or failed or not waiting else self._barren + 1
+        if self._barren == MOST_BARREN:  # it ends of receiving the first of them
+            self._barren = 0
+            failed.append(waiting.pop(0))
+        self._return(waiting)
         opened, self._open = self._open, {}
         self._owner.changed(self)
-        if not self._decoupled:
-            for entry in failed:
-                _fail(entry, error)
-                entry.batch.inputs_ns = entry.batch.outputs_ns = entry.batch.ended_ns = monotonic_ns()
-                self._owner.ran(self, entry.batch)
+        for first, entry in failed:
+            for number in range(first, first + len(entry.batch.requests)):
+                opened.pop(number, None)
+            _fail(entry, error)
+            entry.batch.inputs_ns = entry.batch.outputs_ns = entry.batch.ended_ns = monotonic_ns()
+            self._owner.ran(self, entry.batch)
         for late in opened.values():
             self._owner.sent(late.batch, late.request, InferResponse(error=error), True)
         self._reviving = self._host.loop.create_task(self._revive())

@@ -1,5 +1,6 @@
 """Shared memory as the server sees it: which segments a worker's process knows, and who still needs which."""
 
+import os
 import sys
 import weakref
 from collections.abc import Iterable, Sequence
@@ -10,13 +11,26 @@ import numpy as np
 from halimede.core.buffers import POOL
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.tensors import Buffer, Tensor
-from halimede_worker.memory import Outgoing, Reference, Segment, address, map_segment, segment_of
+from halimede_worker.memory import (
+    NOT_ARRIVED,
+    Outgoing,
+    Reference,
+    Segment,
+    SharedMemoryError,
+    address,
+    map_segment,
+    segment_of,
+)
 
 Encoded = tuple[str, int, tuple[int, ...], Any, bool]
 """A tensor in a message: name, number of the datatype, shape, bytes or where they lie, whether it is shared."""
 
 _UNUSED = 3
 """References to a segment that nobody views: a container's, a variable's, and the argument of `getrefcount`."""
+
+
+_PERMANENT = 1
+"""A worker knows the segment of its progress until it ends."""
 
 
 class PeerMemory:
@@ -32,16 +46,28 @@ class PeerMemory:
         self._answered: dict[int, tuple[Segment, int]] = {}  # what answers to its calls lie in, and how many
 
     def learn(self, announced: Sequence[tuple[int, int]], descriptors: Sequence[int]) -> None:
-        """Map segments that it made, each announced with its number and size."""
-        for (number, size), descriptor in zip(announced, descriptors, strict=True):
-            self._theirs[number] = map_segment(number, size, descriptor)
+        """Map segments that it made, each announced with its number and size.
+
+        One that did not arrive, or cannot be mapped, is missed by who views it.
+        """
+        for (number, size), descriptor in zip(announced, descriptors, strict=False):
+            try:
+                self._theirs[number] = map_segment(number, size, descriptor)
+            except (OSError, MemoryError):
+                os.close(descriptor)
 
     def view(self, reference: Reference) -> memoryview:
-        """The bytes of a piece of a segment that it made, or of one that was sent to it."""
+        """The bytes of a piece of a segment that it made, or of one that was sent to it.
+
+        Raises:
+            SharedMemoryError: it made the segment, and that could not be mapped here.
+        """
         number, offset, length = reference
         segment = self._theirs.get(number)
         if segment is None:
-            if self._parent is not None and number not in self._known:
+            if number not in self._known:
+                if self._parent is None:
+                    raise SharedMemoryError(f"{length} bytes of {NOT_ARRIVED} or too little memory")
                 return self._parent.view(reference)
             segment = self._mapped(number)
         else:
@@ -114,6 +140,11 @@ class PeerMemory:
         return segment is None or sys.getrefcount(segment) == _UNUSED
 
     @property
+    def untidy(self) -> bool:
+        """Whether there is, or may be in a while, something for it to give back or to forget."""
+        return bool(self._lent) or len(self._known) > _PERMANENT
+
+    @property
     def lends(self) -> bool:
         """Whether something here may still view one of its segments."""
         return bool(self._lent)
@@ -123,6 +154,14 @@ class PeerMemory:
         for number in numbers:
             self._theirs.pop(number, None)
             self._lent.discard(number)
+
+    def close(self) -> None:
+        """The process is gone: let go of what it shared. What views a segment keeps it."""
+        self._theirs.clear()
+        self._lent.clear()
+        self._known.clear()
+        self._held.clear()
+        self._answered.clear()
 
     def forgettable(self) -> list[int]:
         """Segments that it has mapped and that are no more, each told once: it may unmap them."""

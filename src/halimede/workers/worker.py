@@ -114,8 +114,8 @@ class Worker:
             try:
                 async with asyncio.timeout(self._host.finalize_seconds):
                     await self.ask((wire.FINALIZE,))
-            except HalimedeError:
-                pass  # it ended before it could; the log says why
+            except HalimedeError as error:
+                logger.error("'%s' failed to finalize: %s", self._name.instance, error)
             except TimeoutError:
                 seconds = self._host.finalize_seconds
                 instance = self._name.instance
@@ -140,19 +140,17 @@ class Worker:
             self.control.send((wire.GIVE_BACK, unused))
         if numbers := self.memory.forgettable():
             self.work.send((wire.FORGET, numbers))
-        if self.memory.lends:
+        if self.memory.untidy:
             self.tidy_later()
 
     def _work_message(self, message: Message) -> None:
-        kind = message[0]
-        if kind == wire.DONE or kind == wire.FAILED:
-            if self._answer is not None and not self._answer.done():
-                if kind == wire.DONE:
-                    self._answer.set_result(message[1])
-                else:
-                    self._answer.set_exception(InternalError(message[1]))
-        else:
+        if message[0] > wire.FAILED:
             self._on_work(message)
+        elif self._answer is not None and not self._answer.done():
+            if message[0] == wire.DONE:
+                self._answer.set_result(message[1])
+            else:
+                self._answer.set_exception(InternalError(message[1]))
 
     def _control_message(self, message: Message) -> None:
         if message[0] == wire.GONE:
@@ -185,6 +183,7 @@ class Worker:
         self.work.close()
         self.control.close()
         self._services.close()
+        self.memory.close()  # at once: what refers to it may be left to the garbage collector
 
 
 def _kill(spawning: asyncio.Future[WorkerProcess]) -> None:

@@ -7,6 +7,8 @@ from typing import Protocol
 from halimede.core.buffers import POOL
 from halimede.frontends.http.head import Refusal
 
+_NOTHING = memoryview(b"")
+
 _LINE_BYTES = 256
 """Longest line with a chunk's size and its extensions."""
 
@@ -78,7 +80,9 @@ class LengthBody(asyncio.BufferedProtocol):
         self.received += nbytes
         self.missing -= nbytes
         if not self.missing:
-            self._connection.body_complete(self._view)
+            # the transport may keep this object until the next body comes, which must not keep the memory
+            body, self._view = self._view, _NOTHING
+            self._connection.body_complete(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass it on."""

@@ -7,10 +7,11 @@ contract leaves a request without an answer for ever, the answer is an error tha
 
 import asyncio
 import os
+import threading
 import weakref
 from collections.abc import Coroutine
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from . import wire
 from .answers import answers
 from .bls import release
 from .errors import TritonError, TritonModelException, describe
+from .logger import log_failure
 from .memory import Memory, Outgoing, SharedMemoryError
 from .requests import InferenceRequest, served_request
 from .responses import EncodedResponse, InferenceResponse, encode_response
@@ -57,7 +59,7 @@ class Executions:
         self._runtime = runtime
         self._work: Channel = runtime.work
         self._model = model
-        self._progress = progress
+        self._progress = progress.data  # an array's elements take three times as long to get
         self._concurrency = concurrency
         self._prefix = f"Failed to process the request(s) for model '{runtime.instance_name}', message: "
         self._running: Dict[int, List[InferenceRequest]] = {}  # by the number of the first
@@ -65,29 +67,35 @@ class Executions:
             weakref.WeakValueDictionary()
         )
         self._watched: Set[int] = set()  # segments that something viewed beyond its execution
+        self._watching = threading.Lock()  # of what is watched, until the server is told
+        self._cancelled: Set[int] = set()  # requests, perhaps not begun yet
 
     # From the main thread
 
     def run(self, message: Message) -> None:
         """Run a batch. Its result is sent when this returns, or, of a coroutine that others run beside, later."""
-        _, first, encoded, given_back = message
+        _, first, encoded, given_back, segments = message
         if given_back:
             self.memory.give_back(given_back)
         progress = self._progress
-        if progress[DROP_FROM] <= first < progress[DROP_TO]:
-            return  # the server has taken it back
+        # In this order: the server says first what it takes back, then looks at what was begun. What it may have seen
+        # as begun is not its own again before it is told.
         progress[BEGUN] = first
-        outcome = self._execute(first, encoded)
+        if progress[DROP_FROM] <= first < progress[DROP_TO]:
+            self._work.send((wire.DROPPED, first))
+            return
+        outcome = self._execute(first, encoded, segments)
         if outcome is not None:
-            self._conclude(first, _segments(encoded), outcome)
+            self._conclude(first, segments, outcome)
 
     def idle(self) -> bool:
         """Tell the server what is no longer held, and give back free memory: whether there may be more to do later."""
         if self._watched:
-            held = self.memory.held(self._watched)
-            if len(held) < len(self._watched):
-                self._watched = set(held)
-                self._work.send((wire.HELD, held))
+            with self._watching:
+                held = self.memory.held(self._watched)
+                if len(held) < len(self._watched):
+                    self._watched = set(held)
+                    self._work.send((wire.HELD, held))
         release()
         gone = self.memory.trim()
         if gone and self._runtime.control is not None:
@@ -97,12 +105,13 @@ class Executions:
     @property
     def busy(self) -> bool:
         """Whether there is something to do when nothing is to be run for a while."""
-        return bool(self._watched) or answers.pending or self.memory.has_free
+        return bool(self._watched) or answers.pending or self.memory.has_segments
 
     # From the thread of the control socket
 
     def cancel(self, number: int) -> None:
         """The client of that request is gone."""
+        self._cancelled.add(number)  # before it is looked for: whoever is about to begin it looks there
         sender = self._senders.get(number)
         if sender is not None:
             sender._cancel()
@@ -118,13 +127,17 @@ class Executions:
 
     # One execution
 
-    def _execute(self, first: int, encoded: "List[Tuple[Any, ...]]") -> Optional[Message]:
+    def _execute(
+        self, first: int, encoded: "List[Tuple[Any, ...]]", segments: Sequence[int]
+    ) -> Optional[Message]:
         """Run the batch: RESULT or BATCH_FAILED but for what is held; None if it will be concluded later."""
         requests = [served_request(request, self) for request in encoded]
         self._running[first] = requests
         if self.decoupled:
             for request in requests:
                 self._senders[request._number] = request.get_response_sender()
+        if self._cancelled:
+            self._heed_cancelled(first, requests)
         began = monotonic_ns()
         try:
             returned = self._model.execute(requests)
@@ -135,7 +148,7 @@ class Executions:
                     )
                     returned = None
                 elif self._concurrency > 1:
-                    work = self._await(first, requests, _segments(encoded), began, returned)
+                    work = self._await(first, requests, segments, began, returned)
                     asyncio.run_coroutine_threadsafe(work, self._runtime.event_loop())
                     return None
                 else:
@@ -145,11 +158,19 @@ class Executions:
         except BaseException as error:
             return self._failed(first, requests, began, error)
 
+    def _heed_cancelled(self, first: int, requests: List[InferenceRequest]) -> None:
+        """Tell the requests that were cancelled before their execution began."""
+        for number in list(self._cancelled):
+            if number < first + len(requests):
+                self._cancelled.discard(number)
+                if number >= first:
+                    requests[number - first]._cancel()
+
     async def _await(
         self,
         first: int,
         requests: List[InferenceRequest],
-        segments: Set[int],
+        segments: Sequence[int],
         began: int,
         coroutine: Any,
     ) -> None:
@@ -171,7 +192,9 @@ class Executions:
             text = self._must_be_none()
         except BaseException as error:
             text = describe(error)
-        error_response = InferenceResponse(error=TritonError(self._prefix + text))
+        text = self._prefix + text
+        log_failure(text)
+        error_response = InferenceResponse(error=TritonError(text))
         for request in requests:
             sender = request.get_response_sender()
             if sender.state in (State.UNANSWERED, State.ANSWERED):
@@ -266,15 +289,16 @@ class Executions:
             f"Python model '{model}' is using the decoupled mode and the execute function must return None."
         )
 
-    def _conclude(self, first: int, segments: Set[int], outcome: Message) -> None:
+    def _conclude(self, first: int, segments: Sequence[int], outcome: Message) -> None:
         """Send what came of a batch, with the segments that something still views."""
         self._running.pop(first, None)
-        if segments or self._watched:
-            held = self.memory.held(segments | self._watched)
-            self._watched = set(held)
-            self._work.send((*outcome, held))
-        else:
-            self._work.send((*outcome, ()))
+        with self._watching:
+            if segments or self._watched:
+                held = self.memory.held(self._watched.union(segments))
+                self._watched = set(held)
+                self._work.send((*outcome, held))
+            else:
+                self._work.send((*outcome, ()))
 
 
 class _ContractError(Exception):
@@ -309,8 +333,3 @@ class _Transmitter:
 
 def _error(text: str, code: Any = TritonError.INTERNAL) -> EncodedResponse:
     return (), "", (int(code), text)
-
-
-def _segments(encoded: "List[Tuple[Any, ...]]") -> Set[int]:
-    """The segments in which inputs of the requests lie."""
-    return {tensor[3][0] for request in encoded for tensor in request[7] if type(tensor[3]) is tuple}

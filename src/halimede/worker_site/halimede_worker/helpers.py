@@ -9,16 +9,16 @@ from .tensors import Tensor
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
     """The first input of that name, None if the request has none."""
-    for tensor in inference_request.inputs():
-        if tensor.name() == name:
+    for tensor in inference_request._tensors():
+        if tensor._name == name:
             return tensor
     return None
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Optional[Tensor]:
     """The first output of that name, None if the response has none."""
-    for tensor in inference_response.output_tensors():
-        if tensor.name() == name:
+    for tensor in inference_response._outputs:
+        if tensor._name == name:
             return tensor
     return None
 

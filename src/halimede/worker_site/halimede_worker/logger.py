@@ -124,6 +124,11 @@ class ServerLogHandler(logging.Handler):
             self.handleError(record)
 
 
+def log_failure(text: str) -> None:
+    """Log that something of the model failed where nobody else tells."""
+    _log(logging.ERROR, sys._getframe(1), text)
+
+
 def install_handler() -> None:
     """Send what the root logger gets to the server's log, from INFO on."""
     root = logging.getLogger()

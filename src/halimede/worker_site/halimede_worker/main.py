@@ -1,6 +1,7 @@
 """A worker: what a forked process does until the server tells it to end."""
 
 import asyncio  # noqa: F401 - models use it, and the zygote is to have it
+import contextlib
 import importlib
 import json
 import os
@@ -47,7 +48,18 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
     runtime.model_directory = settings["model_directory"]
     runtime.version_directory = settings["version_directory"]
     install_handler()
+    _be_patient()
     _Worker(settings).serve()
+
+
+def _be_patient() -> None:
+    """Do not take the processor from whoever wakes this process.
+
+    That is the server, which is about to send the next message, or to go to sleep anyway. Where both share a core,
+    running by turns for a message each costs them a good part of their time.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another system, or it is not allowed here
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class _Worker:

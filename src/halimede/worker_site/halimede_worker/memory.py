@@ -25,6 +25,9 @@ _UNUSED = 3
 """References to an array that nobody views: a container's, a variable's, and the argument of `getrefcount`."""
 
 
+NOT_ARRIVED = "shared memory did not arrive, as there are too many open files"
+
+
 class SharedMemoryError(MemoryError):
     """There is no shared memory for a tensor or a message; the text says how much was wanted, and why not."""
 
@@ -95,6 +98,7 @@ class Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._theirs: Dict[int, Segment] = {}
+        self._unmapped: Dict[int, Tuple[int, int]] = {}  # theirs too; each with its size and descriptor
         self._lent: Dict[int, Segment] = {}
         self._free: List[Segment] = []
         self._made = 0
@@ -108,22 +112,47 @@ class Memory:
         self._made = 0
 
     def learn(self, announced: List[Tuple[int, int]], descriptors: List[int]) -> None:
-        """Map the other side's segments, each announced with its number and size."""
+        """Map the other side's segments, each announced with its number and size.
+
+        One that cannot be mapped is tried again when it is viewed: the message itself can be answered.
+        """
         for (number, size), descriptor in zip(announced, descriptors):
-            self._theirs[number] = map_segment(number, size, descriptor)
+            try:
+                self._theirs[number] = map_segment(number, size, descriptor)
+            except (OSError, MemoryError):
+                self._unmapped[number] = size, descriptor
 
     def forget(self, numbers: List[int]) -> None:
         """The other side is rid of these segments."""
         for number in numbers:
             self._theirs.pop(number, None)
+            if number in self._unmapped:
+                os.close(self._unmapped.pop(number)[1])
 
     def view(self, reference: Reference) -> np.ndarray:
-        """The bytes of a piece of the other side's segment, writable."""
+        """The bytes of a piece of the other side's segment, writable.
+
+        Raises:
+            SharedMemoryError: the segment could not be mapped.
+        """
         number, offset, length = reference
         segment = self._theirs.get(number)
         if segment is None:
-            segment = self._lent[number]  # ours, and back again
+            segment = self._lent.get(number)  # ours, and back again
+            if segment is None:
+                segment = self._map_again(number)
         return segment.view(np.ndarray)[offset : offset + length]
+
+    def _map_again(self, number: int) -> Segment:
+        if number not in self._unmapped:
+            raise SharedMemoryError(NOT_ARRIVED)
+        size, descriptor = self._unmapped[number]
+        try:
+            self._theirs[number] = segment = map_segment(number, size, descriptor)
+        except (OSError, MemoryError) as error:
+            raise SharedMemoryError(f"cannot map {size} bytes of shared memory: {error}") from error
+        del self._unmapped[number]
+        return segment
 
     def is_theirs(self, segment: Segment) -> bool:
         """Whether the other side has the segment, and will have it while a message to it is under way."""
@@ -175,9 +204,9 @@ class Memory:
             return sum(segment.size for segment in self._lent.values())
 
     @property
-    def has_free(self) -> bool:
-        """Whether it has memory that nobody needs."""
-        return bool(self._free)
+    def has_segments(self) -> bool:
+        """Whether it has memory that nobody needs, or that the other side will give back."""
+        return bool(self._free or self._lent)
 
     def trim(self) -> List[int]:
         """Let go of what is free: the numbers of the segments that are gone."""

@@ -159,12 +159,16 @@ class InferenceRequest:
 
     def inputs(self) -> List[Tensor]:
         """The input tensors, in a new list; they are the same each time."""
+        return list(self._tensors())
+
+    def _tensors(self) -> List[Tensor]:
+        """The input tensors, decoded when they are first asked for."""
         tensors = self._inputs
         if tensors is None:
             assert self._origin is not None, "only a served request has inputs to decode"
             memory = self._origin.memory
             self._inputs = tensors = [decode_tensor(encoded, memory) for encoded in self._encoded_inputs]
-        return list(tensors)
+        return tensors
 
     def requested_output_names(self) -> Set[str]:
         """Names of the outputs to give. For a served request all of the model's if the client named none."""

@@ -17,6 +17,9 @@ _NEW = Signature.constructor(
 )
 
 
+_TENSORS = {Tensor}
+
+
 class InferenceResponse:
     """The answer to a request: tensors or an error.
 
@@ -38,14 +41,17 @@ class InferenceResponse:
         error: Optional[TritonError] = None,
         parameters: "Optional[dict[str, Any]]" = None,
     ) -> None:
-        outputs = _NEW.instances("output_tensors", output_tensors, Tensor)
         if error is not None:
             _NEW.instance("error", error, TritonError)
-        self._parameters = parameters_json(parameters)
+        self._error = error
+        self._parameters = "" if parameters is None else parameters_json(parameters)
+        if type(output_tensors) is list and set(map(type, output_tensors)) <= _TENSORS:
+            self._outputs: Sequence[Tensor] = output_tensors[:]
+            return
+        outputs = _NEW.instances("output_tensors", output_tensors, Tensor)
         if None in outputs:
             raise TritonModelException("Output tensor for inference response should not be empty.")
-        self._outputs: Sequence[Tensor] = outputs  # type: ignore[assignment] # None is not among them
-        self._error = error
+        self._outputs = outputs  # type: ignore[assignment] # None is not among them
 
     def output_tensors(self) -> "list[Tensor]":
         """The outputs, in a new list."""

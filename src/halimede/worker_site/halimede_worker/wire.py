@@ -36,7 +36,7 @@ SPILLED = -2  # where in shared memory the message lies
 # On the work socket, to the worker
 INITIALIZE = 1  # arguments of `initialize`, settings
 COMPLETE_CONFIG = 2  # configuration as JSON
-EXECUTE = 3  # batch number, requests, numbers of segments that are given back
+EXECUTE = 3  # batch number, requests, numbers of segments given back, and of those in which its tensors lie
 FINALIZE = 4
 FORGET = 5  # numbers of the server's segments that are no more
 
@@ -47,6 +47,7 @@ RESULT = 12  # batch number, start and end in monotonic ns, responses, numbers o
 BATCH_FAILED = 13  # batch number, start and end, why, numbers of segments still held
 RESPONSE = 14  # request number, response or None, final
 ABANDONED = 15  # request number: its sender is gone, and never said final
+DROPPED = 18  # batch number: it was taken back before it was run
 HELD = 16  # numbers of segments still held
 RELEASED = (
     17  # segments of answers to calls that nothing views any more: pairs of number and how often it came

@@ -1,0 +1,226 @@
+"""Clients that give up: the model that works for them learns of it; what waits is never run."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, executing, grpc_inputs, until
+
+WAITING = """
+    for request in requests:
+        print("began", request.request_id())
+    def wait(request, is_cancelled):
+        until = time.monotonic() + 10
+        while not is_cancelled() and time.monotonic() < until:
+            time.sleep(0.005)
+        print("cancelled" if is_cancelled() else "not cancelled", request.request_id())
+"""
+BY_REQUEST = executing(
+    WAITING
+    + """
+    wait(requests[0], requests[0].is_cancelled)
+    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]) for _ in requests]
+"""
+)
+BY_SENDER = executing(
+    WAITING
+    + """
+    wait(requests[0], requests[0].get_response_sender().is_cancelled)
+    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]) for _ in requests]
+"""
+)
+BY_THREAD = executing(
+    WAITING
+    + """
+    sender = requests[0].get_response_sender()
+    def work(request):
+        wait(request, sender.is_cancelled)
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]), 1)
+    threading.Thread(target=work, args=(requests[0],)).start()
+    return None
+"""
+)
+BY_COROUTINE = """
+class TritonPythonModel:
+    async def execute(self, requests):
+        request = requests[0]
+        print("began", request.request_id())
+        for _ in range(2000):
+            if request.is_cancelled():
+                print("cancelled", request.request_id())
+                break
+            await asyncio.sleep(0.005)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))])]
+"""
+
+
+def said(models: Models, name: str, text: str) -> bool:
+    return f"model '{name}' version 1: {text}\"" in models.server.log
+
+
+def cancel_by_grpc(models: Models, name: str, request_id: str) -> Callable[[], None]:
+    """A request over gRPC: what cancels it, and sees that the client is told."""
+    done = threading.Event()
+    errors: list[InferenceServerException | None] = []
+
+    def callback(result: object, error: InferenceServerException | None) -> None:
+        errors.append(error)
+        done.set()
+
+    call = models.grpc.async_infer(name, grpc_inputs(IN=ONES), callback, request_id=request_id)
+
+    def cancel() -> None:
+        call.cancel()
+        assert done.wait(5)
+        assert errors[0] is not None
+        assert errors[0].status() == "StatusCode.CANCELLED"
+
+    return cancel
+
+
+def cancel_by_http(models: Models, name: str, request_id: str) -> Callable[[], None]:
+    """A request over HTTP: what closes its connection."""
+    body = json.dumps(
+        {"id": request_id, "inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}]}
+    ).encode()
+    host, _, port = models.server.http.partition(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.sendall(
+        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    return connection.close
+
+
+@pytest.mark.parametrize("cancelling", [cancel_by_grpc, cancel_by_http])
+@pytest.mark.parametrize(
+    "source",
+    [BY_REQUEST, BY_SENDER, BY_THREAD, BY_COROUTINE],
+    ids=["request", "sender", "thread", "coroutine"],
+)
+def test_model_learns_that_its_client_gave_up(
+    models: Models, cancelling: Callable[[Models, str, str], Callable[[], None]], source: str
+) -> None:
+    name = models.load(source)
+    cancel = cancelling(models, name, "r")
+    until(lambda: said(models, name, "began r"), "the execution")
+    cancel()
+    until(lambda: said(models, name, "cancelled r"), "the model to learn of it", 2)
+    assert not said(models, name, "not cancelled r")
+    until(lambda: models.statistics(name)["execution_count"] == 1, "the end of the execution")
+
+
+def test_model_learns_that_a_stream_was_cancelled(models: Models) -> None:
+    source = executing(
+        WAITING
+        + """
+    sender = requests[0].get_response_sender()
+    sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]))
+    def work(request):
+        wait(request, sender.is_cancelled)
+        sender.send(flags=1)
+    threading.Thread(target=work, args=(requests[0],)).start()
+"""
+    )
+    name = models.load(source, FLOATS + DECOUPLED)
+    stream = Stream(models)
+    stream.send(name, request_id="s1")
+    stream.send(name, request_id="s2")
+    assert stream.take_all(2)
+    stream.close(cancel=True)
+    for request_id in ("s1", "s2"):
+        until(partial(said, models, name, f"cancelled {request_id}"), "the model to learn of it", 2)
+
+
+def test_cancelled_request_that_waits_is_never_run(models: Models) -> None:
+    name = models.load(BY_REQUEST)
+    release = cancel_by_grpc(models, name, "first")
+    until(lambda: said(models, name, "began first"), "the execution")
+    for request_id, cancelling in (("second", cancel_by_grpc), ("third", cancel_by_http)):
+        cancel = cancelling(models, name, request_id)
+        until(lambda: pending(models, name) == 1, "the request to wait")
+        cancel()
+        until(lambda: pending(models, name) == 0, "the request to be gone")
+    release()
+    until(lambda: said(models, name, "cancelled first"), "the end of the first")
+    assert not said(models, name, "began second")
+    assert not said(models, name, "began third")
+    metrics = models.server.get("/metrics", models.server.metrics)[1].decode()
+    assert f'nv_inference_request_failure{{model="{name}",version="1",reason="CANCELED"}} 2' in metrics
+
+
+def pending(models: Models, name: str) -> int:
+    metrics = models.server.get("/metrics", models.server.metrics)[1].decode()
+    line = f'nv_inference_pending_request_count{{model="{name}",version="1"}} '
+    return int(metrics.partition(line)[2].partition("\n")[0])
+
+
+def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(models: Models) -> None:
+    name = models.load(
+        executing("""
+            request = requests[0]
+            if request.request_id():
+                print("began", request.request_id(), "cancelled" if request.is_cancelled() else "wanted")
+            if request.request_id() == "long":
+                time.sleep(1)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))])]
+        """)
+    )
+    for _ in range(100):  # so that it is known to be quick, and is sent requests ahead
+        models.infer(name)
+    models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: None, request_id="long")
+    until(lambda: said(models, name, "began long wanted"), "the execution")
+    cancels = {request_id: cancel_by_grpc(models, name, request_id) for request_id in "abc"}
+    for request_id in "abc":
+        cancels[request_id]()
+    models.infer(name)
+    for request_id in "abc":
+        assert not said(models, name, f"began {request_id} wanted")
+
+
+def test_one_of_a_batch_is_cancelled_alone(models: Models) -> None:
+    name = models.load(
+        executing("""
+            until = time.monotonic() + 10
+            while not any(request.is_cancelled() for request in requests) and time.monotonic() < until:
+                time.sleep(0.005)
+            return [
+                pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[request.is_cancelled()]], np.float32))])
+                for request in requests
+            ]
+        """),
+        FLOATS
+        + "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 2000000 preferred_batch_size: [3] }",
+    )
+    results: list[float] = []
+    inputs = grpc_inputs(IN=np.ones((1, 1), np.float32))
+
+    def take(result: grpcclient.InferResult | None, error: Exception | None) -> None:
+        results.append(-1 if result is None else float(result.as_numpy("OUT")[0, 0]))
+
+    calls = [models.grpc.async_infer(name, inputs, take) for _ in range(3)]
+    until(lambda: pending(models, name) == 0, "the execution")
+    calls[1].cancel()
+    until(lambda: len(results) == 3, "the answers")
+    assert sorted(results) == [-1, 0, 0]
+
+
+def test_cancelling_what_is_answered_harms_nobody(models: Models) -> None:
+    name = models.load(
+        executing("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1, np.float32))])]")
+    )
+    for _ in range(20):
+        done = threading.Event()
+        call = models.grpc.async_infer(
+            name, grpc_inputs(IN=ONES), lambda result, error, done=done: done.set()
+        )
+        done.wait(5)
+        call.cancel()
+    assert models.infer(name).tolist() == [1]

@@ -1,0 +1,258 @@
+"""Models that cannot be loaded: who loads them reads why, and the server goes on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from tests.python_models.support import FLOATS, IMPORTS, Models, answering, processes, until
+
+EXECUTE = "    def execute(self, requests): return [pb_utils.InferenceResponse([]) for _ in requests]\n"
+
+
+def failure(models: Models, source: str, config: str = FLOATS) -> str:
+    """The reason in the error to a load."""
+    message = models.load_error(source, config)
+    head, tail = "version 1 is at UNAVAILABLE state: Internal: ", ";\n"
+    assert message.startswith("load failed for model 'm")
+    assert message.endswith(tail)
+    return message.partition(head)[2].removesuffix(tail)
+
+
+def initializing(body: str) -> str:
+    return f"class TritonPythonModel:\n{EXECUTE}    def initialize(self, args):\n        {body}\n"
+
+
+def completing(body: str) -> str:
+    head = f"class TritonPythonModel:\n{EXECUTE}    @staticmethod\n"
+    return f"{head}    def auto_complete_config(config):\n        {body}\n"
+
+
+def test_import_error_is_told_with_where_it_happened(models: Models) -> None:
+    message = failure(models, "import no_such_module")
+    path = models.repository / f"m{models._count}" / "1" / "model.py"
+    assert message.startswith(
+        f"ModuleNotFoundError: No module named 'no_such_module'\n\nAt:\n  {path}(2): <module>\n  <frozen importlib"
+    )
+
+
+def test_syntax_error_is_told_with_its_line_and_no_traceback(models: Models) -> None:
+    name = models.write("")
+    (models.repository / name / "1" / "model.py").write_text("def f()\n")
+    with pytest.raises(InferenceServerException) as caught:
+        models.http.load_model(name)
+    assert "Internal: SyntaxError: expected ':' (model.py, line 1);\n" in str(caught.value.message())
+
+
+def test_exception_in_initialize_is_told_as_pybind11_writes_it(models: Models) -> None:
+    message = failure(models, initializing("raise pb_utils.TritonModelException('init bad')"))
+    path = models.repository / f"m{models._count}" / "1" / "model.py"
+    assert message == f"TritonModelException: init bad\n\nAt:\n  {path}(5): initialize\n"
+
+
+def test_exception_without_a_text_is_told(models: Models) -> None:
+    assert failure(models, initializing("raise RuntimeError")).startswith(
+        "RuntimeError: <EMPTY MESSAGE>\n\nAt:\n"
+    )
+
+
+def test_exception_in_the_constructor_is_told(models: Models) -> None:
+    source = (
+        f"class TritonPythonModel:\n{EXECUTE}    def __init__(self):\n        raise OSError('no weights')\n"
+    )
+    assert failure(models, source).startswith("OSError: no weights\n\nAt:\n")
+
+
+@pytest.mark.parametrize("leaving", ["sys.exit(4)", "raise KeyboardInterrupt", "raise GeneratorExit"])
+def test_leaving_initialize_in_an_unusual_way_is_an_error(models: Models, leaving: str) -> None:
+    assert "At:\n" in failure(models, initializing(leaving))
+
+
+def test_exception_in_auto_complete_config_is_told(models: Models) -> None:
+    source = completing("config.add_input({'name': 'A', 'shape': [1]})")
+    assert failure(models, source).startswith(
+        "ValueError: input 'A' in auto-complete-config function for model "
+        f"'m{models._count}' contains property other than 'name', 'data_type', 'dims' and 'optional'.\n\nAt:\n"
+    )
+
+
+@pytest.mark.parametrize("returned", ["None", "{}", "config.as_dict()", "'config'"])
+def test_auto_complete_config_must_return_a_model_config(models: Models, returned: str) -> None:
+    message = failure(models, completing(f"return {returned}"))
+    assert message == (
+        f"auto_complete_config function in model 'm{models._count}' must return a valid pb.ModelConfig object."
+    )
+
+
+def test_auto_complete_config_that_completes_nonsense_is_an_error(models: Models) -> None:
+    message = models.load_error(completing("config.as_dict()['max_batch_size'] = 'many'; return config"))
+    assert f"auto_complete_config function in model 'm{models._count}'" in message
+
+
+def test_auto_completed_config_that_cannot_be_json_is_an_error(models: Models) -> None:
+    assert "TypeError" in failure(models, completing("config.as_dict()['x'] = np.ones(2); return config"))
+
+
+def test_model_without_a_configuration_is_completed_by_its_code(models: Models) -> None:
+    source = answering("x + 1") + COMPLETION
+    name = models.write(source)
+    (models.repository / name / "config.pbtxt").unlink()
+    models.http.load_model(name)
+    config = models.http.get_model_config(name)
+    assert config["max_batch_size"] == 4
+    np.testing.assert_array_equal(models.infer(name, np.zeros((1, 3), np.float32)), np.ones((1, 3)))
+
+
+COMPLETION = """
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(4)
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+"""
+
+
+def test_missing_class_is_told(models: Models) -> None:
+    message = failure(models, "class Model:\n    pass\n")
+    assert message.startswith("AttributeError: module '1.model' has no attribute 'TritonPythonModel'")
+
+
+def test_missing_execute_is_told_at_load(models: Models) -> None:
+    path = models.repository / f"m{models._count + 1}" / "1" / "model.py"
+    assert failure(models, "class TritonPythonModel:\n    pass\n") == (
+        f"Python model {path} does not implement `execute` method."
+    )
+
+
+def test_process_that_exits_in_initialize_is_told_with_its_status(models: Models) -> None:
+    assert failure(models, initializing("os._exit(7)")) == (
+        f"Stub process 'm{models._count}_0' is not healthy: it exited with status 7"
+    )
+
+
+def test_process_that_is_killed_in_initialize_is_told_with_its_signal(models: Models) -> None:
+    message = failure(models, initializing("import signal; os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert message.startswith(f"Stub process 'm{models._count}_0' is not healthy: it crashed with SIGSEGV")
+
+
+def test_process_that_exits_in_auto_complete_config_is_told(models: Models) -> None:
+    assert failure(models, completing("os._exit(7)")).endswith("is not healthy: it exited with status 7")
+
+
+def test_process_that_exits_while_it_is_imported_is_told(models: Models) -> None:
+    assert failure(models, "os._exit(9)").endswith("is not healthy: it exited with status 9")
+
+
+def test_missing_model_file_is_told_at_once(models: Models) -> None:
+    name = models.write("")
+    file = models.repository / name / "1" / "model.py"
+    file.unlink()
+    with pytest.raises(InferenceServerException) as caught:
+        models.http.load_model(name)
+    assert f"Python model file not found in '{file}'" in str(caught.value.message())
+
+
+def test_model_file_with_another_ending_is_told(models: Models) -> None:
+    message = models.load_error("", FLOATS + 'default_model_filename: "model.txt"')
+    assert "Model name must end with '.py'. Model name is \"model.txt\"." in message
+
+
+def test_model_file_of_another_name_is_used(models: Models) -> None:
+    name = models.write("", FLOATS + 'default_model_filename: "other.py"')
+    (models.repository / name / "1" / "other.py").write_text(IMPORTS + answering("x * 3"))
+    models.http.load_model(name)
+    assert models.infer(name).tolist() == [3, 3, 3, 3]
+
+
+def test_instance_name_with_bad_characters_is_refused(models: Models) -> None:
+    message = models.load_error(answering("x"), FLOATS + 'instance_group [{ name: "a;b" kind: KIND_CPU }]')
+    assert "Invalid argument: Invalid stub name: contains invalid characters;\n" in message
+
+
+def test_wrong_value_of_a_parameter_is_told(models: Models) -> None:
+    config = FLOATS + 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "maybe" } }'
+    assert (
+        failure(models, answering("x"), config) == "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe'"
+    )
+
+
+def test_one_of_several_instances_that_fails_fails_the_load_and_leaves_no_process(models: Models) -> None:
+    before = set(processes(models.server.process.pid))
+    source = initializing("if args['model_instance_name'].endswith('_2'): raise ValueError('third')")
+    message = failure(models, source, FLOATS + "instance_group [{ count: 3 kind: KIND_CPU }]")
+    assert message.startswith("ValueError: third")
+    until(lambda: set(processes(models.server.process.pid)) <= before, "the processes to be gone")
+
+
+def test_model_that_failed_can_be_mended_and_loaded(models: Models) -> None:
+    name = models.write("import no_such_module")
+    with pytest.raises(InferenceServerException):
+        models.http.load_model(name)
+    assert not models.ready(name)
+    models.write(answering("x + 1"), name=name)
+    models.http.load_model(name)
+    assert models.infer(name).tolist() == [2, 2, 2, 2]
+
+
+def test_reload_that_fails_leaves_the_old_version_serving(models: Models) -> None:
+    name = models.load(answering("x + 1"))
+    models.write(initializing("raise ValueError('worse')"), name=name)
+    with pytest.raises(InferenceServerException, match="worse"):
+        models.http.load_model(name)
+    assert models.infer(name).tolist() == [2, 2, 2, 2]
+
+
+def test_arguments_of_initialize_are_seven_texts(models: Models) -> None:
+    name = models.load(
+        """
+        class TritonPythonModel:
+            def initialize(self, args):
+                self.args = args
+            def execute(self, requests):
+                text = json.dumps([self.args, __name__, sys.argv, os.getcwd(),
+                                   threading.current_thread() is threading.main_thread()])
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([text], object))])]
+        """,
+        FLOATS.replace("FP32", "STRING"),
+    )
+    text = models.infer(name, np.array([b""], object))[0]
+    args, module, argv, directory, main_thread = json.loads(text)
+    config = json.loads(args.pop("model_config"))
+    assert args == {
+        "model_instance_kind": "CPU",
+        "model_instance_name": f"{name}_0",
+        "model_instance_device_id": "0",
+        "model_repository": str(models.repository / name),
+        "model_version": "1",
+        "model_name": name,
+    }
+    assert config["name"] == name
+    assert config["input"][0]["data_type"] == "TYPE_STRING"
+    assert (module, argv, directory, main_thread) == ("1.model", [""], str(Path.cwd()), True)
+
+
+def test_modules_beside_the_model_can_be_imported(models: Models) -> None:
+    name = models.write(
+        "from . import sibling as relative; import sibling; " + "\n" + answering("x * sibling.FACTOR")
+    )
+    (models.repository / name / "1" / "sibling.py").write_text("FACTOR = 5\n")
+    models.http.load_model(name)
+    assert models.infer(name).tolist() == [5, 5, 5, 5]
+
+
+@pytest.fixture
+def _no_more_than_before(models: Models) -> Iterator[None]:
+    before = len(processes(models.server.process.pid))
+    yield
+    until(lambda: len(processes(models.server.process.pid)) <= before, "the processes to be gone")
+
+
+@pytest.mark.usefixtures("_no_more_than_before")
+def test_unloaded_model_leaves_no_process(models: Models) -> None:
+    name = models.load(answering("x"), FLOATS + "instance_group [{ count: 2 kind: KIND_CPU }]")
+    assert len(models.pids(name)) == 2
+    models.http.unload_model(name)

@@ -1,0 +1,162 @@
+"""Whether a model is ready, as its `is_ready` says."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.python_models.support import FLOATS, ONES, Models, answering, grpc_inputs, kill, until
+
+
+def asking(body: str) -> str:
+    """A model whose `is_ready` is this body."""
+    return answering("x") + f"\n    def is_ready(self):\n        {body}\n"
+
+
+def both(models: Models, name: str) -> tuple[bool, bool]:
+    """Whether HTTP and gRPC say that it is ready."""
+    return models.ready(name), models.grpc.is_model_ready(name)
+
+
+@pytest.mark.parametrize(
+    ("body", "ready"),
+    [
+        ("return True", True),
+        ("return False", False),
+        ("return 1", False),
+        ("return None", False),
+        ("return 'yes'", False),
+        ("raise ValueError('not yet')", False),
+        ("sys.exit()", False),
+    ],
+)
+def test_only_true_means_ready_and_inference_works_in_any_case(
+    models: Models, body: str, ready: bool
+) -> None:
+    name = models.load(asking(body))
+    assert both(models, name) == (ready, ready)
+    assert models.infer(name).tolist() == [1, 1, 1, 1]
+    assert models.server.get(f"/v2/models/{name}/versions/1/ready")[0] == (200 if ready else 400)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return False", "Model '{name}_0' is not ready (user-defined check failed)."),
+        ("return 5", "is_ready() must return a boolean value"),
+        ("raise ValueError('not yet')", "ValueError: not yet"),
+    ],
+)
+def test_log_says_why_the_model_is_not_ready(models: Models, body: str, why: str) -> None:
+    name = models.load(asking(body))
+    assert not models.ready(name)
+    models.server.wait_for(f"Model '{name}' version 1 is not ready: {why.format(name=name)}", 5)
+
+
+def test_coroutine_may_say_whether_the_model_is_ready(models: Models) -> None:
+    name = models.load(
+        answering("x")
+        + "\n    async def is_ready(self):\n        await asyncio.sleep(0.01)\n        return True\n"
+    )
+    assert both(models, name) == (True, True)
+
+
+def test_answer_follows_the_model(models: Models, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    name = models.load(asking(f"return not os.path.exists('{flag}')"))
+    assert both(models, name) == (True, True)
+    flag.touch()
+    assert both(models, name) == (False, False)
+    flag.unlink()
+    assert both(models, name) == (True, True)
+
+
+def test_model_answers_while_it_executes(models: Models) -> None:
+    name = models.load(
+        answering("x if time.sleep(1) is None else x") + "\n    def is_ready(self):\n        return True\n"
+    )
+    thread = threading.Thread(target=lambda: models.grpc.infer(name, grpc_inputs(IN=ONES)))
+    thread.start()
+    until(lambda: models.pids(name), "the process")
+    began = time.monotonic()
+    assert models.ready(name)
+    assert time.monotonic() - began < 0.8
+    thread.join()
+
+
+def test_first_instance_that_is_not_ready_decides(models: Models) -> None:
+    name = models.load(
+        asking("return not self.name.endswith('_1')")
+        + "    def initialize(self, args):\n        self.name = args['model_instance_name']\n",
+        FLOATS + "instance_group [{ count: 3 kind: KIND_CPU }]",
+    )
+    assert not models.ready(name)
+    models.server.wait_for(f"is not ready: Model '{name}_0_1' is not ready (user-defined check failed).", 5)
+
+
+def test_concurrent_checks_share_one_call(models: Models) -> None:
+    name = models.load(
+        answering("np.array([self.calls], np.float32)")
+        + """
+    calls = 0
+    def is_ready(self):
+        self.calls += 1
+        time.sleep(0.5)
+        return True
+"""
+    )
+    results: list[bool] = []
+    threads = [threading.Thread(target=lambda: results.append(models.ready(name))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 6
+    assert models.infer(name)[0] in (1, 2)
+
+
+def test_check_that_takes_too_long_says_no_and_the_next_gets_its_answer(models: Models) -> None:
+    name = models.load(asking("time.sleep(6); return True"))
+    began = time.monotonic()
+    assert not models.ready(name)
+    assert 4.9 < time.monotonic() - began < 5.8
+    assert models.grpc.is_model_ready(name)
+    assert 5.9 < time.monotonic() - began < 7
+    models.server.wait_for("Timed out waiting for user-defined is_ready() response", 5)
+
+
+def test_check_of_a_process_that_dies_says_no_at_once(models: Models) -> None:
+    name = models.load(asking("os._exit(3)"))
+    began = time.monotonic()
+    assert not models.ready(name)
+    assert time.monotonic() - began < 2
+    models.server.wait_for(
+        f"Model '{name}' version 1 is not ready: Stub process '{name}_0' is not healthy", 5
+    )
+    assert models.infer(name).tolist() == [1, 1, 1, 1]
+
+
+def test_other_requests_are_served_during_a_check(models: Models) -> None:
+    name = models.load(asking("time.sleep(1); return True"))
+    thread = threading.Thread(target=models.ready, args=(name,))
+    thread.start()
+    for _ in range(20):
+        assert models.infer(name).tolist() == [1, 1, 1, 1]
+    assert thread.is_alive()
+    thread.join()
+
+
+def test_unloaded_model_is_not_ready(models: Models) -> None:
+    name = models.load(asking("return True"))
+    models.http.unload_model(name)
+    until(lambda: not models.ready(name), "the model not to be ready", 5)
+    assert not models.grpc.is_model_ready(name)
+
+
+def test_health_of_the_server_does_not_ask_models(models: Models) -> None:
+    name = models.load(asking("return False"))
+    assert not models.ready(name)
+    assert models.server.get("/v2/health/ready")[0] == 200
+    kill(models.pids(name)[0])
+    until(lambda: models.server.get("/v2/health/ready")[0] == 200, "the process to be back")
