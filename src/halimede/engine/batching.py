@@ -87,7 +87,7 @@ class Scheduler(ABC):
         """A batch has run, and its instance may be free again."""
         if runner.free and runner not in self._idle:
             self._idle.append(runner)
-        if len(self.queue):
+        if self.queue.size:
             self._look()  # the next batch computes while this one is answered
         self._answer(batch)
 
@@ -98,7 +98,7 @@ class Scheduler(ABC):
             request.on_cancel = self._cancelled
             if request.cancelled:
                 self._cancelled(request)
-        if self._idle and not self._looking and len(self.queue):
+        if self._idle and not self._looking and self.queue.size:
             self._looking = True
             self._clock.call_soon(self._look)
 
@@ -108,7 +108,7 @@ class Scheduler(ABC):
             self._idle.remove(runner)
         if runner.free:
             self._idle.append(runner)
-            if len(self.queue):
+            if self.queue.size:
                 self._look()
 
     def refuse_all(self, error: HalimedeError) -> None:
@@ -120,7 +120,7 @@ class Scheduler(ABC):
 
     def _look(self) -> None:
         self._looking = False
-        while self._idle and len(self.queue):
+        while self._idle and self.queue.size:
             requests = self._take()
             if not requests:
                 break

@@ -81,6 +81,7 @@ class Model:
                 runner = Runner(entry.spec.name, entry.instance, loop, self._scheduler.finished, niceness)
                 self._runners.append(runner)
                 runners.append(runner)
+        self._load = self._workers[0].load if self._workers else None
         self._scheduler.start(runners)
 
     @property
@@ -103,6 +104,8 @@ class Model:
         if not request.received_ns:
             request.received_ns = request.queued_ns
         self.inflight += 1
+        if self._load is not None:
+            self._load.inflight += 1
         if request.cancelled:
             cancelled = CancelledError(request.prefix + "the request was cancelled before it was queued")
             self.refused(request, cancelled, FailureReason.CANCELED)
@@ -201,6 +204,9 @@ class Model:
 
     def called(self) -> None:
         """A worker has called the server. So its executions may wait for others, and must not keep any waiting."""
+        if self._load is not None:
+            self._load.inflight -= self.inflight
+            self._load = None
         for worker in self._workers:
             worker.recall()
 
@@ -279,6 +285,8 @@ class Model:
     def _finish(self, requests: int) -> None:
         """So many requests have, or will have in this turn of the loop, their final response."""
         self.inflight -= requests
+        if self._load is not None:
+            self._load.inflight -= requests
         if not self.inflight and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None

@@ -72,6 +72,18 @@ class Services(Protocol):
         """A worker process begins; `on_call` is to be told whenever its loaded model calls."""
 
 
+class Load:
+    """What workers have to do.
+
+    Attributes:
+        inflight: requests that are in flight in models that run in workers; those whose executions wait for others
+            do not count.
+    """
+
+    def __init__(self) -> None:
+        self.inflight = 0
+
+
 class WorkerHost:
     """Where workers run and whom they belong to.
 
@@ -81,6 +93,7 @@ class WorkerHost:
         threads: for what blocks.
         finalize_seconds: how long a worker may take to end.
         environments: the interpreters that models bring.
+        load: what there is to do.
     """
 
     def __init__(
@@ -95,6 +108,7 @@ class WorkerHost:
         self.threads = ThreadPoolExecutor(4, "halimede-workers")
         self.finalize_seconds = finalize_seconds
         self.environments = Environments()
+        self.load = Load()
         self._services = services
         self._zygotes = Zygotes()
 

@@ -18,7 +18,7 @@ from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
-from halimede.workers.host import Launch, WorkerHost, WorkerName
+from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.restarts import RestartPolicy
 from halimede.workers.worker import Worker
 from halimede_worker import wire
@@ -87,10 +87,6 @@ class _Open:
 
 class Owner(Protocol):
     """Who is told what an instance did: the model. Called on the event loop."""
-
-    @property
-    def pending(self) -> int:
-        """Requests that wait for an execution."""
 
     def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
         """An execution is over. A response that is LATER was sent before, or will be."""
@@ -213,6 +209,11 @@ class WorkerInstance(Instance):
             self._worker.serving()
 
     @property
+    def load(self) -> Load:
+        """What all workers have to do."""
+        return self._host.load
+
+    @property
     def requests(self) -> Collection[InferRequest]:
         """The requests whose execution is not over."""
         return [request for sent in self._sent.values() for request in sent.batch.requests]
@@ -300,8 +301,8 @@ class WorkerInstance(Instance):
 
     @property
     def _is_alone(self) -> bool:
-        """Whether nothing else can happen to this model until the result of the only batch is there."""
-        return not (len(self._sent) > 1 or self._decoupled or self._calls or self._owner.pending)
+        """Whether nothing else is to be done until the result of the only batch is there."""
+        return self._host.load.inflight <= 1 and not (self._decoupled or self._calls) and len(self._sent) == 1
 
     def _wait_for(self, sent: _Sent) -> bool:
         """Whether the result came within a moment."""
@@ -599,7 +600,6 @@ class _WarmUp:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.finished: asyncio.Future[None] = loop.create_future()
-        self.pending = 0
         self._early: dict[InferRequest, InferResponse] = {}
         self._ran = False
 
