@@ -1,0 +1,73 @@
+"""Backends that are written in Python: `--backend-directory`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.python_models.support import Models, serve_models
+
+MULTIPLIER = """
+import json
+import os
+import triton_python_backend_utils as pb_utils
+
+import tools
+
+class TritonPythonModel:
+    def initialize(self, args):
+        with open(os.path.join(pb_utils.get_model_dir(), "model.json")) as file:
+            self.factor = json.load(file)["factor"]
+        self.name = __name__
+
+    def execute(self, requests):
+        if self.name != "multiplier.model":
+            raise AssertionError(self.name)
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("OUT", tools.times(request.inputs()[0].as_numpy(), self.factor))]
+            )
+            for request in requests
+        ]
+"""
+CONFIG = """
+backend: "BACKEND"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    backends = tmp_path_factory.mktemp("backends")
+    (backends / "multiplier").mkdir()
+    (backends / "multiplier" / "model.py").write_text(MULTIPLIER)
+    (backends / "multiplier" / "tools.py").write_text(
+        "def times(array, factor):\n    return array * factor\n"
+    )
+    with serve_models(tmp_path_factory.mktemp("models"), f"--backend-directory={backends}") as models:
+        yield models
+
+
+def write(models: Models, name: str, backend: str) -> Path:
+    directory = models.repository / name / "1"
+    directory.mkdir(parents=True)
+    (directory.parent / "config.pbtxt").write_text(CONFIG.replace("BACKEND", backend))
+    return directory
+
+
+def test_model_of_the_backend_has_files_of_its_own(models: Models) -> None:
+    for name, factor in (("threefold", 3), ("fourfold", 4)):
+        (write(models, name, "multiplier") / "model.json").write_text(json.dumps({"factor": factor}))
+        models.http.load_model(name)
+    ones = np.ones(4, np.float32)
+    assert models.infer("threefold", ones).tolist() == [3, 3, 3, 3]
+    assert models.infer("fourfold", ones).tolist() == [4, 4, 4, 4]
+
+
+def test_backend_that_is_not_there_is_named(models: Models) -> None:
+    write(models, "lost", "divider")
+    with pytest.raises(Exception, match="unable to find backend library for backend 'divider'"):
+        models.http.load_model("lost")
