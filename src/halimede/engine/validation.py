@@ -13,7 +13,6 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Tensor
 
-
 _LENGTH = struct.Struct("<I")
 
 
