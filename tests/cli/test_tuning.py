@@ -54,3 +54,13 @@ def test_thresholds_of_the_environment_are_left_alone() -> None:
 
 def test_the_collector_still_finds_cycles() -> None:
     assert run(COLLECTOR) == "True"
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
+    code = (
+        "import resource; from halimede.cli.tuning import allow_open_files\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512)); allow_open_files()\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60).stdout
+    assert printed.split() == [b"512", b"512"]

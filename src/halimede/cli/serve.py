@@ -30,6 +30,7 @@ def run(options: ServeOptions, remarks: list[str]) -> int:
     for remark in remarks:
         logger.warning("%s", remark)
     tuning.keep_freed_memory()
+    tuning.allow_open_files()
     # numpy and the frameworks take a third of a second to import; a wrong flag is told before that
     import uvloop
 

@@ -1,8 +1,10 @@
-"""What the process sets about its own memory at start: the C library's allocator and Python's collector."""
+"""What the process sets about itself at start: the C library's allocator, Python's collector, its limit of files."""
 
 import ctypes
 import gc
 import os
+import resource
+from contextlib import suppress
 
 _MIB = 1 << 20
 _M_TRIM_THRESHOLD = -1
@@ -33,6 +35,19 @@ def keep_freed_memory() -> bool:
         return False
     kept = any(mallopt(_M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS)
     return bool(mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD)) and kept
+
+
+OPEN_FILES = 65_536
+"""Each connection is one, a worker process some ten, and a shared segment two."""
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit of open files as far as that is allowed, to `OPEN_FILES` at most."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def quieten_collector() -> None:

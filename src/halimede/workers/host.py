@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from halimede.core.clock import Clock
 from halimede.workers.channel import Channel, Message
@@ -20,8 +20,7 @@ Result = TypeVar("Result")
 FINALIZE_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerName:
+class WorkerName(NamedTuple):
     """Which instance of which model a worker runs; the instance is "" while a configuration is completed."""
 
     model: str
