@@ -149,7 +149,9 @@ def test_descriptors_and_memory_stay_flat_over_loads_and_crashes(tmp_path: Path)
         counts, memory = settled(), resident(server)
         for _ in range(200):
             load_and_unload()
-        assert settled() <= (counts[0] + 2, counts[1] + 2)
+        settled()
+        until(lambda: descriptors(server) <= counts[0] + 2, "the descriptors to be closed")
+        assert threads(server) <= counts[1] + 2
         assert resident(server) - memory < 4 << 20
 
         models.http.load_model(name)
