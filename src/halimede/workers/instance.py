@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from asyncio import TimerHandle
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +19,10 @@ from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.restarts import RestartPolicy
+from halimede.workers.under_way import Open, Owner, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
 from halimede_worker import wire
-from halimede_worker.memory import Outgoing, Segment
+from halimede_worker.memory import Outgoing
 
 logger = logging.getLogger("halimede")
 
@@ -47,61 +47,6 @@ WAITED_NS = 100_000
 
 FEWEST_UNWAITED, MOST_UNWAITED = 64, 8192
 """After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
-
-
-@dataclass(slots=True)
-class _Sent:
-    """A batch that the worker has.
-
-    Attributes:
-        batch: the batch.
-        segments: where its tensors lie; they are the worker's until it has answered.
-        answered: (not decoupled) requests whose response was sent before the execution was over.
-    """
-
-    batch: Batch
-    segments: Sequence[Segment]
-    answered: set[InferRequest] | None = None
-
-    def answer(self, request: InferRequest) -> None:
-        """Note that the request's response was sent."""
-        if self.answered is None:
-            self.answered = set()
-        self.answered.add(request)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A request whose responses come by themselves: of a decoupled model, or not yet answered by its execution.
-
-    Attributes:
-        batch: the batch that it ran in.
-        request: the request.
-        owed: responses that the worker does not know to be taken.
-    """
-
-    batch: Batch
-    request: InferRequest
-    owed: int = 0
-
-
-class Owner(Protocol):
-    """Who is told what an instance did: the model. Called on the event loop."""
-
-    def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
-        """An execution is over. A response that is LATER was sent before, or will be."""
-
-    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """A response came by itself."""
-
-    def returned(self, batch: Batch) -> None:
-        """A batch that was sent was not begun, and will not be."""
-
-    def called(self) -> None:
-        """The model called the server while it executed, for the first time in this process."""
-
-    def changed(self, instance: "WorkerInstance") -> None:
-        """The process ended, could not be started again, or runs again."""
 
 
 class WorkerInstance(Instance):
@@ -151,9 +96,9 @@ class WorkerInstance(Instance):
         self._timeout_s = timeout_s
         self._concurrency = concurrency
         self._worker: Worker | None = None
-        self._owner: Owner = _WarmUp(host.loop)
-        self._sent: dict[int, _Sent] = {}  # by the number of the first request, in the order of sending
-        self._open: dict[int, _Open] = {}
+        self._owner: Owner = WarmUp(host.loop)
+        self._sent: dict[int, Sent] = {}  # by the number of the first request, in the order of sending
+        self._open: dict[int, Open] = {}
         self._number = 1
         self._cost_ns = QUICK_NS << 3
         self._ahead = 1
@@ -161,7 +106,7 @@ class WorkerInstance(Instance):
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
         self._barren = 0  # times that it ended without having begun what it had been sent
-        self._waited: _Sent | None = None  # `run` waits for its result
+        self._waited: Sent | None = None  # `run` waits for its result
         self._unwaited = FEWEST_UNWAITED  # so many executions are not waited for
         self._next_unwaited = FEWEST_UNWAITED
         self._head_since = 0
@@ -249,7 +194,7 @@ class WorkerInstance(Instance):
             raise error
 
     async def _execute(self, batch: Batch) -> None:
-        self._owner = warm_up = _WarmUp(self._host.loop)
+        self._owner = warm_up = WarmUp(self._host.loop)
         batch.byte_size = sum(
             each.byte_size for request in batch.requests for each in request.inputs.values()
         )
@@ -273,7 +218,7 @@ class WorkerInstance(Instance):
                 encode_request(number, request, outgoing, self._outputs)
                 for number, request in enumerate(requests, first)
             ]
-            sent = self._sent[first] = _Sent(batch, outgoing.segments if outgoing is not None else ())
+            sent = self._sent[first] = Sent(batch, outgoing.segments if outgoing is not None else ())
             segments = [segment.number for segment in sent.segments]
             worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused(), segments), outgoing)
         except MemoryError as error:
@@ -293,7 +238,7 @@ class WorkerInstance(Instance):
             request.on_cancel = self._cancel
             if self._decoupled:
                 request.on_drain = self._drained
-                self._open[number] = _Open(batch, request)
+                self._open[number] = Open(batch, request)
         if self._timeout_s and self._watch is None:
             self._head_since = batch.started_ns
             self._watch = self._host.loop.call_later(self._timeout_s, self._overdue)
@@ -304,7 +249,7 @@ class WorkerInstance(Instance):
         """Whether nothing else is to be done until the result of the only batch is there."""
         return self._host.load.inflight <= 1 and not (self._decoupled or self._calls) and len(self._sent) == 1
 
-    def _wait_for(self, sent: _Sent) -> bool:
+    def _wait_for(self, sent: Sent) -> bool:
         """Whether the result came within a moment."""
         first, work = next(iter(self._sent)), self._running.work
         self._waited = sent
@@ -386,11 +331,11 @@ class WorkerInstance(Instance):
         del self._sent[first]
         self._ran(sent, began, ended, held)
 
-    def _later(self, sent: _Sent, number: int, offset: int) -> InferResponse:
+    def _later(self, sent: Sent, number: int, offset: int) -> InferResponse:
         """Stands for the response to a request that the model has answered by itself, or still will."""
         request = sent.batch.requests[offset]
         if sent.answered is None or request not in sent.answered:
-            self._open[number] = _Open(sent.batch, request)
+            self._open[number] = Open(sent.batch, request)
         return LATER
 
     def _batch_failed(self, message: Message) -> None:
@@ -399,10 +344,10 @@ class WorkerInstance(Instance):
         for number in range(first, first + len(sent.batch.requests)):
             self._open.pop(number, None)
         logger.error("%s", text)
-        _fail(sent, InternalError(text))
+        fail_sent(sent, InternalError(text))
         self._ran(sent, began, ended, held)
 
-    def _ran(self, sent: _Sent, began: int, ended: int, held: list[int]) -> None:
+    def _ran(self, sent: Sent, began: int, ended: int, held: list[int]) -> None:
         """The execution is over; its answers, as far as they are there, are in the batch."""
         memory, batch = self._running.memory, sent.batch
         if held or memory.holds:
@@ -475,14 +420,14 @@ class WorkerInstance(Instance):
                 sent.answer(request)
                 self._owner.sent(sent.batch, request, InferResponse(error=InternalError(text)), True)
 
-    def _find(self, number: int) -> tuple[_Sent, InferRequest] | None:
+    def _find(self, number: int) -> tuple[Sent, InferRequest] | None:
         """The request of that number, if its execution is not over."""
         for first, sent in self._sent.items():
             if first <= number < first + len(sent.batch.requests):
                 return sent, sent.batch.requests[number - first]
         return None
 
-    def _acknowledge(self, number: int, opened: _Open) -> None:
+    def _acknowledge(self, number: int, opened: Open) -> None:
         self._running.control.send((wire.CREDIT, number, opened.owed))
         opened.owed = 0
 
@@ -551,14 +496,14 @@ class WorkerInstance(Instance):
         for first, entry in failed:
             for number in range(first, first + len(entry.batch.requests)):
                 opened.pop(number, None)
-            _fail(entry, error)
+            fail_sent(entry, error)
             entry.batch.inputs_ns = entry.batch.outputs_ns = entry.batch.ended_ns = monotonic_ns()
             self._owner.ran(self, entry.batch)
         for late in opened.values():
             self._owner.sent(late.batch, late.request, InferResponse(error=error), True)
         self._reviving = self._host.loop.create_task(self._revive())
 
-    def _return(self, entries: list[tuple[int, _Sent]]) -> None:
+    def _return(self, entries: list[tuple[int, Sent]]) -> None:
         """Give batches that are not begun back, those that came first to be the first again."""
         for first, entry in reversed(entries):
             for number in range(first, first + len(entry.batch.requests)):
@@ -583,58 +528,3 @@ class WorkerInstance(Instance):
         logger.info("restarted '%s'", self._name.instance)
         if self.healthy:
             self._owner.changed(self)
-
-
-def _fail(sent: _Sent, error: HalimedeError) -> None:
-    """Make the error the answer to each request of the batch that has none."""
-    fail(sent.batch, error)
-    if sent.answered:
-        sent.batch.responses = [
-            LATER if request in sent.answered else InferResponse(error=error)
-            for request in sent.batch.requests
-        ]
-
-
-class _WarmUp:
-    """The owner of an instance that is being loaded: one batch runs, and whoever runs it waits."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.finished: asyncio.Future[None] = loop.create_future()
-        self._early: dict[InferRequest, InferResponse] = {}
-        self._ran = False
-
-    def ran(self, instance: WorkerInstance | None, batch: Batch) -> None:
-        """The execution is over."""
-        self._ran = True
-        self._finish(batch)
-
-    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """A response came by itself."""
-        if batch.send is not None:
-            batch.send(request, response, final)
-        elif response is not None:
-            self._early[request] = response
-            self._finish(batch)
-
-    def returned(self, batch: Batch) -> None:
-        """The process ended before it began the batch."""
-        fail(batch, InternalError("the process ended before it ran the warm-up"))
-        self.ran(None, batch)
-
-    def called(self) -> None:
-        """There is no other batch."""
-
-    def changed(self, instance: WorkerInstance) -> None:
-        """The process ended; the batch says so."""
-
-    def _finish(self, batch: Batch) -> None:
-        if not self._ran or self.finished.done():
-            return
-        if batch.send is None and not batch.failed:
-            batch.responses = [
-                self._early.get(request, LATER) if response is LATER else response
-                for request, response in zip(batch.requests, batch.responses, strict=True)
-            ]
-            if LATER in batch.responses:
-                return
-        self.finished.set_result(None)

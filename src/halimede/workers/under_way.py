@@ -1,0 +1,124 @@
+"""What an instance in a worker process has under way, and who is told what became of it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from halimede.backends.batch import LATER, Batch, fail
+from halimede.core.errors import HalimedeError, InternalError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede_worker.memory import Segment
+
+if TYPE_CHECKING:
+    from halimede.workers.instance import WorkerInstance
+
+
+@dataclass(slots=True)
+class Sent:
+    """A batch that the worker has.
+
+    Attributes:
+        batch: the batch.
+        segments: where its tensors lie; they are the worker's until it has answered.
+        answered: (not decoupled) requests whose response was sent before the execution was over.
+    """
+
+    batch: Batch
+    segments: Sequence[Segment]
+    answered: set[InferRequest] | None = None
+
+    def answer(self, request: InferRequest) -> None:
+        """Note that the request's response was sent."""
+        if self.answered is None:
+            self.answered = set()
+        self.answered.add(request)
+
+
+@dataclass(slots=True)
+class Open:
+    """A request whose responses come by themselves: of a decoupled model, or not yet answered by its execution.
+
+    Attributes:
+        batch: the batch that it ran in.
+        request: the request.
+        owed: responses that the worker does not know to be taken.
+    """
+
+    batch: Batch
+    request: InferRequest
+    owed: int = 0
+
+
+def fail_sent(sent: Sent, error: HalimedeError) -> None:
+    """Make the error the answer to each request of the batch that has none."""
+    fail(sent.batch, error)
+    if sent.answered:
+        sent.batch.responses = [
+            LATER if request in sent.answered else InferResponse(error=error)
+            for request in sent.batch.requests
+        ]
+
+
+class Owner(Protocol):
+    """Who is told what an instance did: the model. Called on the event loop."""
+
+    def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
+        """An execution is over. A response that is LATER was sent before, or will be."""
+
+    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """A response came by itself."""
+
+    def returned(self, batch: Batch) -> None:
+        """A batch that was sent was not begun, and will not be."""
+
+    def called(self) -> None:
+        """The model called the server while it executed, for the first time in this process."""
+
+    def changed(self, instance: "WorkerInstance") -> None:
+        """The process ended, could not be started again, or runs again."""
+
+
+class WarmUp:
+    """The owner of an instance that is being loaded: one batch runs, and whoever runs it waits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.finished: asyncio.Future[None] = loop.create_future()
+        self._early: dict[InferRequest, InferResponse] = {}
+        self._ran = False
+
+    def ran(self, instance: "WorkerInstance | None", batch: Batch) -> None:
+        """The execution is over."""
+        self._ran = True
+        self._finish(batch)
+
+    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """A response came by itself."""
+        if batch.send is not None:
+            batch.send(request, response, final)
+        elif response is not None:
+            self._early[request] = response
+            self._finish(batch)
+
+    def returned(self, batch: Batch) -> None:
+        """The process ended before it began the batch."""
+        fail(batch, InternalError("the process ended before it ran the warm-up"))
+        self.ran(None, batch)
+
+    def called(self) -> None:
+        """There is no other batch."""
+
+    def changed(self, instance: "WorkerInstance") -> None:
+        """The process ended; the batch says so."""
+
+    def _finish(self, batch: Batch) -> None:
+        if not self._ran or self.finished.done():
+            return
+        if batch.send is None and not batch.failed:
+            batch.responses = [
+                self._early.get(request, LATER) if response is LATER else response
+                for request, response in zip(batch.requests, batch.responses, strict=True)
+            ]
+            if LATER in batch.responses:
+                return
+        self.finished.set_result(None)
