@@ -225,7 +225,7 @@ class CallServer:
         memory, number = self._memory, inference.number
         if final:
             del self._running[number]
-        unused = memory.unused() if memory.lends else ()
+        unused = memory.unused()
         gone = memory.forgettable() if self._forked else ()
         outgoing = memory.outgoing()
         try:

@@ -17,8 +17,6 @@ from halimede.workers.zygote import Zygotes
 
 Result = TypeVar("Result")
 
-FINALIZE_SECONDS = 30.0
-
 
 class WorkerName(NamedTuple):
     """Which instance of which model a worker runs; the instance is "" while a configuration is completed."""
@@ -100,7 +98,7 @@ class WorkerHost:
         loop: AbstractEventLoop,
         clock: Clock,
         services: Services,
-        finalize_seconds: float = FINALIZE_SECONDS,
+        finalize_seconds: float,
     ) -> None:
         self.loop = loop
         self.clock = clock

@@ -127,10 +127,10 @@ class PeerMemory:
             if left > count:
                 self._answered[number] = segment, left - count
 
-    def unused(self) -> list[int]:
+    def unused(self) -> Sequence[int]:
         """Those of its segments that nothing here views any more, each told once."""
         if not self._lent:
-            return []
+            return ()
         unused = [number for number in self._lent if self._is_unused(number)]
         self._lent.difference_update(unused)
         return unused
@@ -143,11 +143,6 @@ class PeerMemory:
     def untidy(self) -> bool:
         """Whether there is, or may be in a while, something for it to give back or to forget."""
         return bool(self._lent) or len(self._known) > _PERMANENT
-
-    @property
-    def lends(self) -> bool:
-        """Whether something here may still view one of its segments."""
-        return bool(self._lent)
 
     def gone(self, numbers: Iterable[int]) -> None:
         """It let go of these segments of its own."""

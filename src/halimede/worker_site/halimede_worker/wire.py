@@ -65,6 +65,8 @@ OPEN = 31  # process id; with the descriptor of a new socket for calls
 IS_READY = 32  # probe number, whether, why not
 GONE = 34  # numbers of the worker's segments that it let go of
 METRIC = 35  # series, operation, value
+DROP_FAMILY = 36  # family
+DROP_SERIES = 37  # series
 
 # On a socket for calls, to the server; the others than INFER, LEAVE and STOP are answered by one DONE or FAILED
 INFER = 40  # number, request, decoupled, whether the thread that runs `execute` waits; answered by ANSWERs
@@ -74,9 +76,6 @@ MODEL_READY = 43  # name, version as text
 NEW_FAMILY = 44  # name, description, kind
 NEW_SERIES = 45  # family, labels as list of pairs, buckets or None
 METRIC_VALUE = 46  # series
-METRIC_CHANGE = 47  # series, operation, value
-DROP_FAMILY = 48  # family
-DROP_SERIES = 49  # series
 STOP = 50  # number: cancels that inference; its answers are still wanted
 LEAVE = 51  # number, whether to cancel it: nobody wants its answers any more
 
