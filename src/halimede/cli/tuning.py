@@ -55,8 +55,8 @@ def quieten_collector() -> None:
 
     What exists now, modules above all, is never looked at again. A request leaves no cycles behind, so that
     younger objects need looking at rarely; the pause for a collection of the youngest stays below a
-    millisecond.
+    millisecond. Models that come and go leave some, and all are looked at once so many thousand are new.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    gc.set_threshold(10_000, 5, 5)

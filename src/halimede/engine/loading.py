@@ -28,6 +28,8 @@ from halimede.workers.python_model import PythonModel
 
 logger = logging.getLogger("halimede")
 
+_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
 _MOST_SIDE_BY_SIDE = 16
 
 
@@ -206,6 +208,5 @@ def first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
 
 def trim_memory() -> None:
     """Give freed memory back to the system, where the C library can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)

@@ -54,10 +54,7 @@ class WorkerService:
         models: ModelControl,
         metrics: CustomMetrics,
     ) -> None:
-        self._loop = loop
         self._name = name
-        self._memory = memory
-        self._calls = calls
         self._metrics = HeldMetrics(metrics, name.instance, control.poll)
         self._loading = True
         self._on_call = on_call
@@ -67,7 +64,13 @@ class WorkerService:
         }
         self._handlers = {kind: partial(self._handle, handler) for kind, handler in handlers.items()}
         self._control_handlers = self._metrics.control_handlers()
-        self._worker_calls = WorkerCalls(loop, memory, self._infer, self._handlers)
+
+        def infer(call: ModelCall) -> InferRequest | None:
+            if call.blocks:
+                on_call()
+            return calls.infer(call, name)
+
+        self._worker_calls = WorkerCalls(loop, memory, infer, self._handlers)
         self._printed = {
             False: PrintedLines(name.model, name.version, "stdout"),
             True: PrintedLines(name.model, name.version, "stderr"),
@@ -96,11 +99,6 @@ class WorkerService:
             self._on_call()
         return handler(message)
 
-    def _infer(self, call: ModelCall) -> InferRequest | None:
-        if call.blocks:
-            self._on_call()
-        return self._calls.infer(call, self._name)
-
     def printed(self, data: bytes, error: bool) -> None:
         """Something that it printed, on standard output or error; b"" when that is closed."""
         if data:
@@ -112,3 +110,4 @@ class WorkerService:
         """The process is gone."""
         self._worker_calls.close()
         self._metrics.close()
+        self._handlers.clear()  # they refer to it, and are not to be left to the garbage collector

@@ -161,8 +161,7 @@ class Channel:
         except OSError:
             size, ancillary = 0, []
         if not size:
-            self.close()
-            self._on_closed()
+            self._lost()
             return False
         message: Message | None = marshal.loads(self._view[:size])  # noqa: S302 - from our own worker
         assert message is not None
@@ -171,8 +170,7 @@ class Channel:
                 message = self._unwrap(message, ancillary)
             except SharedMemoryError as error:
                 logger.error("a message of a worker process, which ends for it, is lost: %s", error)
-                self.close()
-                self._on_closed()
+                self._lost()
                 return False
         if message is not None:
             self._streams = message[0] in _STREAMED
@@ -201,9 +199,14 @@ class Channel:
 
     def drain(self) -> None:
         """Take what the other side has sent before it ended, but not that it did."""
-        on_closed, self._on_closed = self._on_closed, _ignore
+        self._on_closed = _ignore
         self.poll()
-        self._on_closed = on_closed
+
+    def _lost(self) -> None:
+        """Nothing more comes from the other side."""
+        on_closed = self._on_closed
+        self.close()
+        on_closed()
 
     def close(self) -> None:
         """Close this end. Nothing more is read or sent."""
@@ -214,9 +217,10 @@ class Channel:
                 self._loop.remove_writer(self._socket.fileno())
                 self.backlog.clear()
             self._socket.close()
-            # at once: what refers to this channel may be left to the garbage collector
             self._view = memoryview(b"")
             self._buffers = []
+            # what it calls refers to it, and is not to be left to the garbage collector
+            self._on_message, self._on_closed, self.on_writable = _ignore, _ignore, None
 
 
 def _announcement(fresh: list[Segment], data: bytes) -> bytes:
@@ -225,5 +229,5 @@ def _announcement(fresh: list[Segment], data: bytes) -> bytes:
     return marshal.dumps((wire.ANNOUNCE, announced, data), wire.FORMAT)
 
 
-def _ignore() -> None:
-    """What is known already."""
+def _ignore(*_: object) -> None:
+    """What is known already, or comes too late."""

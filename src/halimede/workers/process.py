@@ -70,15 +70,17 @@ class WorkerProcess:
 
         All that it printed has been passed to the callback for output by then.
         """
-        self._on_exit = callback
         if self.exit_reason is not None:
             self._loop.call_soon(callback, self.exit_reason.words)
+        else:
+            self._on_exit = callback
 
     def on_output(self, callback: Callable[[bytes, bool], None]) -> None:
         """Call with what the process prints as it comes, and whether on standard error; b"" ends either."""
         self._on_output = callback
         if self.exit_reason is not None:
             self._drain()
+            self._on_output = None
             return
         for error, pipe in self._pipes.items():
             self._loop.add_reader(pipe.fileno(), self._read, error)
@@ -135,8 +137,12 @@ class WorkerProcess:
         if self._on_output is not None:
             self._drain()
         self._ended.set()
-        if self._on_exit is not None:
-            self._on_exit(reason.words)
+        on_exit = self._on_exit
+        self._on_exit = self._on_output = (
+            None  # they refer to it, and are not to be left to the garbage collector
+        )
+        if on_exit is not None:
+            on_exit(reason.words)
 
     def _read(self, error: bool) -> bool:
         """Pass on some of what it has printed: False when that is all for now."""
