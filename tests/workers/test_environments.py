@@ -17,7 +17,7 @@ import pytest
 
 from halimede.backends.base import BackendOptions, ModelSource
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
-from halimede.workers import extracted_archives
+from halimede.repository.private_directories import remove_abandoned
 from halimede.workers.environments import Environment, Environments
 from tests.workers.environment_models import model, pack, virtual_environment
 from tests.workers.zygotes import nursery, told
@@ -257,7 +257,7 @@ def test_what_a_killed_server_left_is_removed_by_the_next_but_not_what_a_living_
     environment.release()
     living.kill()
     living.communicate()
-    extracted_archives._remove_abandoned()
+    remove_abandoned(temporary, "halimede-environments-")
     assert not pythons[1].exists()
 
 

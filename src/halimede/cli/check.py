@@ -11,7 +11,7 @@ import orjson
 
 from halimede.backends.registry import backend_name
 from halimede.cli.examine import Examination, Finding, examine
-from halimede.cli.tables import readable, table
+from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError
 from halimede.repository.layout import check_repositories
@@ -88,12 +88,7 @@ def _lines(finding: Finding) -> list[str]:
     lines = [f"{place}: {finding.message}{about}"]
     if finding.mend:
         lines.append(f"    mend: {finding.mend}")
-    return [readable(_encodable(line)) for line in lines]
-
-
-def _encodable(text: str) -> str:
-    """The text as UTF-8 can hold it: names of files may be any bytes."""
-    return text.encode(errors="backslashreplace").decode()
+    return [readable(encodable(line)) for line in lines]
 
 
 def _table(examinations: Sequence[Examination]) -> str:
@@ -103,7 +98,7 @@ def _table(examinations: Sequence[Examination]) -> str:
         signature = Signature.from_config(config)
         rows.append(
             [
-                _encodable(examination.name),
+                encodable(examination.name),
                 backend_name(config),
                 ", ".join(map(str, examination.versions)),
                 str(config.max_batch_size),
@@ -123,12 +118,12 @@ def _json(examinations: Sequence[Examination]) -> str:
         "models": [_model(examination) for examination in examinations],
         "problems": [
             {
-                "model": _encodable(finding.model),
-                "file": _encodable(str(finding.file)),
+                "model": encodable(finding.model),
+                "file": encodable(str(finding.file)),
                 "line": finding.line or None,
                 "field": finding.field,
-                "message": _encodable(finding.message),
-                "mend": _encodable(finding.mend),
+                "message": encodable(finding.message),
+                "mend": encodable(finding.mend),
             }
             for examination in examinations
             for finding in examination.findings
@@ -148,8 +143,8 @@ def _model(examination: Examination) -> dict[str, Any]:
         for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
     } if signature else {}  # fmt: skip
     return {
-        "name": _encodable(examination.name),
-        "directory": _encodable(str(examination.directory)),
+        "name": encodable(examination.name),
+        "directory": encodable(str(examination.directory)),
         "backend": backend_name(examination.config),
         "versions": examination.versions,
         "max_batch_size": examination.config.max_batch_size,

@@ -29,6 +29,11 @@ def readable(text: str) -> str:
     return text.translate(_CONTROL)
 
 
+def encodable(text: str) -> str:
+    """The text as UTF-8 can hold it: names of files may be any bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _lines(cell: str) -> list[str]:
     wrapped = (textwrap.wrap(readable(line), _WIDEST_CELL) or [""] for line in cell.strip().split("\n"))
     return [line for lines in wrapped for line in lines]

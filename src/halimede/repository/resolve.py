@@ -10,6 +10,7 @@ from halimede.config.normalise import normalise
 from halimede.config.parse import parse_json, read_config
 from halimede.config.validate import validate
 from halimede.core.errors import InvalidArgumentError
+from halimede.repository.namespace import Namespace
 from halimede.repository.versions import find_versions, select_versions
 
 
@@ -37,6 +38,7 @@ def resolve(
     config_override: str | None = None,
     auto_complete: bool = True,
     gpus: tuple[int, ...] = (),
+    namespace: Namespace | None = None,
 ) -> ResolvedModel:
     """What the model's directory says is to be loaded.
 
@@ -47,6 +49,7 @@ def resolve(
         config_override: JSON to use instead of what lies on disk.
         auto_complete: the backend completes the configuration later, so it need not be there or valid yet.
         gpus: device numbers of the GPUs that instances may be placed on, if their backend can use them.
+        namespace: the archive that it lies in, None for a repository.
 
     Raises:
         HalimedeError: the configuration cannot be read or contradicts itself, or no version is selected.
@@ -57,12 +60,17 @@ def resolve(
     else:
         path = config_path(directory, config_name)
         config = read_config(path) if not auto_complete or path.exists() else ModelConfig()
-    if config.name and config.name != name:
+    own_name = name if namespace is None else namespace.own_name(name)
+    if namespace is not None and namespace.entry == name:
+        config.name = ""
+    if config.name and config.name != own_name:
         raise InvalidArgumentError(
-            f"unexpected directory name '{name}' for model '{config.name}', "
+            f"unexpected directory name '{own_name}' for model '{config.name}', "
             "directory name must equal model name"
         )
-    autofill(config, name, directory)
+    autofill(config, own_name, directory)
+    if namespace is not None:
+        namespace.rename(config, name)
     normalise(config, usable_gpus(config, gpus))
     if not auto_complete:
         validate(config)

@@ -33,6 +33,11 @@ def sight_model(repositories: Sequence[Path], name: str) -> Sighting:
     return _sight(find_model(repositories, name))
 
 
+def sight_directory(directory: Path) -> Sighting:
+    """What there is of a model in a directory of its own, outside the repositories."""
+    return _sight((directory,) if directory.is_dir() else ())
+
+
 def sight_models(repositories: Sequence[Path]) -> dict[str, Sighting]:
     """What there is of every model, by name.
 

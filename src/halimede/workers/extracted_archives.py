@@ -4,16 +4,10 @@ They lie in a private directory below the system's temporary one, which goes whe
 server has left there goes when the next one extracts an archive. Or they lie in a cache directory and stay.
 """
 
-import fcntl
 import hashlib
 import logging
-import os
-import shutil
-import sys
 import tempfile
 import threading
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
@@ -21,14 +15,14 @@ from pathlib import Path
 from typing import Protocol
 
 from halimede.core.errors import InternalError
-from halimede.workers import archives
+from halimede.repository.archives import ENVIRONMENT, command, file_state
+from halimede.repository.private_directories import PrivateDirectory
 from halimede.workers.built_directories import build_once, place_in, remove
 from halimede.workers.programs import ProgramError, Programs
 
 logger = logging.getLogger("halimede")
 
 _PREFIX = "halimede-environments-"
-_YOUNG_SECONDS = 60.0
 
 
 class Finish(Protocol):
@@ -70,8 +64,7 @@ class ExtractedArchives:
         self._digests: dict[tuple[int, ...], str] = {}
         self._extracted: dict[str, Extracted] = {}
         self._count = 0
-        self._private: Path | None = None
-        self._owner = -1
+        self._private: PrivateDirectory | None = None
 
     def acquire(self, path: Path, cache: Path | None) -> Extracted:
         """The directory with the archive's content, until it is given to `release`. Blocks.
@@ -114,12 +107,11 @@ class ExtractedArchives:
             private, self._private = self._private, None
             if private is None:
                 return
-        shutil.rmtree(private, ignore_errors=True)
-        os.close(self._owner)
+        private.remove()
 
     def _digest(self, archive: FileIO) -> str:
         """A hash of the content, taken once for each state of a file."""
-        state = _state(archive)
+        state = file_state(archive)
         with self._hashing:
             if state not in self._digests:
                 self._digests[state] = hashlib.file_digest(archive, "sha256").hexdigest()[:32]
@@ -132,63 +124,34 @@ class ExtractedArchives:
         with self._lock:
             self._programs.check_open()
             if self._private is None:
-                self._private, self._owner = _make_private()
+                self._private = _make_private()
             if digest not in self._extracted:
                 # a number: environments don't bear long paths, nor to get that of one whose zygote still runs
                 self._count += 1
-                self._extracted[digest] = Extracted(self._private / str(self._count), digest)
+                self._extracted[digest] = Extracted(self._private.path / str(self._count), digest)
             extracted = self._extracted[digest]
             extracted.users += 1
             return extracted
 
     def _extract(self, path: Path, archive: FileIO, directory: Path, lock: int) -> None:
         logger.info("Extracting Python execution env %s", path)
-        state = _state(archive)
+        state = file_state(archive)
         archive.seek(0)
         try:
             self._programs.run(
-                [sys.executable, "-I", "-S", archives.__file__, directory],
+                command(directory, ENVIRONMENT),
                 standard_input=archive,
                 descriptors=[lock],
             )
         except ProgramError as error:
             raise InternalError(f"cannot extract the Python environment '{path}': {error.said}") from None
-        if _state(archive) != state:
+        if file_state(archive) != state:
             raise InternalError(f"the Python environment '{path}' was changed while it was extracted")
         self._finish(directory, lock)
 
 
-def _state(archive: FileIO) -> tuple[int, ...]:
-    """What changes when a file's content does."""
-    found = os.fstat(archive.fileno())
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _make_private() -> tuple[Path, int]:
-    """A directory for this server alone, and a descriptor that holds its lock until the server ends.
-
-    The lock tells other servers, and those that clean up temporary directories, that it is in use.
-    """
+def _make_private() -> PrivateDirectory:
     try:
-        _remove_abandoned()
-        private = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        owner = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(owner, fcntl.LOCK_EX)
+        return PrivateDirectory.make(Path(tempfile.gettempdir()), _PREFIX)
     except OSError as error:
         raise InternalError(f"cannot make a directory for Python environments: {error.strerror}") from None
-    return private, owner
-
-
-def _remove_abandoned() -> None:
-    """Remove the private directories of servers that were killed."""
-    for path in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
-        with suppress(OSError):  # another user's, or in use
-            owner = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                found = os.fstat(owner)
-                # a young one may be about to be locked
-                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _YOUNG_SECONDS:
-                    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(owner)
