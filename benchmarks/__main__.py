@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    eviction,
     footprint,
     json_decoding,
     python_backend,
@@ -15,6 +16,7 @@ from benchmarks import (
     repository_control,
     resnet,
     rival,
+    sagemaker,
     wire,
 )
 from benchmarks.errors import BenchmarkError
@@ -22,7 +24,7 @@ from benchmarks.tools import ROOT
 from benchmarks.workload import Against, Result, Workload, measure
 
 OUTPUT = ROOT / "build" / "benchmarks.json"
-SUBJECTS = (wire, resnet, json_decoding, footprint, python_backend, repository_control)
+SUBJECTS = (wire, resnet, json_decoding, footprint, sagemaker, eviction, python_backend, repository_control)
 
 
 def main() -> None:

@@ -66,14 +66,19 @@ def process(
 class Server:
     """A running HTTP and gRPC server."""
 
-    def __init__(self, child: subprocess.Popen[bytes], http_port: int, grpc_port: int) -> None:
+    def __init__(
+        self, child: subprocess.Popen[bytes], http_port: int, grpc_port: int, metrics_port: int = 0
+    ) -> None:
         self.child = child
         self.http_port = http_port
         self.grpc_port = grpc_port
+        self.metrics_port = metrics_port
 
-    def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes, Any]:
-        """Status, body and headers of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
+    def request(
+        self, method: str, path: str, body: bytes = b"", port: int = 0, **headers: str
+    ) -> tuple[int, bytes, Any]:
+        """Status, body and headers of the answer; at the port for HTTP, if no other is given."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.http_port, timeout=60)
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body or None, names)
@@ -90,6 +95,14 @@ class Server:
                 f"GET {path} on port {self.http_port}: {status} {body.decode(errors='replace')}"
             )
         return body
+
+    def counter(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        _, text, _ = self.request("GET", "/metrics", port=self.metrics_port)
+        lines = [line for line in text.decode().splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        if not lines:
+            raise BenchmarkError(f"There is no metric {name}")
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def requests_served(self, model: str) -> int:
         """How many inference requests the server has completed."""
@@ -127,7 +140,7 @@ def halimede(
     ports = free_ports(3)
     command = [sys.executable, "-m", "halimede", "serve", *server_arguments(repository, ports), *arguments]
     with process(command, on_cores, stdout=subprocess.DEVNULL) as child:
-        server = Server(child, *ports[:2])
+        server = Server(child, *ports)
         server.await_ready()
         yield server
 
