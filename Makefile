@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXAMPLES := build/examples
 EMBEDDINGS := build/sentence-embeddings
+SAGEMAKER := build/sagemaker
 FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
 
-.PHONY: help serve sentence-embeddings test check bench fuzz soak protos docs clean
+.PHONY: help serve sentence-embeddings sagemaker test check bench fuzz soak protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -18,6 +19,9 @@ serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports
 
 sentence-embeddings: $(VENV)/.examples $(EMBEDDINGS)/.built ## Serve text embeddings: tokenizer, encoder and pooling as an ensemble
 	exec $(BIN)/halimede serve --model-repository $(EMBEDDINGS)/models
+
+sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
+	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit exec $(BIN)/serve
 
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
@@ -64,4 +68,8 @@ $(EXAMPLES)/.built: $(VENV)/.examples examples/build.py $(shell find examples/di
 
 $(EMBEDDINGS)/.built: $(VENV)/.examples $(shell find examples/sentence-embeddings -type f -not -name '*.pyc')
 	$(BIN)/python examples/sentence-embeddings/build.py $(EMBEDDINGS)
+	touch $@
+
+$(SAGEMAKER)/.built: $(VENV)/.examples $(shell find examples/digits examples/python/models/add_sub examples/sagemaker -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.sagemaker.build $(SAGEMAKER)
 	touch $@

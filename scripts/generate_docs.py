@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 from halimede.cli.flags import flags_document
+from halimede.cli.sagemaker_environment import environment_document
 
-PAGES = {Path(__file__).parent.parent / "docs" / "flags.md": flags_document}
+_DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {_DOCS / "flags.md": flags_document, _DOCS / "sagemaker-environment.md": environment_document}
 
 
 def main() -> int:

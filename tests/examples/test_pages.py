@@ -43,7 +43,12 @@ def run(command: Command, server: ServerProcess) -> str:
     line = command.line
     if line.startswith(PYTHON):
         script = shlex.split(line)[1]
-        addresses = {"--http": server.http, "--grpc": server.grpc, "--metrics": server.metrics}
+        addresses = {
+            "--http": server.http,
+            "--grpc": server.grpc,
+            "--metrics": server.metrics,
+            "--sagemaker": server.sagemaker,
+        }
         source = Path(script).read_text()
         given = " ".join(f"{flag} {where}" for flag, where in addresses.items() if f'"{flag}"' in source)
         line = (

@@ -8,12 +8,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-_STARTED = re.compile(r"Started (HTTPService|GRPCInferenceService|Metrics Service) at ([0-9.]+:\d+)")
+_STARTED = re.compile(
+    r"Started (HTTPService|Sagemaker HTTPService|GRPCInferenceService|Metrics Service) at ([0-9.]+:\d+)"
+)
 
 
 class ServerProcess:
@@ -21,13 +23,13 @@ class ServerProcess:
 
     Attributes:
         process: the process.
-        http, grpc, metrics: where it serves, as ``host:port``; "" for what it does not.
+        http, grpc, metrics, sagemaker: where it serves, as ``host:port``; "" for what it does not.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
         self.process = process
         self._log = log
-        self.http = self.grpc = self.metrics = ""
+        self.http = self.grpc = self.metrics = self.sagemaker = ""
 
     @property
     def log(self) -> str:
@@ -54,10 +56,12 @@ class ServerProcess:
         self.http = addresses.get("HTTPService", "")
         self.grpc = addresses.get("GRPCInferenceService", "")
         self.metrics = addresses.get("Metrics Service", "")
+        self.sagemaker = addresses.get("Sagemaker HTTPService", "")
 
     def wait_until_ready(self, timeout: float = 60) -> None:
-        """Return once the server says that it is ready."""
-        self._poll(lambda: self.get("/v2/health/ready")[0] == 200, "readiness", timeout)
+        """Return once the server says that it is ready, over HTTP or to SageMaker."""
+        path = "/v2/health/ready" if self.http else "/ping"
+        self._poll(lambda: self.get(path, self.http or self.sagemaker)[0] == 200, "readiness", timeout)
 
     def stop(self, timeout: float = 30) -> int:
         """Send SIGTERM; the exit status."""
@@ -85,14 +89,37 @@ def start_server(repository: Path | str, *flags: str, ready: bool = True) -> Ite
     command = [
         sys.executable, "-m", "halimede", "serve", f"--model-repository={repository}",
         "--http-address=127.0.0.1", "--http-port=0", "--grpc-address=127.0.0.1", "--grpc-port=0",
-        "--metrics-port=0", *flags,
+        "--metrics-port=0", "--sagemaker-address=127.0.0.1", "--sagemaker-port=0", *flags,
     ]  # fmt: skip
     closed = sum(f"--allow-{name}=false" in flags for name in ("http", "grpc", "metrics"))
+    closed -= "--allow-sagemaker=true" in flags
+    with running(command, 3 - closed, ready=ready) as server:
+        yield server
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    endpoints: int,
+    *,
+    ready: bool = True,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[ServerProcess]:
+    """The server that a command starts, ended at the end of the block.
+
+    Args:
+        command: the program and its arguments.
+        endpoints: how many endpoints it opens.
+        ready: whether to wait until it is ready; otherwise only until its sockets are open.
+        environment: its environment variables; those of this process if None.
+    """
     with tempfile.NamedTemporaryFile() as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
         try:
             server = ServerProcess(process, log)
-            server.wait_until_open(3 - closed)
+            server.wait_until_open(endpoints)
             if ready:
                 server.wait_until_ready()
             yield server

@@ -1,0 +1,1 @@
+"""Models for a SageMaker container, and what the platform does with them."""
