@@ -4,8 +4,9 @@ from pathlib import Path
 import click
 import pytest
 
-from halimede.cli.checks import backend_settings, check, metrics_switches
+from halimede.cli.checks import backend_settings, check, metrics_switches, model_memory_budget
 from halimede.cli.options import ServeOptions
+from halimede.core.memory import memory_limit
 
 
 @pytest.fixture
@@ -48,6 +49,32 @@ def test_start_up_models_need_explicit_mode(options: ServeOptions) -> None:
         "--load-model needs --model-control-mode=explicit"
     )
     check(replace(options, load_model=("a",), model_control_mode="explicit"))
+    check(replace(options, load_model=("a",), model_control_mode="ondemand"))
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_a_memory_budget_needs_a_mode_in_which_models_may_be_absent(options: ServeOptions, mode: str) -> None:
+    assert refusal(replace(options, model_memory_budget="1GiB", model_control_mode=mode)) == (
+        f"--model-memory-budget needs --model-control-mode=ondemand or explicit; mode {mode} keeps all models "
+        "loaded, whatever they take"
+    )
+
+
+def test_a_memory_budget_must_be_one(options: ServeOptions) -> None:
+    on_demand = replace(options, model_control_mode="ondemand")
+    assert refusal(replace(on_demand, model_memory_budget="much")).startswith(
+        "--model-memory-budget: 'much' is not a budget; it must be a number of bytes"
+    )
+
+
+def test_on_demand_the_memory_budget_is_a_share_of_what_the_server_may_use(options: ServeOptions) -> None:
+    assert model_memory_budget(options) is None
+    assert model_memory_budget(replace(options, model_control_mode="explicit")) is None
+    on_demand = replace(options, model_control_mode="ondemand")
+    assert model_memory_budget(on_demand) == int(0.8 * memory_limit())
+    assert model_memory_budget(replace(on_demand, model_memory_budget="50%")) == int(0.5 * memory_limit())
+    explicit = replace(options, model_control_mode="explicit", model_memory_budget="2KiB")
+    assert model_memory_budget(explicit) == 2048
 
 
 def test_the_wildcard_stands_alone(options: ServeOptions) -> None:
@@ -63,6 +90,33 @@ def test_two_endpoints_cannot_share_an_address(options: ServeOptions) -> None:
         "The server cannot listen to HTTP requests and GRPC requests at the same address and port 0.0.0.0:8000"
     )
     assert "GRPC requests and metrics requests" in refusal(replace(options, metrics_port=8001))
+
+
+def test_sagemaker_has_a_port_of_its_own(options: ServeOptions) -> None:
+    assert refusal(replace(options, allow_sagemaker=True, sagemaker_port=8000)) == (
+        "The server cannot listen to HTTP requests and SageMaker requests at the same address and port 0.0.0.0:8000"
+    )
+    check(replace(options, sagemaker_port=8000))
+    check(replace(options, allow_sagemaker=True, sagemaker_port=8000, sagemaker_address="127.0.0.1"))
+
+
+def test_beside_sagemaker_ports_must_be_safe(options: ServeOptions) -> None:
+    served = replace(options, allow_sagemaker=True, sagemaker_safe_port_range="8000-8001")
+    assert refusal(served) == (
+        "The server cannot listen to metrics requests at port 8002, allowed port range is [8000, 8001]"
+    )
+    check(replace(served, sagemaker_safe_port_range="8000-8002"))
+    check(replace(served, allow_metrics=False))
+    check(replace(served, metrics_address="127.0.0.1"))
+    check(replace(served, allow_sagemaker=False))
+    assert "GRPC requests at port 0" in refusal(replace(served, grpc_port=0, allow_metrics=False))
+
+
+@pytest.mark.parametrize("text", ["8000", "a-b", "8001-8000", "-1-5", "1-65536", "1-2-3", "-"])
+def test_a_wrong_range_of_ports_is_refused(options: ServeOptions, text: str) -> None:
+    assert refusal(replace(options, sagemaker_safe_port_range=text)) == (
+        f"--sagemaker-safe-port-range: '{text}' is not of the form PORT-PORT, the lower one first"
+    )
 
 
 def test_endpoints_that_are_off_or_elsewhere_share_nothing(options: ServeOptions) -> None:

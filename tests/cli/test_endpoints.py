@@ -32,6 +32,22 @@ def test_protocols_that_are_not_allowed_have_none() -> None:
     assert list(opened(allow_http=False, allow_metrics=False)) == ["GRPCInferenceService"]
 
 
+def test_sagemaker_is_served_on_request() -> None:
+    endpoint = opened(allow_http=False, allow_sagemaker=True, sagemaker_address="::1", sagemaker_port=9)[
+        "Sagemaker HTTPService"
+    ]
+    assert (endpoint.address, endpoint.port, endpoint.flag) == ("::1", 9, "--sagemaker-port")
+
+
+def test_a_wrong_inference_type_is_told_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_TRITON_INFERENCE_TYPE", "predict")
+    with pytest.raises(InvalidArgumentError) as caught:
+        opened(allow_sagemaker=True)
+    assert caught.value.message == (
+        "SAGEMAKER_TRITON_INFERENCE_TYPE is 'predict'; it must be one of infer, generate, generate_stream"
+    )
+
+
 def test_ports_are_shared_on_request() -> None:
     found = opened(reuse_http_port=True)
     assert found["HTTPService"].reuse_port

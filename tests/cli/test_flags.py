@@ -89,7 +89,6 @@ def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> N
     [
         "--trace-config=level=TIMESTAMPS",
         "--cache-config=local,size=1048576",
-        "--allow-sagemaker",
         "--allow-vertex-ai=true",
         "--rate-limit=execution_count",
         "--host-policy=a,numa-node=0",
@@ -104,7 +103,7 @@ def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
 
 @pytest.mark.parametrize(
     "argument",
-    ["--allow-sagemaker=off", "--rate-limit=off", "--trace-config=level=OFF", "--response-cache-byte-size=0"],
+    ["--allow-vertex-ai=off", "--rate-limit=off", "--trace-config=level=OFF", "--response-cache-byte-size=0"],
 )
 def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
     assert parse(argument)[1] == []

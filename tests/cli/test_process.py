@@ -27,6 +27,8 @@ def test_flags_reach_the_engine() -> None:
             model_config_name="custom",
             strict_readiness=False,
             repository_poll_secs=7,
+            model_memory_budget="1MiB",
+            ondemand_timeout_secs=11,
             backend_config=("onnxruntime,threads=2",),
             log_verbose=1,
         )
@@ -37,6 +39,7 @@ def test_flags_reach_the_engine() -> None:
     assert settings.model_config_name == "custom"
     assert not settings.strict_readiness
     assert settings.repository_poll_secs == 7
+    assert (settings.model_memory_budget, settings.ondemand_timeout_secs) == (1 << 20, 11)
     assert settings.backend_settings("onnxruntime") == {"default-max-batch-size": "4", "threads": "2"}
     assert settings.verbose == 1
 

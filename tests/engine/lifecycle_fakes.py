@@ -12,12 +12,14 @@ import pytest
 
 from halimede.backends.base import ModelSource
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core import memory
 from halimede.core.clock import Clock, VirtualClock
 from halimede.core.errors import HalimedeError
 from halimede.engine import ensemble_loader, model_loader
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.served import Find
 from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.memory.footprints import FILES_FACTOR
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.engine.statistics import ModelStatistics
 from halimede.workers.host import WorkerHost
@@ -33,6 +35,10 @@ class FakeVersion:
         self.files = sorted(p.name for p in source.version_directory.rglob("*") if p.is_file())
         self._world = world
         world.open.append(self)
+
+    def processes(self) -> tuple[int, ...]:
+        """Those that the test gives it."""
+        return tuple(self._world.workers.get(self.source.name, {}))
 
     def close(self) -> None:
         """Forget it."""
@@ -154,6 +160,8 @@ class World:
         failures: (model, version) → why its loads fail.
         gates: (model, version) → what its loads wait for.
         started: (model, version) of loads that have begun; use `begun` to wait for one.
+        sizes: model → bytes by which the server's process grows while a version of it is loaded.
+        workers: model → its worker processes, each with the bytes that it has for itself.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -165,6 +173,8 @@ class World:
         self.open: list[FakeVersion] = []
         self.failures: dict[tuple[str, int], list[HalimedeError]] = {}
         self.gates: dict[tuple[str, int], threading.Event] = {}
+        self.sizes: dict[str, int] = {}
+        self.workers: dict[str, dict[int, int]] = {}
         self._begun: dict[tuple[str, int], threading.Event] = {}
         self.clock = VirtualClock()
         self.progress: list[tuple[str, int | None, str, str]] = []
@@ -176,6 +186,20 @@ class World:
             (directory / str(version)).mkdir(parents=True, exist_ok=True)
         (directory / "config.pbtxt").write_text(CONFIG + config)
         return directory
+
+    def add_sized(self, name: str, size: int, files: int | None = None, config: str = "") -> Path:
+        """A model on disk that takes so many bytes of memory, as its files suggest, or so many bytes of files."""
+        directory = self.add(name, config=config)
+        self.sizes[name] = size
+        with (directory / "1" / "weights").open("wb") as file:
+            file.truncate(round(size / FILES_FACTOR) if files is None else files)
+        return directory
+
+    def private_bytes(self, pid: int = 0) -> int:
+        """In the place of `halimede.core.memory.private_bytes`."""
+        if pid:
+            return next(workers[pid] for workers in self.workers.values() if pid in workers)
+        return sum(self.sizes.get(version.source.name, 0) for version in list(self.open))
 
     def add_steps(self, *names: str, versions: tuple[int, ...] = (1,)) -> None:
         """Models on disk that can be steps of an ensemble."""
@@ -261,6 +285,8 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(model_loader, "load_version", world.load_version)
     monkeypatch.setattr(model_loader, "Model", FakeModel)
     monkeypatch.setattr(ensemble_loader, "EnsembleModel", FakeEnsemble)
+    monkeypatch.setattr(memory, "private_bytes", world.private_bytes)
+    monkeypatch.setattr(memory, "heap_bytes", lambda: 0)
     return world
 
 

@@ -1,9 +1,16 @@
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from halimede.core.errors import CancelledError, HalimedeError, InvalidArgumentError, NotFoundError
+from halimede.core.errors import (
+    CancelledError,
+    HalimedeError,
+    InvalidArgumentError,
+    NotFoundError,
+    NotLoadedError,
+)
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.bls import ModelCalls
 from halimede.workers.call_server import ModelCall
@@ -230,3 +237,88 @@ def test_passive_instances_take_no_calls(world: World) -> None:
     world.add("a", 2)
     world.models["a"].loaded.instances[1] = SimpleNamespace(passive=True)
     assert ENDLESS in world.call("a0", "a").error.message
+
+
+# Models that are not loaded
+
+
+class Absent:
+    """Models that have to be loaded first, and the calls that wait for them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked: list[tuple[str, int, str, bool]] = []
+        self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.calls = ModelCalls(self._find, lambda: 5, demand=self._demand)
+
+    def _find(self, name: str, version: int) -> Any:
+        raise NotLoadedError(name, version)
+
+    async def _demand(self, name: str, version: int, caller: str, is_loading: bool) -> Any:
+        self.asked.append((name, version, caller, is_loading))
+        await self.loaded
+        return self.world.models[name]
+
+    def call(self, model: str, *, is_loading: bool = False, **options: Any) -> Asked:
+        asked = Asked(model, **options)
+        asked.request = self.calls.infer(asked.call, WorkerName("x", 1, "x_0_0"), is_loading=is_loading)
+        return asked
+
+
+def test_a_call_waits_for_a_model_that_is_being_loaded(world: World) -> None:
+    async def test() -> None:
+        world.add("a")
+        absent = Absent(world)
+        asked = absent.call("a", version=3, is_loading=True)
+        await asyncio.sleep(0)
+        assert asked.request is not None
+        assert world.models["a"].requests == []
+        absent.loaded.set_result(None)
+        await asyncio.sleep(0.01)
+        assert world.models["a"].requests == [asked.request]
+        assert absent.asked == [("a", 3, "x", True)]
+        assert asked.answers == []
+
+    asyncio.run(test())
+
+
+def test_a_call_of_a_model_that_cannot_be_loaded_fails(world: World) -> None:
+    async def test() -> None:
+        absent = Absent(world)
+        asked = absent.call("a")
+        absent.loaded.set_exception(InvalidArgumentError("it is broken"))
+        await asyncio.sleep(0.01)
+        assert str(asked.error) == "Model a - Error when running inference: it is broken"
+
+    asyncio.run(test())
+
+
+def test_a_decoupled_model_that_was_loaded_first_still_needs_a_decoupled_call(world: World) -> None:
+    async def test() -> None:
+        world.add("a", decoupled=True)
+        absent = Absent(world)
+        asked = absent.call("a")
+        absent.loaded.set_result(None)
+        await asyncio.sleep(0.01)
+        assert "Please use 'decoupled=True'" in str(asked.error)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_that_nobody_waits_for_any_more_is_not_made(world: World, fails: bool) -> None:
+    async def test() -> None:
+        world.add("a")
+        absent = Absent(world)
+        asked = absent.call("a")
+        await asyncio.sleep(0)
+        asked.call.ended = True
+        if fails:
+            absent.loaded.set_exception(InvalidArgumentError("it is broken"))
+        else:
+            absent.loaded.set_result(None)
+        await asyncio.sleep(0.01)
+        assert world.models["a"].requests == []
+        assert asked.answers == []
+
+    asyncio.run(test())

@@ -12,6 +12,7 @@ from halimede.core.clock import VirtualClock
 from halimede.core.errors import AlreadyExistsError
 from halimede.engine.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.engine import Engine
+from halimede.engine.memory.ledger import Holding, Ledger
 from halimede.engine.statistics import FailureReason, ModelStatistics
 from halimede.frontends import metrics
 from halimede.frontends.http.protocol import Exchange
@@ -34,10 +35,15 @@ class FakeModel:
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
 
 
-def fake_engine(lifecycle: object, custom: CustomMetrics | None = None) -> Engine:
+def fake_engine(
+    *models: FakeModel, custom: CustomMetrics | None = None, ledger: Ledger | None = None
+) -> Engine:
     """What the metrics need of an engine."""
+    memory = SimpleNamespace(ledger=ledger or Ledger(), loads=7, evictions=2)
     fakes = SimpleNamespace(
-        lifecycle=lifecycle, clock=VirtualClock(), custom_metrics=custom or CustomMetrics()
+        lifecycle=SimpleNamespace(loaded_models=lambda: list(models), memory=memory),
+        clock=VirtualClock(),
+        custom_metrics=custom or CustomMetrics(),
     )
     return cast("Engine", fakes)
 
@@ -48,9 +54,7 @@ def scrape(*models: FakeModel, settings: MetricsSettings | None = None) -> dict[
 
 
 def text(*models: FakeModel, settings: MetricsSettings | None = None) -> str:
-    lifecycle = SimpleNamespace(loaded_models=lambda: list(models))
-    engine = fake_engine(lifecycle)
-    return Metrics(engine, settings or MetricsSettings()).render().decode()
+    return Metrics(fake_engine(*models), settings or MetricsSettings()).render().decode()
 
 
 def samples(scraped: str) -> list[tuple[str, float]]:
@@ -200,8 +204,7 @@ def test_all_families_are_declared_and_explained() -> None:
     ],
 )
 def test_the_port_answers_as_tritonservers_does(method: str, path: str, status: int, filled: bool) -> None:
-    lifecycle = SimpleNamespace(loaded_models=list)
-    engine = fake_engine(lifecycle)
+    engine = fake_engine()
     responses: list[tuple[int, bytes, str]] = []
 
     def respond(code: int, parts: tuple[bytes, ...] = (), content_type: str = "") -> None:
@@ -218,14 +221,14 @@ def test_a_prometheus_parser_reads_a_scrape() -> None:
     tagged = FakeModel(name="other", config=ModelConfig(metric_tags={"a b": 'x"\\\n{},='}))
     scraped = text(answered(FakeModel()), tagged, settings=MetricsSettings(histogram_latencies=True))
     families = {family.name: family for family in text_string_to_metric_families(scraped)}
-    assert set(families) == {family.name for family in FAMILIES}
+    assert set(families) == {family.name.removesuffix("_total") for family in FAMILIES}
     assert families["nv_inference_count"].samples[0].value == 3
     assert families["nv_inference_count"].samples[1].labels["_a_b"] == 'x"\\\n{},='
 
 
 def test_metrics_of_models_follow_those_of_the_server() -> None:
     custom = CustomMetrics()
-    metrics = Metrics(fake_engine(SimpleNamespace(loaded_models=list), custom), MetricsSettings())
+    metrics = Metrics(fake_engine(custom=custom), MetricsSettings())
     held = HeldMetrics(custom, "m_0", lambda: None)
     series = held.new_series(held.new_family("tokens_total", "Tokens", "counter"), [("user", "a")], None)
     held.change(series, "increment", 12)
@@ -238,6 +241,23 @@ def test_metrics_of_models_follow_those_of_the_server() -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_model_cannot_take_the_name_of_a_metric_of_the_server(family: Family) -> None:
     custom = CustomMetrics()
-    Metrics(fake_engine(SimpleNamespace(loaded_models=list), custom), MetricsSettings())
+    Metrics(fake_engine(custom=custom), MetricsSettings())
     with pytest.raises(AlreadyExistsError, match=f"'{family.name}' is that of a metric of the server"):
         custom.family(family.name, "mine", "counter")
+
+
+def test_memory_of_models_is_told_by_version_and_with_the_budget() -> None:
+    ledger = Ledger()
+    for name, version, size in (("a", 1, 100), ("a", 2, 30), ('b"', 1, 5), ("a", 2, 20)):
+        ledger.add(Holding(name, version, size))
+    scraped = dict(samples(Metrics(fake_engine(ledger=ledger), MetricsSettings()).render().decode()))
+    assert {key: value for key, value in scraped.items() if key.startswith("halimede_")} == {
+        'halimede_model_memory_bytes{model="a",version="1"}': 100,
+        'halimede_model_memory_bytes{model="a",version="2"}': 50,
+        'halimede_model_memory_bytes{model="b\\"",version="1"}': 5,
+        "halimede_model_loads_total": 7,
+        "halimede_model_evictions_total": 2,
+    }
+    ledger.budget = 1000
+    scraped = dict(samples(Metrics(fake_engine(ledger=ledger), MetricsSettings()).render().decode()))
+    assert scraped["halimede_model_memory_budget_bytes"] == 1000

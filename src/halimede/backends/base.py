@@ -86,6 +86,11 @@ class Instance(ABC):
         """The requests whose execution is not over, if what runs here may call other models."""
         return ()
 
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The processes of its own in which it runs now, none if it runs in the server's."""
+        return ()
+
     @abstractmethod
     def execute(self, batch: Batch) -> None:
         """Run the batch: set `batch.responses`, one a request, in order; or, decoupled, `batch.send` them.

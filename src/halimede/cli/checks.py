@@ -1,15 +1,18 @@
 """What the flags say together: combinations that make no sense, and flags that hold several settings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from halimede.cli.options import ServeOptions
-from halimede.cli.settings import BOOL
+from halimede.cli.settings import BOOL, PORT
+from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
 
 _BUCKETS = ("s3://", "gs://", "as://")
+_SAGEMAKER = "SageMaker requests"
 
 
 def check(options: ServeOptions) -> None:
@@ -19,6 +22,7 @@ def check(options: ServeOptions) -> None:
         click.UsageError: it cannot; the text says what would be right.
     """
     _check_models(options)
+    model_memory_budget(options)
     _check_endpoints(options)
     _check_tls(options)
     backend_settings(options.backend_config)
@@ -87,27 +91,91 @@ def _check_models(options: ServeOptions) -> None:
             what = "is not a directory" if Path(repository).exists() else "does not exist"
             msg = f"--model-repository: '{repository}' {what}"
             raise click.UsageError(msg)
-    if options.load_model and options.model_control_mode != "explicit":
-        msg = "--load-model needs --model-control-mode=explicit; other modes load all models"
+    if options.load_model and options.model_control_mode not in ("explicit", "ondemand"):
+        msg = "--load-model needs --model-control-mode=explicit or ondemand; other modes load all models"
         raise click.UsageError(msg)
     if "*" in options.load_model and len(set(options.load_model)) > 1:
         msg = "Wildcard model name '*' must be the ONLY startup model if specified at all."
         raise click.UsageError(msg)
 
 
+def model_memory_budget(options: ServeOptions) -> int | None:
+    """The bytes of `--model-memory-budget`, None for any number.
+
+    Raises:
+        click.UsageError: it says no such thing, or the control mode takes none.
+    """
+    text, mode = options.model_memory_budget, options.model_control_mode
+    if text and mode not in ("explicit", "ondemand"):
+        msg = (
+            f"--model-memory-budget needs --model-control-mode=ondemand or explicit; mode {mode} keeps all models "
+            f"loaded, whatever they take"
+        )
+        raise click.UsageError(msg)
+    try:
+        budget = parse_budget(text) if text else DEFAULT_SHARE if mode == "ondemand" else None
+        return None if budget is None else budget_bytes(budget)
+    except ValueError as error:
+        msg = f"--model-memory-budget: {error}"
+        raise click.UsageError(msg) from None
+
+
+class _Listener(NamedTuple):
+    """A protocol that is served: what it is for, its address and its port."""
+
+    requests: str
+    address: str
+    port: int
+
+
 def _check_endpoints(options: ServeOptions) -> None:
-    endpoints: Sequence[tuple[bool, str, str, int]] = (
-        (options.allow_http, "HTTP requests", options.http_address, options.http_port),
-        (options.allow_grpc, "GRPC requests", options.grpc_address, options.grpc_port),
-        (options.allow_metrics, "metrics requests", metrics_address(options), options.metrics_port),
-    )
-    used = [endpoint for endpoint in endpoints if endpoint[0] and endpoint[3]]
-    for (_, one, address, port), (_, other, *place) in combinations(used, 2):
+    listeners = list(_listeners(options))
+    safe = safe_ports(options.sagemaker_safe_port_range)
+    if options.allow_sagemaker and safe is not None:
+        for requests, address, port in listeners:
+            if requests != _SAGEMAKER and address == options.sagemaker_address and port not in safe:
+                msg = (
+                    f"The server cannot listen to {requests} at port {port}, "
+                    f"allowed port range is [{safe[0]}, {safe[-1]}]"
+                )
+                raise click.UsageError(msg)
+    used = [listener for listener in listeners if listener.port]
+    for (one, address, port), (other, *place) in combinations(used, 2):
         if [address, port] == place:
             msg = (
                 f"The server cannot listen to {one} and {other} at the same address and port {address}:{port}"
             )
             raise click.UsageError(msg)
+
+
+def _listeners(options: ServeOptions) -> Iterator[_Listener]:
+    if options.allow_http:
+        yield _Listener("HTTP requests", options.http_address, options.http_port)
+    if options.allow_grpc:
+        yield _Listener("GRPC requests", options.grpc_address, options.grpc_port)
+    if options.allow_metrics:
+        yield _Listener("metrics requests", metrics_address(options), options.metrics_port)
+    if options.allow_sagemaker:
+        yield _Listener(_SAGEMAKER, options.sagemaker_address, options.sagemaker_port)
+
+
+def safe_ports(text: str) -> range | None:
+    """The ports of `--sagemaker-safe-port-range`, None for any.
+
+    Raises:
+        click.UsageError: it is not two ports, the lower one first.
+    """
+    if not text:
+        return None
+    low, _, high = text.partition("-")
+    try:
+        first, last = PORT.parse(low), PORT.parse(high)
+    except ValueError:
+        first, last = 1, 0
+    if first > last:
+        msg = f"--sagemaker-safe-port-range: '{text}' is not of the form PORT-PORT, the lower one first"
+        raise click.UsageError(msg)
+    return range(first, last + 1)
 
 
 def metrics_address(options: ServeOptions) -> str:

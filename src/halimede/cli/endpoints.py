@@ -1,11 +1,13 @@
 """Which protocol is served where, as the options say."""
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from halimede.cli.checks import metrics_address, metrics_switches, uses_tls
 from halimede.cli.options import ServeOptions
+from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
@@ -15,6 +17,16 @@ from halimede.frontends.http.protocol import HttpProtocol
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
+from halimede.frontends.sagemaker.content_type import json_length
+from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
+from halimede.frontends.sagemaker.settings import (
+    DEFAULT_MODEL,
+    INFERENCE_TYPE,
+    PING_MODE,
+    InferenceType,
+    PingMode,
+    SagemakerSettings,
+)
 from halimede.frontends.server import Connections, Endpoint, tls_context
 
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
@@ -25,12 +37,14 @@ def endpoints(options: ServeOptions, engine: Engine) -> Iterator[Endpoint]:
 
     Raises:
         ListenError: a certificate or key cannot be used.
-        InvalidArgumentError: a restriction or a pattern is malformed.
+        InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     if options.allow_grpc:
         yield _grpc(options, engine)
     if options.allow_http:
         yield _http(options, engine)
+    if options.allow_sagemaker:
+        yield _sagemaker(options, engine)
     if options.allow_metrics:
         yield _metrics(options, engine)
 
@@ -93,6 +107,39 @@ def _http(options: ServeOptions, engine: Engine) -> Endpoint:
         connections,
         options.reuse_http_port,
     )
+
+
+def _sagemaker(options: ServeOptions, engine: Engine) -> Endpoint:
+    handler = create_sagemaker_handler(
+        engine,
+        SagemakerSettings(
+            default_model=os.environ.get(DEFAULT_MODEL, ""),
+            inference_type=_inference_type(os.environ.get(INFERENCE_TYPE, "")),
+            ping_mode=PingMode.LIVE if os.environ.get(PING_MODE) == "live" else PingMode.READY,
+            max_input_size=options.http_max_input_size,
+            restrictions=parse_restrictions(options.http_restricted_api),
+            forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+        ),
+    )
+    connections: Connections[HttpProtocol] = Connections()
+    return Endpoint(
+        "Sagemaker HTTPService",
+        "--sagemaker-port",
+        options.sagemaker_address,
+        options.sagemaker_port,
+        partial(HttpProtocol, handler, HttpLimits(), connections, json_length),
+        connections,
+    )
+
+
+def _inference_type(text: str) -> InferenceType:
+    """What ``/invocations`` does, infer unless the environment says otherwise."""
+    try:
+        return InferenceType(text or "infer")
+    except ValueError:
+        known = ", ".join(each.value for each in InferenceType)
+        msg = f"{INFERENCE_TYPE} is '{text}'; it must be one of {known}"
+        raise InvalidArgumentError(msg) from None
 
 
 def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:

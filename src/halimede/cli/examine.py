@@ -11,6 +11,7 @@ from halimede.cli.contradictions import contradictions
 from halimede.cli.misfits import Part, misfits
 from halimede.cli.python_sources import source_problems
 from halimede.config.autofill import autofill
+from halimede.config.ensembles import is_ensemble
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
@@ -19,7 +20,6 @@ from halimede.config.validate import Problem, find_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError
 from halimede.core.gpus import visible_gpus
-from halimede.engine.dependencies import is_ensemble
 from halimede.engine.loading import refuse_unsupported
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside

@@ -2,12 +2,17 @@
 
 import importlib
 import sys
+from typing import NoReturn
 
 import click
 
 from halimede import __version__
 
-COMMANDS = {"serve": "halimede.cli.serve", "check": "halimede.cli.check"}
+COMMANDS = {
+    "serve": "halimede.cli.serve",
+    "check": "halimede.cli.check",
+    "pack": "halimede.cli.pack",
+}
 """Sub-command → the module whose `command` it is."""
 
 
@@ -35,13 +40,18 @@ def halimede() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; what it got wrong is told in one line on standard error."""
+    run_command(halimede, "halimede", arguments)
+
+
+def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> NoReturn:
+    """Run a command under its name and exit with its status; an error is told in one line on standard error."""
     try:
-        status = halimede.main(arguments, prog_name="halimede", standalone_mode=False)
+        status = command.main(arguments, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         sys.exit(1)
     except click.ClickException as error:
-        click.echo(f"halimede: {error.format_message()}", err=True)
+        click.echo(f"{name}: {error.format_message()}", err=True)
         sys.exit(1)
     except click.Abort:
         sys.exit(130)

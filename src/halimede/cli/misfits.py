@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import Problem
 from halimede.core.errors import HalimedeError
-from halimede.engine.dependencies import LATEST, circle, needs_of
+from halimede.engine.dependencies import LATEST, circle
 from halimede.engine.ensembles.plan import EnsemblePlan
 
 

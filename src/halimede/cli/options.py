@@ -31,11 +31,12 @@ SERVER = "Server"
 MODELS = "Models"
 HTTP = "HTTP"
 GRPC = "gRPC"
+SAGEMAKER = "SageMaker"
 LOGGING = "Logging"
 METRICS = "Metrics"
 BACKENDS = "Backends and memory"
 OTHER = "Features of tritonserver that this version lacks"
-GROUPS = (SERVER, MODELS, HTTP, GRPC, LOGGING, METRICS, BACKENDS, OTHER)
+GROUPS = (SERVER, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, BACKENDS, OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +68,31 @@ class ServeOptions:
     )
     model_control_mode: str = setting(
         MODELS,
-        choice("none", "poll", "explicit"),
+        choice("none", "poll", "explicit", "ondemand"),
         "none",
         "How models come and go: all at start (none), all at start and as the repositories change (poll), "
-        "or by request (explicit).",
+        "by request (explicit), or by request and by themselves (ondemand): a model is loaded when the first "
+        "inference request for it comes, and those that were used longest ago make room for it.",
+    )
+    model_memory_budget: str = setting(
+        MODELS,
+        form("BYTES|SHARE"),
+        "",
+        "Memory that models may take together, in the control modes explicit and ondemand: 2GiB, 500MB, or a share "
+        "of the memory that the server may use, as 80%.",
+        shown_default="80% in control mode ondemand, else any",
+    )
+    ondemand_timeout_secs: int = setting(
+        MODELS,
+        POSITIVE,
+        300,
+        "Longest time, in seconds, that a request waits for its model to be loaded, in control mode ondemand.",
     )
     load_model: tuple[str, ...] = repeated(
         MODELS,
         form("MODEL"),
-        "Model to load at start, in control mode explicit. Repeat it for several; '*' alone stands for all.",
+        "Model to load at start, in the control modes explicit and ondemand. Repeat it for several; '*' alone "
+        "stands for all.",
     )
     repository_poll_secs: int = setting(
         MODELS,
@@ -202,6 +219,28 @@ class ServeOptions:
         GRPC, COUNT, 0, "Milliseconds that its calls then have to finish; 0 for as long as they take."
     )
 
+    allow_sagemaker: bool = setting(
+        SAGEMAKER,
+        BOOL,
+        False,
+        "Whether to serve SageMaker's container contract. --http-max-input-size, --http-restricted-api and "
+        "--http-header-forward-pattern hold for it too.",
+    )
+    sagemaker_address: str = setting(SAGEMAKER, ADDRESS, "0.0.0.0", "Address to serve SageMaker at.")  # noqa: S104 - tritonserver's
+    sagemaker_port: int = setting(SAGEMAKER, PORT, 8080, "Port to serve SageMaker at; 0 for a free one.")
+    sagemaker_safe_port_range: str = setting(
+        SAGEMAKER,
+        form("PORT-PORT"),
+        "",
+        "Ports, from the first to the last, one of which each other protocol at the same address must have.",
+    )
+    sagemaker_model_directory: str = setting(
+        SAGEMAKER,
+        form("DIRECTORY"),
+        "/opt/ml/models",
+        "Directory below which the models and archives lie that SageMaker has the server load.",
+    )
+
     log_info: bool = setting(LOGGING, BOOL, True, "Whether to log what happens.")
     log_warning: bool = setting(LOGGING, BOOL, True, "Whether to log warnings.")
     log_error: bool = setting(LOGGING, BOOL, True, "Whether to log errors.")
@@ -287,6 +326,7 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, POSITIVE, "grpc-infer-thread-count", 2, "Threads that serve gRPC."),
     _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
+    _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
     _without(
         _IGNORED, METRICS, BOOL, "allow-gpu-metrics", True, "Whether metrics tell of the machine's GPUs."
     ),
@@ -363,12 +403,6 @@ SETTINGS: tuple[Setting, ...] = (
         "CPUs and memory nodes of instances.",
         repeatable=True,
     ),
-    _without(_UNAVAILABLE, OTHER, BOOL, "allow-sagemaker", False, "SageMaker's container contract."),
-    _without(_UNAVAILABLE, OTHER, PORT, "sagemaker-port", 8080, "SageMaker: the port."),
-    _without(
-        _UNAVAILABLE, OTHER, form("PORT-PORT"), "sagemaker-safe-port-range", "", "SageMaker: safe ports."
-    ),
-    _without(_UNAVAILABLE, OTHER, POSITIVE, "sagemaker-thread-count", 8, "SageMaker: threads."),
     _without(_UNAVAILABLE, OTHER, BOOL, "allow-vertex-ai", False, "Vertex AI's container contract."),
     _without(_UNAVAILABLE, OTHER, PORT, "vertex-ai-port", 8080, "Vertex AI: the port."),
     _without(_UNAVAILABLE, OTHER, POSITIVE, "vertex-ai-thread-count", 8, "Vertex AI: threads."),

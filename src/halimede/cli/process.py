@@ -12,7 +12,7 @@ import click
 
 from halimede import __version__
 from halimede.cli import tuning
-from halimede.cli.checks import backend_settings, metrics_switches
+from halimede.cli.checks import backend_settings, metrics_switches, model_memory_budget
 from halimede.cli.endpoints import endpoints
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
@@ -43,7 +43,8 @@ async def serve(options: ServeOptions) -> int:
     server = Server()
     try:
         lifecycle = Lifecycle(settings, clock, loop)
-        for endpoint in endpoints(options, Engine(settings, clock, lifecycle)):
+        engine = Engine(settings, clock, lifecycle)
+        for endpoint in endpoints(options, engine):
             await server.open(endpoint)
     except (ListenError, InvalidArgumentError) as error:
         raise click.ClickException(str(error)) from None
@@ -71,6 +72,7 @@ async def serve(options: ServeOptions) -> int:
         logger.error("Exit timeout expired. Exiting immediately.")
         _exit_now(1)
     await loading
+    await engine.hosted.close()
     clock.close()
     return int(failed)
 
@@ -82,6 +84,8 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         control_mode=ControlMode(options.model_control_mode),
         repository_poll_secs=options.repository_poll_secs,
         load_models=tuple(dict.fromkeys(options.load_model)),
+        model_memory_budget=model_memory_budget(options),
+        ondemand_timeout_secs=options.ondemand_timeout_secs,
         auto_complete_config=not (options.disable_auto_complete_config or options.strict_model_config),
         model_config_name=options.model_config_name,
         load_threads=options.model_load_thread_count,
@@ -89,6 +93,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         strict_readiness=options.strict_readiness,
         backend_config=backend_settings(options.backend_config),
         backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,
+        hosted_root=Path(options.sagemaker_model_directory).absolute(),
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
     )

@@ -15,8 +15,13 @@ from halimede.cli.options import ServeOptions
 logger = logging.getLogger("halimede")
 
 
-def run(options: ServeOptions, remarks: list[str]) -> int:
+def run(options: ServeOptions, remarks: list[str], announcement: str = "") -> int:
     """Serve; the result is the exit status.
+
+    Args:
+        options: what the flags say.
+        remarks: what to warn of.
+        announcement: what to log first; "" for nothing.
 
     Raises:
         click.ClickException: the server cannot be started like this.
@@ -27,6 +32,8 @@ def run(options: ServeOptions, remarks: list[str]) -> int:
     except OSError as error:
         msg = f"--log-file: cannot write '{options.log_file}': {error.strerror}"
         raise click.UsageError(msg) from None
+    if announcement:
+        logger.info("%s", announcement)
     for remark in remarks:
         logger.warning("%s", remark)
     tuning.keep_freed_memory()

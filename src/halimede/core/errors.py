@@ -4,8 +4,10 @@
     ├── UnknownError          nothing better is known
     ├── InternalError         the server or a model failed
     ├── NotFoundError         no such model, version or region
+    │   └── NotLoadedError    there may be one, which a request has loaded
     ├── InvalidArgumentError  the request or the configuration is wrong
     ├── UnavailableError      right, but not now: full, stopping, not ready
+    │   └── OutOfMemoryError  there is not enough memory
     ├── UnsupportedError      well-formed, but not something this server does
     ├── AlreadyExistsError    the name is taken
     └── CancelledError        the client gave up
@@ -61,6 +63,20 @@ class NotFoundError(HalimedeError):
     code = Code.NOT_FOUND
 
 
+class NotLoadedError(NotFoundError):
+    """The model is not loaded, but a request may have it loaded: see `Engine.demand`.
+
+    Attributes:
+        name: the model.
+        version: the version that was asked for, -1 for the highest.
+    """
+
+    def __init__(self, name: str, version: int) -> None:
+        super().__init__(f"Request for unknown model: '{name}' has no available versions")
+        self.name = name
+        self.version = version
+
+
 class InvalidArgumentError(HalimedeError):
     """The request or the configuration is wrong."""
 
@@ -71,6 +87,10 @@ class UnavailableError(HalimedeError):
     """The request is right, but cannot be served now."""
 
     code = Code.UNAVAILABLE
+
+
+class OutOfMemoryError(UnavailableError):
+    """There is not enough memory, or not enough of what models may take."""
 
 
 class UnsupportedError(HalimedeError):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from halimede.config.autofill import ENSEMBLE
+from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.engine.model_table import AMBIGUOUS
 from halimede.engine.version_states import ModelRecord, VersionState
@@ -21,16 +21,6 @@ class Waiting(Protocol):
     @property
     def ahead(self) -> tuple[str, ...]:
         """Their names."""
-
-
-def is_ensemble(config: ModelConfig) -> bool:
-    """Whether the configuration is meant for an ensemble, be it right or not."""
-    return config.platform == ENSEMBLE or (config.HasField("ensemble_scheduling") and not config.backend)
-
-
-def needs_of(config: ModelConfig) -> tuple[str, ...]:
-    """The models of an ensemble's steps, each once, in the order of the steps."""
-    return tuple(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
 
 
 def circle(name: str, needs: Iterable[str], models: Mapping[str, Waiting]) -> str:

@@ -2,6 +2,7 @@
 
 from halimede.core.clock import Clock
 from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.hosted_models import HostedModels
 from halimede.engine.lifecycle import Lifecycle
 from halimede.engine.settings import EngineSettings
 
@@ -13,6 +14,7 @@ class Engine:
         settings: how it was started.
         clock: the time its schedulers go by.
         lifecycle: which models there are, and their coming and going.
+        hosted: the models that a platform brings.
         custom_metrics: the metrics that models make themselves.
     """
 
@@ -20,13 +22,19 @@ class Engine:
         self.settings = settings
         self.clock = clock
         self.lifecycle = lifecycle
+        self.hosted = HostedModels(lifecycle, settings.hosted_root)
         self.custom_metrics = lifecycle.custom_metrics
 
     def find(self, name: str, version: int = -1) -> ServedModel:
         """The loaded model of that name; the highest ready version for -1.
 
         Raises:
+            NotLoadedError: the model is not loaded; `demand` has it loaded. In control mode ondemand only.
             NotFoundError: no such model or version, or none of its versions is ready.
             UnavailableError: that version is not ready.
         """
         return self.lifecycle.find(name, version)
+
+    async def demand(self, name: str, version: int = -1, timeout_s: float | None = None) -> ServedModel:
+        """Have a model loaded that `find` said is not loaded, and find it: see `Lifecycle.demand`."""
+        return await self.lifecycle.demand(name, version, timeout_s)

@@ -14,15 +14,23 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from halimede.backends.base import ModelSource
+from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import validate
 from halimede.core.clock import Clock
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
-from halimede.engine.dependencies import circle, dependents, lacking, lacks_withdrawn, needs_of
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnavailableError,
+)
+from halimede.engine.dependencies import circle, dependents, lacking, lacks_withdrawn
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.loading import first_response_bounds, refuse_unsupported
+from halimede.engine.memory.room import RoomTakenError
 from halimede.engine.model_table import ModelTable
 from halimede.engine.statistics import ModelStatistics
 from halimede.engine.version_states import (
@@ -40,8 +48,9 @@ from halimede.repository.resolve import ResolvedModel
 
 logger = logging.getLogger("halimede")
 
-Bring = Callable[[str], Awaitable[None]]
-"""Loads a model that an ensemble needs, or waits for its load, if that is for the lifecycle to do; never fails."""
+Bring = Callable[[str], Awaitable[HalimedeError | None]]
+"""Loads a model that an ensemble needs, or waits for its load, if that is for the lifecycle to do; gives what went
+wrong with the load, None for nothing."""
 
 
 class EnsembleLoader:
@@ -79,6 +88,7 @@ class EnsembleLoader:
 
         Raises:
             InvalidArgumentError: it is wrong, or a model that it needs is missing or does not fit.
+            OutOfMemoryError: there is no memory for a model that it needs.
             UnavailableError: the server is stopping.
         """
         config = resolved.config
@@ -89,6 +99,7 @@ class EnsembleLoader:
             if version.state is not VersionState.READY:
                 self._table.move(record, version, VersionState.LOADING)
         blueprint = None
+        shortage = None
         record.loading = True
         record.pending = needs
         try:
@@ -96,7 +107,8 @@ class EnsembleLoader:
             refuse_unsupported(config)
             # an ensemble that needs itself would wait for itself for ever
             if not circle(record.name, needs, self._table.records):
-                await self.bring(needs)
+                failures = await self.bring(needs)
+                shortage = next((each for each in failures if isinstance(each, OutOfMemoryError)), None)
             labels = await self._loop.run_in_executor(self._disk, _labels, config, resolved.directory)
             if self._table.stopping:
                 raise UnavailableError("Server is stopping, models are no longer loaded")
@@ -105,16 +117,20 @@ class EnsembleLoader:
         except HalimedeError as error:
             if blueprint is not None and not record.models:
                 record.blueprint = blueprint
-            raise self._failed(record, error) from error
+            raise self._failed(record, shortage or error) from error
         finally:
             record.loading = False
             record.pending = ()
         record.blueprint = blueprint
         self._swaps.swap(record, config, bases, loaded)
 
-    async def bring(self, needs: tuple[str, ...]) -> None:
-        """Have the models loaded that an ensemble needs, as far as that is for the lifecycle to do."""
-        await asyncio.gather(*(self._bring(need) for need in needs))
+    async def bring(self, needs: tuple[str, ...]) -> list[HalimedeError | None]:
+        """Have the models loaded that an ensemble needs, as far as that is for the lifecycle to do.
+
+        Returns:
+            what went wrong with each.
+        """
+        return await asyncio.gather(*(self._bring(need) for need in needs))
 
     def _failed(self, record: ModelRecord, error: HalimedeError) -> HalimedeError:
         """Note why the ensemble failed to load."""
@@ -126,8 +142,10 @@ class EnsembleLoader:
         self._table.tell_readiness()
         if stopping:
             return error
-        logger.error("failed to load '%s': %s", record.name, error)
-        return InvalidArgumentError(f"load failed for model '{record.name}': {error}\n")
+        level = logging.INFO if isinstance(error, RoomTakenError) else logging.ERROR  # it is tried again
+        logger.log(level, "failed to load '%s': %s", record.name, error)
+        kind = type(error) if isinstance(error, OutOfMemoryError) else InvalidArgumentError
+        return kind(f"load failed for model '{record.name}': {error}\n")
 
     # Following the models that it needs
 

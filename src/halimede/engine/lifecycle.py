@@ -10,7 +10,7 @@ written is left alone.
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,13 +18,24 @@ from typing import Any
 
 from halimede.backends.registry import PYTHON
 from halimede.core.clock import SECOND, Clock, Timer
-from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from halimede.engine.bls import ModelCalls
 from halimede.engine.custom_metrics import CustomMetrics
 from halimede.engine.dependencies import circle, is_spare, users_first
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.live_versions import LiveVersions, wait_until
 from halimede.engine.load_slots import LoadSlots
+from halimede.engine.memory.demands import Demands
+from halimede.engine.memory.ledger import Ledger
+from halimede.engine.memory.model_memory import ModelMemory
+from halimede.engine.memory.on_demand_table import OnDemandTable
+from halimede.engine.memory.room import RoomTakenError
 from halimede.engine.model_control import ModelControl
 from halimede.engine.model_loader import ModelLoader
 from halimede.engine.model_table import AMBIGUOUS, ModelTable, Progress
@@ -32,6 +43,7 @@ from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.engine.version_states import IndexRow, ModelRecord
 from halimede.engine.worker_services import WorkerServices
 from halimede.repository.layout import check_model_name, check_repositories, find_models
+from halimede.repository.namespace import Namespace
 from halimede.repository.overrides import Override, parse_parameters
 from halimede.repository.sightings import ABSENT, Sighting, sight_models
 from halimede.workers.host import WorkerHost
@@ -47,6 +59,7 @@ class Lifecycle:
 
     Attributes:
         live: the server is up, if only to stop.
+        memory: what models take, and may take.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock, loop: AbstractEventLoop) -> None:
@@ -56,16 +69,30 @@ class Lifecycle:
         self._loop = loop
         # A load may take minutes, so looking at the disk has threads of its own.
         self._disk = ThreadPoolExecutor(2, "halimede-disk")
-        self._table = ModelTable()
-        self._live = LiveVersions(loop, self._disk)
-        self._services = WorkerServices(
-            loop, ModelCalls(self.find, clock.now, settings.gpus), ModelControl(self)
+        on_demand = settings.control_mode is ControlMode.ON_DEMAND
+        ledger = Ledger(settings.model_memory_budget)
+        self._table = OnDemandTable(ledger) if on_demand else ModelTable()
+        self.memory = ModelMemory(
+            ledger, self._table, clock, loop, self._disk, self._evict if on_demand else None
         )
+        self._demands = Demands(clock, loop, self.memory.room, self._load_demanded, self._look)
+        self._live = LiveVersions(loop, self._disk, self.memory)
+        control = ModelControl(self)
+        calls = ModelCalls(self.find, clock.now, settings.gpus, self.name_in_server, control.demand)
+        self._services = WorkerServices(loop, calls, control)
         python = settings.backend_settings(PYTHON)
         check_backend_settings(python)
         self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
         self._loader = ModelLoader(
-            settings, clock, loop, self._disk, self._table, self._live, self._workers, self._bring
+            settings,
+            clock,
+            loop,
+            self._disk,
+            self._table,
+            self._live,
+            self._workers,
+            self.memory,
+            self._bring,
         )
         self._started = False
         self._starting = asyncio.Lock()
@@ -124,7 +151,9 @@ class Lifecycle:
         """Whether the server has started and, with strict readiness, every model is ready."""
         if not self._started or self.stopping:
             return False
-        strict = self._settings.strict_readiness
+        settings = self._settings
+        # what a client wants to be loaded, and cannot be, is no reason to send the others elsewhere
+        strict = settings.strict_readiness and settings.control_mode is not ControlMode.ON_DEMAND
         return not strict or all(record.ready for record in self._table.records.values())
 
     @property
@@ -191,7 +220,7 @@ class Lifecycle:
 
     def _names_to_start(self) -> list[str]:
         wanted = self._settings.load_models
-        if self._settings.control_mode is not ControlMode.EXPLICIT or wanted == ("*",):
+        if not self._settings.control_mode.takes_requests or wanted == ("*",):
             return list(self._table.catalog)
         if "*" in wanted:
             raise InvalidArgumentError(
@@ -210,14 +239,16 @@ class Lifecycle:
             parameters: ``config`` → a ModelConfig as JSON, and with it ``file:<path>`` → content.
 
         Raises:
-            UnavailableError: the control mode is not explicit, or the server is stopping.
+            UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
             InvalidArgumentError: the name or a parameter is wrong, or a version failed to load.
             InternalError: the model is not there, or its configuration cannot be used.
+            OutOfMemoryError: there is no memory for it, or no room in the budget.
         """
         self._require_explicit()
-        check_model_name(name)
+        self._check_name(name)
         override = parse_parameters(parameters)
-        await self._take_turn(name, partial(self._load, override=override))
+        with self._wanted(name):
+            await self._take_turn_with_room(name, partial(self._load, override=override))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Let no new requests reach the model, and return; it is gone once those in flight are answered.
@@ -230,7 +261,7 @@ class Lifecycle:
                 and that no other ensemble needs.
 
         Raises:
-            UnavailableError: the control mode is not explicit, or the server is stopping.
+            UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
         """
         self._require_explicit()
         if name not in self._table.records:
@@ -240,6 +271,168 @@ class Lifecycle:
             need = left.pop()
             if need in self._table.records:
                 left += await self._unload(need, only_spare=True)
+
+    # Models that are loaded when they are asked for
+
+    async def demand(
+        self, name: str, version: int = -1, timeout_s: float | None = None, caller: str = ""
+    ) -> ServedModel:
+        """Have a model loaded that `find` said is not loaded; the highest ready version for -1.
+
+        However many wait for a model, it is loaded once. It stays until each has had its turn: what the caller does
+        with it before another await is done before it may be evicted.
+
+        Args:
+            name: the model.
+            version: the version.
+            timeout_s: how long to wait, None for as long as the settings say; the load goes on.
+            caller: the model whose request waits, if it is one's.
+
+        Raises:
+            UnavailableError: it takes longer, or the server is stopping.
+            OutOfMemoryError: there is no memory for it.
+            NotFoundError: there is no such model or version.
+            HalimedeError: the model cannot be loaded.
+        """
+        timeout = self._settings.ondemand_timeout_secs if timeout_s is None else timeout_s
+        await self._demands.wait(name, timeout, caller)
+        return self.find(name, version)
+
+    def hold(self, name: str) -> Callable[[], None]:
+        """Let the model not be evicted until the returned function is called."""
+        return self.memory.room.hold(name)
+
+    async def _look(self, name: str) -> Sighting:
+        if self.stopping:
+            raise UnavailableError("Server is stopping, models are no longer loaded")
+        try:
+            return await self._loader.look(name)
+        except OSError as error:
+            raise InternalError(f"cannot look for model '{name}': {error}") from error
+
+    async def _load_demanded(self, name: str) -> None:
+        """Load a model that requests wait for."""
+
+        async def load(record: ModelRecord) -> None:
+            if record.models:
+                return
+            if not (await self._look(name)).directories:
+                raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+            await self._loader.load(record, Override())
+            record.explicit = True
+
+        def done() -> bool:
+            return name in self._table.records and bool(self._table.records[name].models)
+
+        await self._take_turn_with_room(name, load, done)
+
+    async def _take_turn_with_room(
+        self, name: str, load: Work, done: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Load a model in its turn; if it and others take the room from each other, again when it comes first.
+
+        Args:
+            name: the model.
+            load: loads it.
+            done: whether that need not be done again, as somebody else has done it.
+        """
+        try:
+            await self._take_turn(name, load)
+        except RoomTakenError:
+            async with self.memory.room.first(name, done) as is_first:
+                while is_first:
+                    with suppress(RoomTakenError):
+                        await self._take_turn(name, load)
+                        break
+
+    @contextmanager
+    def _wanted(self, name: str) -> Iterator[None]:
+        """While somebody waits for the load of a model, though not for ever for the room that others take."""
+        release = self.hold(name)
+        timeout = self._settings.ondemand_timeout_secs * SECOND
+        timer = self._clock.call_at(self._clock.now() + timeout, release)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()
+
+    async def _evict(self, name: str) -> None:
+        """Unload a model that nothing needs now, with those that only it needed: when all is given back."""
+        evicted: list[str] = []
+        left = [name]
+        while left:
+            record = self._table.records.get(left.pop())
+            if record is None or not self.memory.room.idle(record):
+                continue
+            if evicted and not is_spare(record, self._table.records):
+                continue
+            evicted.append(record.name)
+            left += record.needs
+            self._loader.unload(record)
+            record.explicit = False
+        logger.info("evicting '%s' to make room", "', '".join(evicted))
+        await self._live.closed(evicted)
+
+    # Models outside the repositories
+
+    def name_in_server(self, name: str, seen_from: str) -> str:
+        """The name in the server of the model that another one calls `name`."""
+        return self._table.namespaces.resolve(name, seen_from)
+
+    async def adopt(self, namespace: Namespace, needed: Container[str]) -> None:
+        """Load the models of an archive, and know them from then on.
+
+        Args:
+            namespace: the archive.
+            needed: names in the server of those that the entry is an ensemble of, which are loaded with it.
+
+        Raises:
+            AlreadyExistsError: a model's name in the server is taken.
+            HalimedeError: one cannot be loaded; none is, and nothing is left of them.
+        """
+        self._require_explicit()
+        self._table.namespaces.add(namespace, taken=self._table.records.keys() | self._table.catalog.keys())
+        try:
+            # those that a model calls have to be there when it is loaded
+            called = [
+                name for name in namespace.directories if name != namespace.entry and name not in needed
+            ]
+            for outcome in await asyncio.gather(
+                *(self.load(name, {}) for name in called), return_exceptions=True
+            ):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            await self.load(namespace.entry, {})
+        except BaseException:
+            await self.dismiss(namespace)
+            raise
+
+    async def dismiss(self, namespace: Namespace) -> None:
+        """Unload the models of an archive, and know them no more: when all that they held is given back."""
+
+        async def unload(record: ModelRecord) -> None:
+            self._loader.unload(record)
+
+        names = [namespace.entry, *(name for name in namespace.directories if name != namespace.entry)]
+        for name in names:
+            with suppress(UnavailableError):  # the server is stopping, which unloads them
+                await self._take_turn(name, unload)
+        await self._live.closed(names)
+        self._table.namespaces.remove(namespace)
+        for name in names:
+            record = self._table.records.get(name)
+            if record is not None:
+                record.versions.clear()
+                record.reason = ""
+                if not record.operations:
+                    del self._table.records[name]
+        self._table.tell_readiness()
+
+    def _check_name(self, name: str) -> None:
+        """Refuse a name that no model has."""
+        if self._table.namespaces.find(name) is None:
+            check_model_name(name)
 
     @contextmanager
     def waiting(self, model: str, target: str) -> Iterator[None]:
@@ -272,6 +465,7 @@ class Lifecycle:
             self._poll_timer.cancel()
         for model in self._live.stop():
             self._table.hide(model)
+        await self.memory.stop()
         logger.info("Waiting for in-flight requests to complete.")
         drained = self._loop.create_task(self._live.drained())
         if not await wait_until(deadline, drained, self._clock, self._live.report_inflight):
@@ -299,7 +493,7 @@ class Lifecycle:
         await self._live.closed()
 
     def _require_explicit(self) -> None:
-        if self._settings.control_mode is not ControlMode.EXPLICIT:
+        if not self._settings.control_mode.takes_requests:
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
 
     # Operations on one model
@@ -326,6 +520,7 @@ class Lifecycle:
             record.operations -= 1
             if not record.operations and not record.known:
                 del self._table.records[record.name]
+            self.memory.room.changed()
 
     async def _load(
         self, record: ModelRecord, override: Override, expected: Sighting | None = None, explicit: bool = True
@@ -333,7 +528,7 @@ class Lifecycle:
         await self._loader.load(record, override, expected)
         record.explicit = record.explicit or explicit
 
-    async def _bring(self, name: str) -> None:
+    async def _bring(self, name: str) -> HalimedeError | None:
         """See to a model that an ensemble needs, which is being loaded. If that fails, the model's record says why."""
 
         async def load(record: ModelRecord) -> None:
@@ -341,13 +536,16 @@ class Lifecycle:
             if not (record.models and record.sighting is None):
                 await self._loader.load(record, Override())
 
-        if self._settings.control_mode is ControlMode.EXPLICIT:
-            with suppress(HalimedeError):
-                check_model_name(name)
+        if self._settings.control_mode.takes_requests:
+            try:
+                self._check_name(name)
                 await self._take_turn(name, load)
+            except HalimedeError as error:
+                return error
         elif (record := self._table.records.get(name)) is not None and record.operations:
             async with record.turn:  # what it waits for is over
                 pass
+        return None
 
     async def _unload(self, name: str, only_spare: bool = False) -> list[str]:
         """Unload a model, if so asked only if nothing needs it any more: the models that it needed itself."""
@@ -371,7 +569,8 @@ class Lifecycle:
             return False
         try:
             load = partial(self._load, override=Override(), expected=expected, explicit=explicit)
-            await self._take_turn(name, load)
+            with self._wanted(name):
+                await self._take_turn_with_room(name, load)
         except HalimedeError:
             return False
         return True

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 
 from halimede.core.clock import SECOND, Clock
 from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.version_states import OverrideFiles, Serving
 from halimede.repository import overrides
 
@@ -17,11 +18,12 @@ logger = logging.getLogger("halimede")
 class LiveVersions:
     """Every version that is loaded and not yet closed. Lives on the event loop."""
 
-    def __init__(self, loop: AbstractEventLoop, disk: Executor) -> None:
+    def __init__(self, loop: AbstractEventLoop, disk: Executor, memory: ModelMemory) -> None:
         self._loop = loop
         self._disk = disk
+        self._memory = memory
         self._live: set[Serving] = set()
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], str] = {}  # each with the model's name
 
     def add(self, serving: Serving) -> None:
         """Count a version that was loaded; its files are kept until it is retired."""
@@ -37,9 +39,11 @@ class LiveVersions:
         users = [user for user in self._live if serving in user.uses]
         if not users:
             serving.model.stop()
+        if serving.holding is not None:
+            serving.holding.leaving = True
         task = self._loop.create_task(self._retire(serving, users, gone))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._retiring[task] = serving.model.name
+        task.add_done_callback(self._retiring.pop)
 
     async def _retire(
         self, serving: Serving, users: Sequence[Serving], gone: Callable[[], None] | None
@@ -50,7 +54,7 @@ class LiveVersions:
         model.stop()
         await model.drained()
         try:
-            await model.close()
+            await self._memory.close(serving.holding, model.close)
         except Exception:  # a framework's; the version is gone all the same
             logger.exception("closing '%s' version %d", model.name, model.version)
         self._live.discard(serving)
@@ -106,10 +110,10 @@ class LiveVersions:
             visit(serving)
         return list(reversed(order))
 
-    async def closed(self) -> None:
-        """Return when every retired version is closed."""
-        while self._retiring:
-            await asyncio.wait(self._retiring)
+    async def closed(self, names: Container[str] | None = None) -> None:
+        """Return when every retired version is closed, or every one of the models of these names."""
+        while tasks := [task for task, name in self._retiring.items() if names is None or name in names]:
+            await asyncio.wait(tasks)
 
     def report_inflight(self, seconds: int) -> None:
         """Log which versions have requests in flight, and that the wait for them ends in `seconds`."""

@@ -18,7 +18,8 @@ from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.normalise import normalise
 from halimede.config.signature import Signature
 from halimede.config.validate import validate
-from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
+from halimede.core.errors import HalimedeError, InternalError, OutOfMemoryError, UnsupportedError
+from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
 from halimede.engine.warmup import warm_up
@@ -62,6 +63,10 @@ class LoadedVersion:
     labels: dict[str, list[str]]
     statistics: ModelStatistics
 
+    def processes(self) -> tuple[int, ...]:
+        """The worker processes in which it runs now."""
+        return tuple(pid for loaded in self.instances for pid in loaded.instance.processes)
+
     def close(self) -> None:
         """Give everything back, the freed memory to the system too. Blocks."""
         for loaded in self.instances:
@@ -79,7 +84,8 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
         workers: where instances run that have processes of their own.
 
     Raises:
-        HalimedeError: it cannot be loaded; nothing is left of the attempt.
+        OutOfMemoryError: there is not enough memory for it, or not enough room on a disk.
+        HalimedeError: it cannot be loaded; nothing is left of any attempt.
     """
     began = monotonic_ns()
     config = ModelConfig()
@@ -120,13 +126,25 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             undo.pop_all()
         # frameworks have read the files by now, and their copies are free: as much as the weights again
         trim_memory()
-    except HalimedeError:
+    except OutOfMemoryError:
+        raise
+    except HalimedeError as error:
+        if _is_shortage(error, source):
+            raise OutOfMemoryError(error.message) from error
         raise
     except Exception as error:
+        if _is_shortage(error, source):
+            raise OutOfMemoryError(f"{type(error).__name__}: {error}") from error
         logger.exception("failed to load '%s' version %d", source.name, source.version)
         raise InternalError(f"{type(error).__name__}: {error}") from error
     statistics.load_ns = monotonic_ns() - began
     return LoadedVersion(source, signature, backend, tuple(instances), labels, statistics)
+
+
+def _is_shortage(error: Exception, source: ModelSource) -> bool:
+    """Whether the version could not be loaded for want of memory: by the error's type, or by a framework's words."""
+    names = (source.name, str(source.directory))
+    return lacks_memory(error) or is_out_of_memory(f"{type(error).__name__}: {error}", names)
 
 
 def open_backend(

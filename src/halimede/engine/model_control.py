@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.versions import parse_version
+from halimede.engine.ensembles.served import ServedModel
 
 Handler = Callable[[tuple[Any, ...]], Awaitable[Any]]
 
@@ -45,18 +46,35 @@ class ModelControl:
                 raise type(error)(text) from error
 
         async def load(name: str, config: str, files: Mapping[str, bytes] | None) -> None:
+            name = self._lifecycle.name_in_server(name, model)
             async with self._waiting(model if is_loading() else None, name):
                 await self.load(name, config, files)
 
         async def unload(name: str, dependents: bool) -> None:
+            name = self._lifecycle.name_in_server(name, model)
             async with self._waiting(model if is_loading() else None, name):
                 await self._lifecycle.unload(name, dependents)
+
+        async def is_ready(name: str, version: str) -> bool:
+            return await self.is_ready(self._lifecycle.name_in_server(name, model), version)
 
         return {
             wire.LOAD_MODEL: partial(answer, load),
             wire.UNLOAD_MODEL: partial(answer, unload),
-            wire.MODEL_READY: partial(answer, self.is_ready),
+            wire.MODEL_READY: partial(answer, is_ready),
         }
+
+    async def demand(self, name: str, version: int, caller: str, is_loading: bool) -> ServedModel:
+        """Have a model loaded that another one calls, and find it: see `Lifecycle.demand`.
+
+        Args:
+            name: the model's name.
+            version: the version, -1 for the highest.
+            caller: name of the model that calls; "" if it is not known.
+            is_loading: whether that model is still being loaded.
+        """
+        async with self._waiting(caller if is_loading else None, name):
+            return await self._lifecycle.demand(name, version, caller=caller)
 
     async def load(self, name: str, config: str, files: Mapping[str, bytes] | None) -> None:
         """Load the model or reload it, and return when that is done.

@@ -8,10 +8,12 @@ with it are dropped again, and what served before goes on.
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from halimede.backends.base import ModelSource
+from halimede.config.ensembles import is_ensemble
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.clock import Clock
 from halimede.core.errors import (
@@ -19,13 +21,16 @@ from halimede.core.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    OutOfMemoryError,
     UnavailableError,
 )
-from halimede.engine.dependencies import is_ensemble
+from halimede.core.out_of_memory import lacks_memory
 from halimede.engine.ensemble_loader import Bring, EnsembleLoader
 from halimede.engine.live_versions import LiveVersions
 from halimede.engine.load_slots import LoadSlots
 from halimede.engine.loading import LoadedVersion, load_version
+from halimede.engine.memory.ledger import Holding
+from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.model import Model
 from halimede.engine.model_table import AMBIGUOUS, ModelTable
 from halimede.engine.settings import EngineSettings
@@ -39,9 +44,10 @@ from halimede.engine.version_states import (
     VersionState,
 )
 from halimede.engine.version_swaps import VersionSwaps
+from halimede.repository.layout import check_model_name
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve
-from halimede.repository.sightings import Sighting, sight_model
+from halimede.repository.sightings import Sighting, sight_directory, sight_model
 from halimede.workers.host import WorkerHost
 
 logger = logging.getLogger("halimede")
@@ -65,6 +71,7 @@ class ModelLoader:
         table: ModelTable,
         live: LiveVersions,
         workers: WorkerHost,
+        memory: ModelMemory,
         bring: Bring,
     ) -> None:
         """A loader that reads directories on `disk` and loads on threads of its own.
@@ -81,6 +88,7 @@ class ModelLoader:
         self._table = table
         self._live = live
         self._workers = workers
+        self._memory = memory
         self._swaps = VersionSwaps(table, live)
         self._ensembles = EnsembleLoader(clock, loop, disk, table, self._swaps, bring)
 
@@ -107,13 +115,13 @@ class ModelLoader:
         Raises:
             InternalError: the model is not there, or its configuration cannot be used.
             InvalidArgumentError: a version failed to load.
+            OutOfMemoryError: it failed for want of memory, or of room in the budget.
             UnavailableError: the server is stopping.
         """
         files: OverrideFiles | None = None
         sighting = Sighting()
         try:
-            repositories = self._settings.model_repositories
-            sighting = await self._loop.run_in_executor(self._disk, sight_model, repositories, record.name)
+            sighting = await self.look(record.name)
             if expected not in (None, sighting):
                 return
             if not (override.given or not record.intact or record.dormant or record.sighting != sighting):
@@ -130,13 +138,31 @@ class ModelLoader:
                 logger.exception("failed to poll '%s'", record.name)
             if files is not None:
                 await self._live.release(files)
-            raise self._refused(record, sighting, str(error)) from error
+            refusal = self._refused(record, sighting, str(error))
+            raise (OutOfMemoryError(refusal.message) if lacks_memory(error) else refusal) from error
         try:
             await self._load_versions(record, resolved, sighting, files)
         finally:
             if files is not None:
                 await self._live.release(files)
         record.intact = True
+
+    async def look(self, name: str) -> Sighting:
+        """What there is of a model on disk.
+
+        Raises:
+            InvalidArgumentError: no model can have that name.
+            OSError: a repository cannot be read.
+        """
+        return await self._loop.run_in_executor(self._disk, self._look_for(name))
+
+    def _look_for(self, name: str) -> Callable[[], Sighting]:
+        """What tells what there is of a model on disk."""
+        directory = self._table.namespaces.directory(name)
+        if directory is not None:
+            return partial(sight_directory, directory)
+        check_model_name(name)
+        return partial(sight_model, self._settings.model_repositories, name)
 
     async def _resolve(
         self, name: str, sighting: Sighting, override: Override, files: OverrideFiles | None
@@ -158,6 +184,7 @@ class ModelLoader:
             config_override=override.config,
             auto_complete=settings.auto_complete_config,
             gpus=settings.gpus,
+            namespace=self._table.namespaces.find(name),
         )
         return await self._loop.run_in_executor(self._disk, work)
 
@@ -181,11 +208,35 @@ class ModelLoader:
             await self._ensembles.load(record, resolved, bases)
             logger.info("successfully loaded '%s'", record.name)
             return
-        changed = [number for number in resolved.versions if not _stays(record, number, bases[number])]
+        changed = {
+            number: bases[number] for number in resolved.versions if not _stays(record, number, bases[number])
+        }
+        async with self._memory.reserved(
+            record.name, resolved.directory, resolved.config, changed
+        ) as holdings:
+            models = await self._load_changed(record, resolved, holdings)
+        servings = {
+            number: Serving(model, bases[number], files, holding=holdings[number])
+            for number, model in models.items()
+        }
+        record.blueprint = None
+        self._swaps.swap(record, resolved.config, resolved.versions, servings)
+        logger.info("successfully loaded '%s'", record.name)
+
+    async def _load_changed(
+        self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]
+    ) -> dict[int, Model]:
+        """The versions that the holdings are for, ready to serve."""
+        changed = list(holdings)
         record.loading = True
         self._table.tell_readiness()
         try:
-            loaded, failures = await self._load_each(record, resolved, changed)
+            loaded, failures = await self._load_each(record, resolved, holdings)
+            if not failures:
+                try:
+                    await self._memory.settle(holdings, loaded)
+                except HalimedeError as error:
+                    failures = dict.fromkeys(changed, error)
         finally:
             record.loading = False
         models = {}
@@ -198,36 +249,34 @@ class ModelLoader:
             for version in loaded.values():
                 await self._loop.run_in_executor(self._loaders, version.close)
             raise self._failed(record, changed, failures)
-        servings = {number: Serving(model, bases[number], files) for number, model in models.items()}
-        record.blueprint = None
-        self._swaps.swap(record, resolved.config, resolved.versions, servings)
-        logger.info("successfully loaded '%s'", record.name)
+        return models
 
     async def _load_each(
-        self, record: ModelRecord, resolved: ResolvedModel, numbers: list[int]
+        self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]
     ) -> tuple[dict[int, LoadedVersion], dict[int, HalimedeError]]:
         """Load versions side by side: those that loaded, and why the others failed."""
         attempts = []
-        for number in numbers:
+        for number, holding in holdings.items():
             version = record.versions.setdefault(number, Version(number))
             if version.state is not VersionState.READY:
                 self._table.move(record, version, VersionState.LOADING)
             logger.info("loading: %s:%d", record.name, number)
             source = ModelSource(record.name, number, resolved.directory, resolved.config)
-            attempts.append(self._load_one(source))
+            attempts.append(self._load_one(source, holding))
         loaded: dict[int, LoadedVersion] = {}
         failures: dict[int, HalimedeError] = {}
-        for number, outcome in zip(numbers, await asyncio.gather(*attempts), strict=True):
+        for number, outcome in zip(holdings, await asyncio.gather(*attempts), strict=True):
             if isinstance(outcome, HalimedeError):
                 failures[number] = outcome
             else:
                 loaded[number] = outcome
         return loaded, failures
 
-    async def _load_one(self, source: ModelSource) -> LoadedVersion | HalimedeError:
+    async def _load_one(self, source: ModelSource, holding: Holding) -> LoadedVersion | HalimedeError:
+        load = partial(load_with_retries, source, self._settings, self._workers)
         async with self.slots:
             return await self._loop.run_in_executor(
-                self._loaders, load_with_retries, source, self._settings, self._workers
+                self._loaders, self._memory.load, holding, source.config, load
             )
 
     def _failed(
@@ -248,7 +297,9 @@ class ModelLoader:
         if not failures:
             return UnavailableError("Server is stopping, models are no longer loaded")
         clauses = [f"version {n} is at UNAVAILABLE state: {reason};\n" for n, reason in reasons.items()]
-        return InvalidArgumentError(f"load failed for model '{record.name}': {''.join(clauses)}")
+        shortages = (type(error) for error in failures.values() if isinstance(error, OutOfMemoryError))
+        kind = next(shortages, InvalidArgumentError)
+        return kind(f"load failed for model '{record.name}': {''.join(clauses)}")
 
 
 def load_with_retries(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.namespaces import Namespaces
 from halimede.engine.version_states import IndexRow, ModelRecord, Version, VersionState
 
 AMBIGUOUS = "model appears in two or more repositories"
@@ -18,6 +19,7 @@ class ModelTable:
     Attributes:
         records: what became of each model that was to be loaded.
         catalog: the models on disk when last looked; True for those in more than one repository.
+        namespaces: the models outside the repositories.
         stopping: the server is shutting down.
         on_progress: called at each change of a version's state.
         on_readiness: called when the server may have become ready, or not ready; also at each such change.
@@ -26,6 +28,7 @@ class ModelTable:
     def __init__(self) -> None:
         self.records: dict[str, ModelRecord] = {}
         self.catalog: dict[str, bool] = {}
+        self.namespaces = Namespaces()
         self.stopping = False
         self.on_progress: list[Progress] = []
         self.on_readiness: list[Callable[[], None]] = []

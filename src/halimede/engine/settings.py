@@ -15,6 +15,12 @@ class ControlMode(Enum):
     NONE = "none"
     POLL = "poll"
     EXPLICIT = "explicit"
+    ON_DEMAND = "ondemand"
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether clients may load and unload models."""
+        return self in (ControlMode.EXPLICIT, ControlMode.ON_DEMAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,9 @@ class EngineSettings:
         model_repositories: directories of models.
         control_mode: how models come and go.
         repository_poll_secs: seconds between two looks at the repositories, in poll mode; 0 for never.
-        load_models: models to load at start in explicit mode; ``*`` alone for all.
+        load_models: models to load at start in the modes explicit and ondemand; ``*`` alone for all.
+        model_memory_budget: bytes that models may take together, None for any number.
+        ondemand_timeout_secs: longest time that a request waits for its model to be loaded, in mode ondemand.
         auto_complete_config: whether backends may complete configurations.
         model_config_name: use ``configs/<name>.pbtxt`` where it exists; "" for ``config.pbtxt``.
         load_threads: how many models load at once.
@@ -33,6 +41,7 @@ class EngineSettings:
         strict_readiness: the server is ready only while every model is.
         backend_config: backend → setting → value; settings under "" are for every backend.
         backend_directory: where backends written in Python are; None for nowhere.
+        hosted_root: where models lie that a platform brings (`--sagemaker-model-directory`).
         cpu_threads: CPU threads that all instances share out.
         gpus: numbers of the GPUs that models may use.
         verbose: the log's verbosity, 0 and up.
@@ -43,6 +52,8 @@ class EngineSettings:
     control_mode: ControlMode = ControlMode.NONE
     repository_poll_secs: int = 15
     load_models: tuple[str, ...] = ()
+    model_memory_budget: int | None = None
+    ondemand_timeout_secs: int = 300
     auto_complete_config: bool = True
     model_config_name: str = ""
     load_threads: int = 4
@@ -50,6 +61,7 @@ class EngineSettings:
     strict_readiness: bool = True
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     backend_directory: Path | None = None
+    hosted_root: Path = Path("/opt/ml/models")
     cpu_threads: int = field(default_factory=cpu_budget)
     gpus: tuple[int, ...] = field(default_factory=visible_gpus)
     verbose: int = 0

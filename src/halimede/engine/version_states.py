@@ -14,10 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.engine.ensembles.served import ServedModel
 from halimede.repository.sightings import Sighting
+
+if TYPE_CHECKING:
+    from halimede.engine.memory.ledger import Holding
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded on purpose."""
@@ -79,12 +83,14 @@ class Serving:
         basis: what it was loaded from, None if that can not be compared.
         files: the temporary directory that it was loaded from, None for one in a repository.
         uses: the versions that an ensemble sends its requests to; they serve until it has finished.
+        holding: what it takes of the memory; None for an ensemble, which takes next to nothing.
     """
 
     model: ServedModel
     basis: Basis | None
     files: OverrideFiles | None = None
     uses: "tuple[Serving, ...]" = ()
+    holding: "Holding | None" = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,7 +68,7 @@ class WorkerService:
         def infer(call: ModelCall) -> InferRequest | None:
             if call.blocks:
                 on_call()
-            return calls.infer(call, name)
+            return calls.infer(call, name, is_loading=self._loading)
 
         self._worker_calls = WorkerCalls(loop, memory, infer, self._handlers)
         self._printed = {

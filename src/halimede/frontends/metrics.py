@@ -4,6 +4,7 @@
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -138,6 +139,16 @@ FIRST_RESPONSE = _Histogram(
     ),
     lambda counts: counts.first_response_ms,
 )
+MODEL_MEMORY = Family(
+    "halimede_model_memory_bytes", "gauge", "Memory that the version takes, or is to take, in bytes"
+)
+MODEL_MEMORY_BUDGET = Family(
+    "halimede_model_memory_budget_bytes", "gauge", "Memory that all models may take together, in bytes"
+)
+MODEL_LOADS = Family("halimede_model_loads_total", "counter", "Model versions that were loaded")
+MODEL_EVICTIONS = Family(
+    "halimede_model_evictions_total", "counter", "Models that were unloaded to make room for others"
+)
 CPU_UTILIZATION = Family(
     "nv_cpu_utilization", "gauge", "Share of the machine's processor time in use, 0 to 1"
 )
@@ -153,6 +164,10 @@ FAMILIES = (
     FAILURES,
     PENDING,
     LOAD_DURATION,
+    MODEL_MEMORY,
+    MODEL_MEMORY_BUDGET,
+    MODEL_LOADS,
+    MODEL_EVICTIONS,
     CPU_UTILIZATION,
     CPU_MEMORY_TOTAL,
     CPU_MEMORY_USED,
@@ -186,6 +201,7 @@ class Metrics:
             _start(lines, histogram.family)
             for model, text in models:
                 _add_histogram(lines, histogram.family.name, text, histogram.value(model.statistics))
+        self._add_memory(lines)
         self._add_gauges(lines)
         lines += self._engine.custom_metrics.lines()
         return ("\n".join(lines) + "\n").encode()
@@ -198,6 +214,24 @@ class Metrics:
             exchange.respond(200, (self.render(),), CONTENT_TYPE)
         else:
             exchange.respond(200, content_type=CONTENT_TYPE)
+
+    def _add_memory(self, lines: list[str]) -> None:
+        memory = self._engine.lifecycle.memory
+        held = Counter[tuple[str, int]]()
+        for holding in memory.ledger:
+            held[holding.name, holding.version] += holding.size
+        _add(
+            lines,
+            MODEL_MEMORY,
+            (
+                (f'model="{_escaped(name)}",version="{version}"', size)
+                for (name, version), size in sorted(held.items())
+            ),
+        )
+        budget = memory.ledger.budget
+        _add(lines, MODEL_MEMORY_BUDGET, () if budget is None else (("", budget),))
+        _add(lines, MODEL_LOADS, (("", memory.loads),))
+        _add(lines, MODEL_EVICTIONS, (("", memory.evictions),))
 
     def _add_gauges(self, lines: list[str]) -> None:
         memory = memory_bytes() if self._settings.cpu else None

@@ -163,6 +163,12 @@ class WorkerInstance(Instance):
         """The requests whose execution is not over."""
         return [request for sent in self._sent.values() for request in sent.batch.requests]
 
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Its process, if it runs."""
+        worker = self._worker
+        return () if worker is None else (worker.pid,)
+
     def close(self) -> None:
         """Let the model finalize and end the process. Blocks; no batch may be under way."""
         self._host.wait(self._stop())

@@ -1,12 +1,14 @@
 """An `HttpProtocol` on a real socket, and a client that sends bytes as they are."""
 
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Self
 
+from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits
 from tests.support.loops import LoopThread
@@ -38,6 +40,11 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def vanish(self) -> None:
+        """Break the connection off, without another word."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.__exit__()
 
     def read(self, method: str = "POST") -> Answer:
         """The next response."""
@@ -109,14 +116,18 @@ class Served:
 
 
 @contextmanager
-def serve(handler: Handler, limits: HttpLimits | None = None) -> Iterator[Served]:
+def serve(
+    handler: Handler, limits: HttpLimits | None = None, json_length: JsonLength = json_length
+) -> Iterator[Served]:
     """The handler on a free port of 127.0.0.1 until the end of the block."""
     connections: set[HttpProtocol] = set()
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
     port = listener.getsockname()[1]
     with LoopThread() as loop:
         server = loop.run(
-            loop.loop.create_server(lambda: HttpProtocol(handler, limits, connections), sock=listener)
+            loop.loop.create_server(
+                lambda: HttpProtocol(handler, limits, connections, json_length), sock=listener
+            )
         )
         try:
             yield Served(loop, port, connections)

@@ -14,6 +14,24 @@ def test_head_gives_method_path_and_lower_case_headers() -> None:
     assert parsed.headers == {"content-length": "12", "x-some": "Value"}
 
 
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        ("/models", "/models", ""),
+        ("/models?", "/models", ""),
+        ("/models?limit=5&token=a%20b#part", "/models", "limit=5&token=a%20b"),
+        ("/a?b?c", "/a", "b?c"),
+        ("/a#b?c", "/a", ""),
+        ("http://host:1/models?limit=5#part", "/models", "limit=5"),
+        ("http://host:1?limit=5", "/", "limit=5"),
+    ],
+)
+def test_query_is_what_follows_the_question_mark(target: str, path: str, query: str) -> None:
+    parsed = parse_head(head(f"GET {target} HTTP/1.1"))
+    assert parsed is not None
+    assert (parsed.path, parsed.query) == (path, query)
+
+
 def test_path_is_not_decoded() -> None:
     parsed = parse_head(head("GET /v2/a%2Fb HTTP/1.1"))
     assert parsed is not None

@@ -319,3 +319,8 @@ def test_arbitrary_bytes_are_decoded_or_refused(body: bytes, length: str | None)
             RequestDecoder(LIMIT).decode(memoryview(body), length, "m", to)
         except HalimedeError as error:
             orjson.dumps(error.message)
+
+
+def test_front_ends_share_no_raw_plan() -> None:
+    plans = [RequestDecoder(LIMIT).decode(memoryview(bytes(8)), "0", "m", SIGNATURE)[0] for _ in range(2)]
+    assert plans[0] is not plans[1]  # each remembers how its front end labels responses

@@ -1,9 +1,10 @@
 """ModelInfer: one request, one response."""
 
 import re
+from functools import partial
 from typing import Final
 
-from halimede.core.errors import HalimedeError, UnsupportedError
+from halimede.core.errors import HalimedeError, NotLoadedError, UnsupportedError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
@@ -11,6 +12,7 @@ from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
+from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.restrictions import forwarded_headers
 
@@ -29,6 +31,7 @@ class ModelInfer:
     def __init__(
         self, engine: Engine, decoder: RequestDecoder, forward_pattern: re.Pattern[str] | None
     ) -> None:
+        self._loads = Loads(engine)
         self._find = engine.find
         self._now = engine.clock.now
         self._decode = decoder.decode
@@ -45,11 +48,19 @@ class ModelInfer:
             forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
+        except NotLoadedError as error:
+            call.on_cancel = self._loads.then(error, partial(self, call, message), partial(_fail, call))
+            return
         except HalimedeError as error:
-            call.finish(error.code.grpc_status, error.message)
+            _fail(call, error)
             return
         call.on_cancel = request.cancel
         model.infer(request)
+
+
+def _fail(call: Call, error: HalimedeError) -> None:
+    call.on_cancel = None
+    call.finish(error.code.grpc_status, error.message)
 
 
 class _Answer:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from google.protobuf.json_format import ParseDict
 
-from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.core.errors import InvalidArgumentError, NotLoadedError, UnsupportedError
 from halimede.core.versions import parse_version
 from halimede.engine.engine import Engine
+from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends import descriptions
 from halimede.frontends.grpc import kserve_pb2 as pb
 
@@ -36,15 +37,24 @@ class Management:
         """The server's name, version and extensions."""
         return pb.ServerMetadataResponse(**descriptions.server_metadata(self._server_id))
 
-    def model_metadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
+    async def model_metadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
         """A model's versions, inputs and outputs."""
-        metadata = descriptions.model_metadata(self._lifecycle, request.name, parse_version(request.version))
+        version = parse_version(request.version)
+        await self._find(request.name, version)
+        metadata = descriptions.model_metadata(self._lifecycle, request.name, version)
         return ParseDict(metadata, pb.ModelMetadataResponse())
 
-    def model_config(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
+    async def model_config(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         """A model's complete configuration."""
-        model = self._engine.find(request.name, parse_version(request.version))
+        model = await self._find(request.name, parse_version(request.version))
         return pb.ModelConfigResponse(config=model.config)
+
+    async def _find(self, name: str, version: int) -> ServedModel:
+        """The model, after it was loaded if need be."""
+        try:
+            return self._engine.find(name, version)
+        except NotLoadedError:
+            return await self._engine.demand(name, version)
 
     def model_statistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         """What is counted of a model, of one of its versions, or, without a name, of all."""

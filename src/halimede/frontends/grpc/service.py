@@ -72,10 +72,16 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
         "ServerReady": ("health", _answering(pb.ServerReadyRequest, management.server_ready)),
         "ModelReady": ("health", _answering_later(pb.ModelReadyRequest, management.model_ready, tasks)),
         "ServerMetadata": ("metadata", _answering(pb.ServerMetadataRequest, management.server_metadata)),
-        "ModelMetadata": ("metadata", _answering(pb.ModelMetadataRequest, management.model_metadata)),
+        "ModelMetadata": (
+            "metadata",
+            _answering_later(pb.ModelMetadataRequest, management.model_metadata, tasks),
+        ),
         "ModelInfer": ("inference", UnaryMethod(infer, settings.compression)),
         "ModelStreamInfer": ("inference", StreamMethod(stream, settings.compression)),
-        "ModelConfig": ("model-config", _answering(pb.ModelConfigRequest, management.model_config)),
+        "ModelConfig": (
+            "model-config",
+            _answering_later(pb.ModelConfigRequest, management.model_config, tasks),
+        ),
         "ModelStatistics": (
             "statistics",
             _answering(pb.ModelStatisticsRequest, management.model_statistics),

@@ -6,9 +6,11 @@ client does not read them, decoupled models are held back, and no more requests 
 
 import re
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from halimede.core.errors import HalimedeError
+from halimede.core.errors import HalimedeError, NotLoadedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
@@ -23,6 +25,7 @@ from halimede.frontends.grpc.codec_response import (
     stream_parts,
 )
 from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
+from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
 
 _REAL_STATUS_KEY: Final = "triton_grpc_error"
@@ -44,6 +47,7 @@ class ModelStreamInfer:
     def __init__(
         self, engine: Engine, decoder: RequestDecoder, forward_pattern: re.Pattern[str] | None
     ) -> None:
+        self.loads = Loads(engine)
         self.find = engine.find
         self.now = engine.clock.now
         self.call_soon = engine.clock.call_soon
@@ -82,28 +86,45 @@ class _Stream:
         self._inflight += answer.cost
         try:
             answer.plan, answer.identifier, tensors = handler.decode(message)
-            answer.model = model = handler.find(answer.plan.model_name, answer.plan.model_version)
-            pattern = handler.forward_pattern
-            forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
-            request = answer.plan.request(
-                answer.identifier, tensors, answer.respond, handler.now(), forwarded
-            )
+            self._begin(answer, answer.plan, tensors)
+        except NotLoadedError as error:
+            assert answer.plan is not None
+            self._running.add(answer)
+            self._turns.append(answer)  # until it is known that it needs none
+            work = partial(self._begin, answer, answer.plan, tensors)
+            answer.leave = handler.loads.then(error, work, answer.fail)
         except HalimedeError as error:
             answer.identifier = answer.identifier or read_id(message)
             self._turns.append(answer)
-            answer.respond(InferResponse(error=error), True)
-            self._pause_if_full()
-            return
+            answer.fail(error)
+        self._pause_if_full()
+
+    def _begin(self, answer: "_Answer", plan: RequestPlan, tensors: list[memoryview]) -> None:
+        """Let the model run a request.
+
+        Raises:
+            HalimedeError: it cannot.
+        """
+        handler = self._handler
+        answer.model = model = handler.find(plan.model_name, plan.model_version)
+        pattern = handler.forward_pattern
+        forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
+        request = plan.request(answer.identifier, tensors, answer.respond, handler.now(), forwarded)
         answer.request = request
         answer.decoupled = model.signature.decoupled
         self._running.add(answer)
-        if not answer.decoupled:
-            self._turns.append(answer)
-        elif self._congested:
+        if answer.leave is None:
+            if not answer.decoupled:
+                self._turns.append(answer)
+        else:
+            answer.leave = None
+            if answer.decoupled:
+                self._turns.remove(answer)
+                self._take_turns()
+        if answer.decoupled and self._congested:
             request.congest()
         model.infer(request)
         answer.accepted = True
-        self._pause_if_full()
 
     def _on_half_close(self) -> None:
         self._half_closed = True
@@ -129,11 +150,15 @@ class _Stream:
         self._running.discard(answer)
         if answer.decoupled:
             self._release(answer)
+        self._take_turns()
+        self._finish_if_done()
+
+    def _take_turns(self) -> None:
+        """Send the responses that come first in the order of their requests, as far as they are there."""
         while self._turns and self._turns[0].response is not None:
             answer = self._turns.popleft()
             answer.deliver(answer.response, final=True)
             self._release(answer)
-        self._finish_if_done()
 
     def _release(self, answer: "_Answer") -> None:
         self._inflight -= answer.cost
@@ -177,6 +202,8 @@ class _Stream:
         self._turns.clear()
         running, self._running = self._running, set()
         for answer in running:
+            if answer.leave is not None:
+                answer.leave()
             if answer.request is not None:
                 answer.request.cancel()
 
@@ -195,6 +222,7 @@ class _Answer:
         plan: what the request said; None if it could not be read.
         model: the model; None if there is none.
         request: the request while the engine works on it.
+        leave: ends the wait for its model, while that is being loaded.
         decoupled: its responses go out as they come.
         accepted: the engine has looked at it.
         refused: the engine has not taken it.
@@ -206,6 +234,7 @@ class _Answer:
         "cost",
         "decoupled",
         "identifier",
+        "leave",
         "model",
         "plan",
         "refused",
@@ -221,6 +250,7 @@ class _Answer:
         self.plan: RequestPlan | None = None
         self.model: ServedModel | None = None
         self.request: InferRequest | None = None
+        self.leave: Callable[[], None] | None = None
         self.decoupled = False
         self.accepted = False
         self.refused = False
@@ -241,6 +271,11 @@ class _Answer:
             self.response = response
         if final:
             self.stream.answered(self)
+
+    def fail(self, error: HalimedeError) -> None:
+        """The engine will not take the request."""
+        self.leave = None
+        self.respond(InferResponse(error=error), True)
 
     def deliver(self, response: InferResponse | None, *, final: bool) -> None:
         """Send a response."""

@@ -10,9 +10,10 @@ from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentEr
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.ensembles.served import ServedModel
+from halimede.frontends.http.answers import respond_error
+from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate_reply import ReplyEncoder
 from halimede.frontends.http.generate_request import read_generate_request
-from halimede.frontends.http.inference import respond_error
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.streaming import ResponseStream
@@ -35,13 +36,21 @@ class Generate:
         engine: what runs requests.
         max_input_size: the largest body, and the largest input in it, in bytes.
         forward_pattern: finds the headers that become parameters, None for none.
+        dialect: what is special to the front end.
     """
 
-    def __init__(self, engine: Engine, max_input_size: int, forward_pattern: re.Pattern[str] | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        max_input_size: int,
+        forward_pattern: re.Pattern[str] | None,
+        dialect: Dialect = KSERVE,
+    ) -> None:
         self._engine = engine
         self._now = engine.clock.now
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
+        self._compression = dialect.compression
 
     def generate(self, exchange: Exchange, route: Route) -> None:
         """Answer with the only response, now or later.
@@ -62,7 +71,8 @@ class Generate:
     def _serve(self, exchange: Exchange, route: Route, kind: "type[_OneReply] | type[_Events]") -> None:
         received = self._now()
         model = self._engine.find(route.model, route.version)
-        if exchange.headers.get("content-encoding", "identity").lower() != "identity":
+        encoding = exchange.headers.get("content-encoding", "identity")
+        if self._compression and encoding.lower() != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
         read = read_generate_request(exchange.body, model.signature, self._max_input_size)
         parameters = read.parameters

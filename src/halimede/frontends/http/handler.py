@@ -1,20 +1,27 @@
 """Answers every call of the HTTP front end."""
 
-import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
 
 from halimede.config.document import config_document
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    NotLoadedError,
+    UnsupportedError,
+)
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions
+from halimede.frontends.http.answers import Later, refuse_restricted, respond_error
 from halimede.frontends.http.generate import Generate
-from halimede.frontends.http.inference import Inference, respond_error
+from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.json_text import NestingError, parse_json
+from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.http.request_codec import too_large
 from halimede.frontends.http.routes import Call, Route, find_route
@@ -45,7 +52,7 @@ class _Frontend:
         self._restrictions = settings.restrictions
         self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern).infer
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._answer_later = Later().answer
         self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
             Call.SERVER_METADATA: self._server_metadata,
             Call.SERVER_LIVE: self._server_live,
@@ -73,19 +80,26 @@ class _Frontend:
         if exchange.method not in call.methods:
             exchange.respond(405, (b'{"error":"Method Not Allowed"}',))
             return
-        if self._restrictions:
-            restriction = self._restrictions.get(call.category)
-            if restriction is not None and exchange.headers.get(restriction.header) != restriction.value:
-                msg = f"This API is restricted, expecting header '{restriction.header}'"
-                exchange.respond(403, (orjson.dumps({"error": msg}),))
-                return
+        if self._restrictions and refuse_restricted(exchange, self._restrictions, call.category):
+            return
         try:
             if call is Call.INFER:
                 self._infer(exchange, route.model, route.version)
             else:
                 self._calls[call](exchange, route)
+        except NotLoadedError:
+            self._answer_later(exchange, self._answer_when_loaded(exchange, route))
         except HalimedeError as error:
             respond_error(exchange, error)
+
+    async def _answer_when_loaded(self, exchange: Exchange, route: Route) -> None:
+        """Wait for the model, then answer."""
+        if not await wait_for_model(self._engine, exchange, route.model, route.version):
+            return
+        if route.call is Call.INFER:
+            self._infer(exchange, route.model, route.version)
+        else:
+            self._calls[route.call](exchange, route)
 
     # health
 
@@ -170,19 +184,6 @@ class _Frontend:
     async def _unload_model(self, exchange: Exchange, name: str, dependents: bool) -> None:
         await self._lifecycle.unload(name, dependents)
         exchange.respond(200)
-
-    def _answer_later(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guarded(exchange, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except HalimedeError as error:
-            respond_error(exchange, error)
-        except Exception as error:  # in a task, nobody else would answer
-            exchange.fail(error)
 
     # everything else
 

@@ -3,12 +3,18 @@
 Clients repeat their heads byte for byte, so the last few hundred parsed ones are remembered.
 """
 
+from collections.abc import Callable, Mapping
+
 import httptools
 
 from halimede.frontends.http.remembered import Remembered
 
 REMEMBERED_HEAD_BYTES = 4096
 """A longer head is parsed each time."""
+
+JsonLength = Callable[[Mapping[str, str]], str | None]
+"""The digits that say how many bytes of JSON a body begins with, None if it is all JSON. Raises
+InvalidArgumentError for headers that say it in a wrong way."""
 
 _OLD_KEEP_ALIVE = "Connection: keep-alive\r\n"
 
@@ -28,6 +34,7 @@ class Head:
     Attributes:
         method: such as ``POST``.
         path: as it was sent, without the query.
+        query: as it was sent, what follows the question mark.
         headers: lower-case name → value; repeated headers are joined by a comma.
         count: how many headers there are, repeated ones counted.
         length: bytes of the body; -1 for a chunked one.
@@ -47,11 +54,12 @@ class Head:
         "length",
         "method",
         "path",
+        "query",
     )
 
-    def __init__(self, method: str, path: str, headers: dict[str, str], count: int, version: str) -> None:
+    def __init__(self, method: str, target: str, headers: dict[str, str], count: int, version: str) -> None:
         self.method = method
-        self.path = path
+        self.path, _, self.query = target.partition("?")
         self.headers = headers
         self.count = count
         self.length = _body_length(headers)
@@ -90,7 +98,12 @@ def parse_head(data: bytes) -> Head | None:
     if version not in {"1.0", "1.1"}:
         raise Refusal(505, f"HTTP version {version} is not supported; use 1.1")
     method = parser.get_method().decode("latin-1")
-    return Head(method, _path(collector.url), collector.headers, collector.count, version)
+    return Head(method, _target(collector.url), collector.headers, collector.count, version)
+
+
+def json_length(headers: Mapping[str, str]) -> str | None:
+    """How many bytes of JSON a body begins with, as the KServe protocol says."""
+    return headers.get("inference-header-content-length")
 
 
 def check_beginning(data: bytes) -> None:
@@ -137,13 +150,15 @@ class _Collector:
         self.complete = True
 
 
-def _path(url: bytes) -> str:
+def _target(url: bytes) -> str:
+    """The path of a URL, and its query if it has one."""
     if not url.startswith(b"/") and b"://" in url:
         try:
-            url = httptools.parse_url(url).path or b"/"
+            parsed = httptools.parse_url(url)
         except httptools.HttpParserError as error:
             raise Refusal(400, f"malformed URL: {error}") from None
-    return url.partition(b"?")[0].partition(b"#")[0].decode("latin-1")
+        url = (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
+    return url.partition(b"#")[0].decode("latin-1")
 
 
 def _body_length(headers: dict[str, str]) -> int:

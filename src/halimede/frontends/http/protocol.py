@@ -18,14 +18,17 @@ from typing import cast
 
 import orjson
 
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.bodies import ChunkedBody, LengthBody
 from halimede.frontends.http.head import (
     REMEMBERED_HEAD_BYTES,
     REMEMBERED_HEADS,
     Head,
+    JsonLength,
     Refusal,
     check_beginning,
+    json_length,
     parse_head,
 )
 from halimede.frontends.http.remembered import Remembered
@@ -110,6 +113,11 @@ class Exchange:
         self.reply: Reply | None = None
         self.streamed: ResponseStream | None = None
 
+    @property
+    def query(self) -> str:
+        """What follows the question mark of the request's target, as it was sent."""
+        return self._head.query
+
     def respond(
         self,
         status: int,
@@ -190,6 +198,7 @@ class HttpProtocol(asyncio.Protocol):
             `exchange.respond` once.
         limits: what the client may ask for.
         connections: the connection is in this set while it is open.
+        json_length: where binary tensors begin in a body, after the JSON.
     """
 
     def __init__(
@@ -197,8 +206,10 @@ class HttpProtocol(asyncio.Protocol):
         handler: Handler,
         limits: HttpLimits | None = None,
         connections: "set[HttpProtocol] | None" = None,
+        json_length: JsonLength = json_length,
     ) -> None:
         self._handler = handler
+        self._json_length = json_length
         self._limits = limits or HttpLimits()
         self._connections = connections if connections is not None else set()
         self._loop = asyncio.get_running_loop()
@@ -355,11 +366,19 @@ class HttpProtocol(asyncio.Protocol):
             self._chunked_body = ChunkedBody(limits.body_bytes, limits.chunks, limits.head_bytes)
             return data
         try:
-            self._length_body = LengthBody(self, head.length, _tensors_begin(head))
+            self._length_body = LengthBody(self, head.length, self._tensors_begin(head))
         except MemoryError:
             raise Refusal(413, f"there is no memory for a body of {head.length} bytes") from None
         self._state = State.LENGTH_BODY
         return self._receive_length_body(data)
+
+    def _tensors_begin(self, head: Head) -> int:
+        """Where in the body the first binary tensor begins, if there is one."""
+        try:
+            length = self._json_length(head.headers) or ""
+        except InvalidArgumentError:  # which the handler will tell the client
+            return 0
+        return int(length) if length.isdecimal() and len(length) < 16 else 0
 
     def _receive_length_body(self, data: bytes) -> bytes:
         body = self._length_body
@@ -572,9 +591,3 @@ def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
     if small:
         joined.append(b"".join(small))
     return joined
-
-
-def _tensors_begin(head: Head) -> int:
-    """Where in the body the first binary tensor begins, if there is one: after the JSON."""
-    length = head.headers.get("inference-header-content-length", "")
-    return int(length) if length.isdecimal() and len(length) < 16 else 0

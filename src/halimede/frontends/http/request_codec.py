@@ -19,10 +19,6 @@ _LENGTH_DIGITS: Final = 20
 _LEADING_ID: Final = b'{"id":"'
 _ID_START: Final = len(_LEADING_ID)
 
-RAW_PLAN: Final = RequestPlan()
-"""The plan of a raw request: all outputs, as bytes."""
-RAW_PLAN.unlisted = OutputPlan(binary=True)
-
 Decoded = tuple[RequestPlan, str, dict[str, Tensor]]
 """Plan, identifier, and inputs by name."""
 
@@ -37,6 +33,8 @@ class RequestDecoder:
     def __init__(self, max_input_size: int) -> None:
         self._max_input_size = max_input_size
         self._plans = Remembered(self._read_remembered)
+        self._raw_plan = RequestPlan()
+        self._raw_plan.unlisted = OutputPlan(binary=True)
 
     def decode(
         self, body: memoryview, header_length: str | None, model: str, signature: Signature
@@ -45,7 +43,8 @@ class RequestDecoder:
 
         Args:
             body: the whole body, decompressed.
-            header_length: the header Inference-Header-Content-Length, None if absent.
+            header_length: the digits that say how many bytes of JSON there are, 0 for a raw request; None if
+                there is nothing else.
             model: the model's name, for error texts.
             signature: of the model.
 
@@ -56,7 +55,7 @@ class RequestDecoder:
         if header_length is None:
             length = available
         elif header_length == "0":
-            return RAW_PLAN, "", self._decode_raw(body, model, signature)
+            return self._raw_plan, "", self._decode_raw(body, model, signature)
         else:
             length = _json_length(header_length, available)
         identifier = ""

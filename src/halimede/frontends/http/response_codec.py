@@ -1,6 +1,6 @@
 """An inference response to the parts of its body; outputs as bytes are views of the model's arrays."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -20,9 +20,21 @@ LENGTH_HEADER: Final = "Inference-Header-Content-Length"
 Encoded = tuple[list[Buffer], str, Headers]
 """The parts of a body, its media type, and the headers that it needs."""
 
+Label = Callable[[int], tuple[str, Headers]]
+"""The media type, and the headers, of a body that begins with so many bytes of JSON."""
+
+
+def label_binary(json_bytes: int) -> tuple[str, Headers]:
+    """The label of a body with binary outputs, as the KServe protocol says."""
+    return BINARY, ((LENGTH_HEADER, str(json_bytes)),)
+
 
 def encode_response(
-    response: InferResponse, model: ServedModel, plan: RequestPlan, identifier: str
+    response: InferResponse,
+    model: ServedModel,
+    plan: RequestPlan,
+    identifier: str,
+    label: Label = label_binary,
 ) -> Encoded:
     """The body of a response without error.
 
@@ -31,6 +43,7 @@ def encode_response(
         model: the model.
         plan: how the client wants the outputs.
         identifier: the request's, "" for none.
+        label: how a body with binary outputs is labelled; for one plan always the same.
 
     Raises:
         InvalidArgumentError: an output cannot be had in the form that the client wants.
@@ -39,7 +52,7 @@ def encode_response(
     if plain and plan.layout is not None:
         same = plan.layout.parts(model, response.outputs)
         if same is not None:
-            return same, BINARY, plan.layout.headers
+            return same, plan.layout.content_type, plan.layout.headers
     parts: list[Buffer] = [b""]
     outputs: list[BinaryOutput | dict[str, Any]] = []
     only_bytes = True
@@ -64,10 +77,10 @@ def encode_response(
     parts[0] = head
     if len(parts) == 1:
         return parts, JSON, ()
-    headers = ((LENGTH_HEADER, str(len(head))),)
+    content_type, headers = label(len(head))
     if plain and only_bytes and len(outputs) == len(response.outputs):
-        plan.layout = Layout((model.name, model.version), outputs, head, headers)
-    return parts, BINARY, headers
+        plan.layout = Layout((model.name, model.version), outputs, head, content_type, headers)
+    return parts, content_type, headers
 
 
 def _members(

@@ -19,17 +19,24 @@ class Layout:
         model: name and version of the model.
         outputs: (name, datatype, shape, bytes) of each output.
         head: the JSON.
-        headers: what goes with it.
+        content_type: the media type of JSON and outputs together.
+        headers: what goes with them.
     """
 
-    __slots__ = ("head", "headers", "model", "outputs")
+    __slots__ = ("content_type", "head", "headers", "model", "outputs")
 
     def __init__(
-        self, model: tuple[str, int], outputs: Sequence[object], head: bytes, headers: Headers
+        self,
+        model: tuple[str, int],
+        outputs: Sequence[object],
+        head: bytes,
+        content_type: str,
+        headers: Headers,
     ) -> None:
         self.model = model
         self.outputs = outputs
         self.head = head
+        self.content_type = content_type
         self.headers = headers
 
     def parts(self, model: ServedModel, tensors: Mapping[str, Tensor]) -> list[Buffer] | None:

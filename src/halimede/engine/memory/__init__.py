@@ -1,0 +1,1 @@
+"""What models take of the memory, and making room for them."""

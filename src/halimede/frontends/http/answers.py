@@ -1,0 +1,69 @@
+"""Answers that several calls give: errors, refusals, and those that come later."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import orjson
+
+from halimede.core.errors import CancelledError, HalimedeError
+from halimede.frontends.http.compression import UnsupportedEncodingError
+from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.restrictions import Restriction
+
+RespondError = Callable[[Exchange, HalimedeError], None]
+"""Answers an exchange with an error."""
+
+
+def respond_error(exchange: Exchange, error: HalimedeError) -> None:
+    """Answer with the error's status and text."""
+    headers = (("Accept-Encoding", "gzip, deflate"),) if isinstance(error, UnsupportedEncodingError) else ()
+    exchange.respond(error.code.http_status, (error_body(error.message),), headers=headers)
+
+
+def error_body(message: str) -> bytes:
+    """The JSON that tells of an error."""
+    return orjson.dumps({"error": message})
+
+
+def refuse_restricted(exchange: Exchange, restrictions: Mapping[str, Restriction], category: str) -> bool:
+    """Whether the call needs a header that the request lacks, and is answered with that."""
+    restriction = restrictions.get(category)
+    if restriction is None or exchange.headers.get(restriction.header) == restriction.value:
+        return False
+    msg = f"This API is restricted, expecting header '{restriction.header}'"
+    exchange.respond(403, (error_body(msg),))
+    return True
+
+
+class Later:
+    """Answers that take their time, each in a task of its own.
+
+    A task is not cancelled when its client leaves, unless its work says so: loads and unloads are seen through.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def answer(
+        self,
+        exchange: Exchange,
+        work: Coroutine[Any, Any, None],
+        respond_error: RespondError = respond_error,
+    ) -> None:
+        """Do the work, which answers the exchange; if it raises an error, answer with that."""
+        task = asyncio.get_running_loop().create_task(_guarded(exchange, work, respond_error))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _guarded(exchange: Exchange, work: Coroutine[Any, Any, None], respond_error: RespondError) -> None:
+    try:
+        await work
+    except asyncio.CancelledError:  # the client left; the answer lets the connection end
+        respond_error(exchange, CancelledError("the request was cancelled"))
+        raise
+    except HalimedeError as error:
+        respond_error(exchange, error)
+    except Exception as error:  # in a task, nobody else would answer
+        exchange.fail(error)

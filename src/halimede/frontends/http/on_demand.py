@@ -1,0 +1,35 @@
+"""Requests for models that are not loaded yet."""
+
+import asyncio
+
+from halimede.engine.engine import Engine
+from halimede.frontends.http.protocol import Exchange
+
+
+async def wait_for_model(
+    engine: Engine, exchange: Exchange, name: str, version: int, timeout_s: float | None = None
+) -> bool:
+    """Have the model loaded that a request asks for: whether the client is still there then.
+
+    The wait ends when the client leaves; the load goes on. Until the caller awaits something else, the model stays.
+
+    Args:
+        engine: what loads it.
+        exchange: the request.
+        name: the model.
+        version: the version, -1 for the highest.
+        timeout_s: how long to wait; None for as long as the settings say.
+
+    Raises:
+        HalimedeError: it cannot be loaded, or takes longer.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    exchange.on_disconnect = lambda: _leave(task)
+    await engine.demand(name, version, timeout_s)
+    exchange.on_disconnect = None
+    return not exchange.closed
+
+
+def _leave(task: "asyncio.Task[object]") -> None:
+    task.cancel()

@@ -1,0 +1,86 @@
+"""``/invocations``: inference on the one model of an endpoint."""
+
+from halimede.config.ensembles import needs_of
+from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError
+from halimede.engine.engine import Engine
+from halimede.frontends.http.answers import Later, respond_error
+from halimede.frontends.http.dialect import Dialect
+from halimede.frontends.http.generate import Generate
+from halimede.frontends.http.inference import Inference
+from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.routes import Call, Route
+from halimede.frontends.sagemaker.content_type import json_length, label
+from halimede.frontends.sagemaker.demand import Serve, bring
+from halimede.frontends.sagemaker.settings import DEFAULT_MODEL, InferenceType, SagemakerSettings
+
+
+class Invocations:
+    """Serves the call.
+
+    Args:
+        engine: what runs requests.
+        settings: which model it is for, and what is done with it.
+        later: answers that wait for the model.
+    """
+
+    def __init__(self, engine: Engine, settings: SagemakerSettings, later: Later) -> None:
+        self._engine = engine
+        self._default_model = settings.default_model
+        self._serve = _serve(engine, settings)
+        self._later = later
+        self._only_model = ""
+        engine.lifecycle.on_readiness.append(self._forget)
+
+    def invoke(self, exchange: Exchange) -> None:
+        """Answer, now or later.
+
+        Raises:
+            HalimedeError: the request is answered with this.
+        """
+        name = self._default_model or self._only_model or self._find_only_model()
+        try:
+            self._serve(exchange, name)
+        except NotLoadedError:
+            self._later.answer(exchange, bring(self._engine, exchange, name, self._serve))
+        except NotFoundError as error:
+            raise self._why_not_found(name, error) from None
+
+    def _why_not_found(self, name: str, error: NotFoundError) -> NotFoundError | InvalidArgumentError:
+        """The error for a model that cannot be served: one that nobody knows is the endpoint's mistake (400)."""
+        try:
+            self._engine.lifecycle.versions(name)
+        except NotFoundError:
+            return InvalidArgumentError(error.message)
+        return error
+
+    def _forget(self) -> None:
+        """The models may have changed."""
+        self._only_model = ""
+
+    def _find_only_model(self) -> str:
+        """The model that is served, but for those that an ensemble is made of.
+
+        Raises:
+            InvalidArgumentError: there is not exactly one.
+        """
+        models = self._engine.lifecycle.loaded_models()
+        needed = {name for model in models for name in needs_of(model.config)}
+        names = sorted({model.name for model in models} - needed)
+        if len(names) != 1:
+            served = ", ".join(f"'{name}'" for name in names) or "none"
+            msg = f"{DEFAULT_MODEL} must name the model that /invocations is for; served are: {served}"
+            raise InvalidArgumentError(msg)
+        self._only_model = names[0]
+        return names[0]
+
+
+def _serve(engine: Engine, settings: SagemakerSettings) -> Serve:
+    """What is done with a request."""
+    dialect = Dialect(json_length, label, compression=False, respond_error=respond_error)
+    if settings.inference_type is InferenceType.INFER:
+        infer = Inference(engine, settings.max_input_size, settings.forward_pattern, dialect).infer
+        return lambda exchange, name: infer(exchange, name, -1)
+    generate = Generate(engine, settings.max_input_size, settings.forward_pattern, dialect)
+    if settings.inference_type is InferenceType.GENERATE:
+        return lambda exchange, name: generate.generate(exchange, Route(Call.GENERATE, name))
+    return lambda exchange, name: generate.generate_stream(exchange, Route(Call.GENERATE_STREAM, name))

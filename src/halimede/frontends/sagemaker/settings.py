@@ -1,0 +1,54 @@
+"""What the SageMaker front end is told."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from halimede.frontends.restrictions import Restriction
+
+DEFAULT_MODEL: Final = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+"""The environment variable with the model of ``/invocations``."""
+
+INFERENCE_TYPE: Final = "SAGEMAKER_TRITON_INFERENCE_TYPE"
+"""The environment variable that says what ``/invocations`` does."""
+
+PING_MODE: Final = "SAGEMAKER_TRITON_PING_MODE"
+"""The environment variable that says what ``/ping`` tells."""
+
+
+class InferenceType(Enum):
+    """What ``/invocations`` does (`INFERENCE_TYPE`)."""
+
+    INFER = "infer"
+    GENERATE = "generate"
+    GENERATE_STREAM = "generate_stream"
+
+
+class PingMode(Enum):
+    """What ``/ping`` tells (`PING_MODE`): whether the server is up, or ready as well."""
+
+    LIVE = "live"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class SagemakerSettings:
+    """What the command line and the environment decide.
+
+    Attributes:
+        default_model: the model of ``/invocations``; "" for the only one there is.
+        inference_type: what ``/invocations`` does.
+        ping_mode: what ``/ping`` tells.
+        max_input_size: largest JSON or raw input in bytes (`--http-max-input-size`).
+        restrictions: category of calls → the header that opens it (`--http-restricted-api`).
+        forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
+    """
+
+    default_model: str = ""
+    inference_type: InferenceType = InferenceType.INFER
+    ping_mode: PingMode = PingMode.READY
+    max_input_size: int = 67_108_864
+    restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    forward_pattern: re.Pattern[str] | None = None
