@@ -62,7 +62,8 @@ def hits(_seconds: float) -> Iterator[Sides]:
     def ours() -> Sample:
         with served() as server, closing(connect(server)) as connection:
             ask_each(connection, trace)
-            return Sample(100 * (1 - server.counter("halimede_model_loads_total") / REQUESTS))
+            loads = server.counter("halimede_model_loads_total")
+            return Sample(100 * (REQUESTS - loads) / REQUESTS)
 
     yield Sides(ours, lambda: Sample(100 * simulated_hits(trace, ROOM) / REQUESTS))
 

@@ -1,5 +1,6 @@
 """SageMaker's container contract beside the KServe calls of the same server, and loading beside a bare session."""
 
+import ctypes
 import hashlib
 import http.client
 import json
@@ -78,7 +79,8 @@ def invoking(seconds: float, path: str, model: str) -> Iterator[Sides]:
     header, tensor = small_request()
     body = header + tensor
     with served(server_core) as (server, port), pinned(client_core):
-        post(port, "/models", json.dumps({"model_name": KEY, "url": str(hosted(models.onnx_identity()))}))
+        if model == KEY:
+            post(port, "/models", json.dumps({"model_name": KEY, "url": str(hosted(models.onnx_identity()))}))
         ours = Call(port, path, {"Content-Type": f"{_BINARY}{len(header)}"}, body)
         length = {"Inference-Header-Content-Length": str(len(header))}
         other = Call(server.http_port, f"/v2/models/{model}/infer", length, body)
@@ -134,7 +136,11 @@ def exchange(connection: socket.socket, message: bytes, size: int) -> bytes:
 
 @contextmanager
 def load_100mb(_seconds: float) -> Iterator[Sides]:
-    """`POST /models` until it answers; the limit is a session of the same file with as many threads."""
+    """`POST /models` until it answers; the limit is a session of the same file with as many threads.
+
+    Both load into memory that is fresh from the system, as the first load of a model does. A loop that makes one
+    session after the other would load into what the one before has left, which takes less than two thirds of the time.
+    """
     model = large_model()
     url = str(hosted(model))
     document = json.dumps({"model_name": KEY, "url": url})
@@ -149,11 +155,19 @@ def load_100mb(_seconds: float) -> Iterator[Sides]:
             return Sample(took * 1e3)
 
         def limit() -> Sample:
+            trim_memory()
             started = time.perf_counter()
-            onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
-            return Sample((time.perf_counter() - started) * 1e3)
+            session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
+            took = time.perf_counter() - started
+            del session
+            return Sample(took * 1e3)
 
         yield Sides(ours, limit)
+
+
+def trim_memory() -> None:
+    """Give memory that is free back to the system (glibc)."""
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def large_model() -> Path:
