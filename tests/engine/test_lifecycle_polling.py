@@ -8,6 +8,7 @@ import pytest
 from halimede.core.clock import SECOND
 from halimede.core.errors import InternalError, NotFoundError
 from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.polling import Polling
 from halimede.engine.settings import ControlMode
 from tests.engine.lifecycle_fakes import World, gone, is_ready, make_world, rows
 
@@ -189,10 +190,10 @@ def test_long_load_holds_up_no_other_model(world: World) -> None:
 def test_looks_follow_each_other_at_the_set_interval(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
-    async def look(self: Lifecycle) -> None:
+    async def look(self: Polling) -> None:
         looks.append(world.clock.now() // SECOND)
 
-    monkeypatch.setattr(Lifecycle, "poll", look)
+    monkeypatch.setattr(Polling, "look", look)
 
     async def test(lifecycle: Lifecycle) -> None:
         for _ in range(20):
@@ -209,10 +210,10 @@ def test_looks_follow_each_other_at_the_set_interval(world: World, monkeypatch: 
 def test_no_polling_unless_asked_for(
     world: World, monkeypatch: pytest.MonkeyPatch, mode: ControlMode, seconds: int
 ) -> None:
-    async def look(self: Lifecycle) -> None:
+    async def look(self: Polling) -> None:
         raise AssertionError("it looked")
 
-    monkeypatch.setattr(Lifecycle, "poll", look)
+    monkeypatch.setattr(Polling, "look", look)
 
     async def test(lifecycle: Lifecycle) -> None:
         world.clock.advance(100 * SECOND)

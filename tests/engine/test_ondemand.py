@@ -705,7 +705,7 @@ def test_whatever_clients_do_nothing_is_stuck_and_the_budget_is_kept(world: Worl
     async def test(lifecycle: Lifecycle) -> None:
         async with asyncio.timeout(60):
             await asyncio.gather(*(client(lifecycle) for _ in range(10)))
-        await until(lambda: not lifecycle._operations)  # of clients that left
+        await until(lambda: not lifecycle._operations.under_way)  # of clients that left
         await gone(lifecycle)
         assert lifecycle.memory.ledger.total == 100 * len(world.open)
         room = lifecycle.memory.room

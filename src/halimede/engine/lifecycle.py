@@ -1,23 +1,18 @@
 """Which models there are, and their coming and going: start, load, unload, poll, stop.
 
-Everything here runs on the event loop; looking at disks, loading and closing run in threads. Operations on one model
-take turns in order of arrival, operations on different models run side by side.
-
-In poll mode a change is acted on when two looks in a row have seen the same, so that a copy that is still being
-written is left alone.
+Everything here runs on the event loop; looking at disks, loading and closing run in threads.
 """
 
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Container, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 from halimede.backends.registry import PYTHON
-from halimede.core.clock import SECOND, Clock, Timer
+from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import (
     HalimedeError,
     InternalError,
@@ -35,23 +30,22 @@ from halimede.engine.memory.demands import Demands
 from halimede.engine.memory.ledger import Ledger
 from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.memory.on_demand_table import OnDemandTable
-from halimede.engine.memory.room import RoomTakenError
 from halimede.engine.model_control import ModelControl
 from halimede.engine.model_loader import ModelLoader
 from halimede.engine.model_table import AMBIGUOUS, ModelTable, Progress
+from halimede.engine.operations import Operations
+from halimede.engine.polling import Polling
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.engine.version_states import IndexRow, ModelRecord
 from halimede.engine.worker_services import WorkerServices
 from halimede.repository.layout import check_model_name, check_repositories, find_models
 from halimede.repository.namespace import Namespace
 from halimede.repository.overrides import Override, parse_parameters
-from halimede.repository.sightings import ABSENT, Sighting, sight_models
+from halimede.repository.sightings import Sighting
 from halimede.workers.host import WorkerHost
 from halimede.workers.python_settings import check_backend_settings, finalize_seconds
 
 logger = logging.getLogger("halimede")
-
-Work = Callable[[ModelRecord], Coroutine[Any, Any, None]]
 
 
 class Lifecycle:
@@ -75,6 +69,9 @@ class Lifecycle:
         self.memory = ModelMemory(
             ledger, self._table, clock, loop, self._disk, self._evict if on_demand else None
         )
+        self._operations = Operations(
+            self._table, self.memory.room, clock, loop, settings.ondemand_timeout_secs
+        )
         self._demands = Demands(clock, loop, self.memory.room, self._load_demanded, self._look)
         self._live = LiveVersions(loop, self._disk, self.memory)
         control = ModelControl(self)
@@ -96,11 +93,9 @@ class Lifecycle:
         )
         self._started = False
         self._starting = asyncio.Lock()
-        self._operations: set[asyncio.Task[None]] = set()
-        self._last_look: dict[str, Sighting] | None = None
-        self._looking = False
-        self._polls: set[asyncio.Task[None]] = set()
-        self._poll_timer: Timer | None = None
+        self._polling = Polling(
+            settings.model_repositories, self._table, clock, loop, self._disk, self._attempt, self._withdraw
+        )
 
     @property
     def custom_metrics(self) -> CustomMetrics:
@@ -215,7 +210,7 @@ class Lifecycle:
         self._started = True
         self._table.tell_readiness()
         if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
-            self._schedule_poll()
+            self._polling.start(settings.repository_poll_secs)
         return all(results)
 
     def _names_to_start(self) -> list[str]:
@@ -247,8 +242,8 @@ class Lifecycle:
         self._require_explicit()
         self._check_name(name)
         override = parse_parameters(parameters)
-        with self._wanted(name):
-            await self._take_turn_with_room(name, partial(self._load, override=override))
+        with self._operations.wanted(name):
+            await self._operations.load(name, partial(self._load, override=override))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Let no new requests reach the model, and return; it is gone once those in flight are answered.
@@ -324,38 +319,7 @@ class Lifecycle:
         def done() -> bool:
             return name in self._table.records and bool(self._table.records[name].models)
 
-        await self._take_turn_with_room(name, load, done)
-
-    async def _take_turn_with_room(
-        self, name: str, load: Work, done: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Load a model in its turn; if it and others take the room from each other, again when it comes first.
-
-        Args:
-            name: the model.
-            load: loads it.
-            done: whether that need not be done again, as somebody else has done it.
-        """
-        try:
-            await self._take_turn(name, load)
-        except RoomTakenError:
-            async with self.memory.room.first(name, done) as is_first:
-                while is_first:
-                    with suppress(RoomTakenError):
-                        await self._take_turn(name, load)
-                        break
-
-    @contextmanager
-    def _wanted(self, name: str) -> Iterator[None]:
-        """While somebody waits for the load of a model, though not for ever for the room that others take."""
-        release = self.hold(name)
-        timeout = self._settings.ondemand_timeout_secs * SECOND
-        timer = self._clock.call_at(self._clock.now() + timeout, release)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            release()
+        await self._operations.load(name, load, done)
 
     async def _evict(self, name: str) -> None:
         """Unload a model that nothing needs now, with those that only it needed: when all is given back."""
@@ -417,7 +381,7 @@ class Lifecycle:
         names = [namespace.entry, *(name for name in namespace.directories if name != namespace.entry)]
         for name in names:
             with suppress(UnavailableError):  # the server is stopping, which unloads them
-                await self._take_turn(name, unload)
+                await self._operations.take_turn(name, unload)
         await self._live.closed(names)
         self._table.namespaces.remove(namespace)
         for name in names:
@@ -461,8 +425,7 @@ class Lifecycle:
         self._table.stopping = True
         self._table.tell_readiness()
         deadline = self._clock.now() + round(timeout_s * SECOND)
-        if self._poll_timer is not None:
-            self._poll_timer.cancel()
+        self._polling.stop()
         for model in self._live.stop():
             self._table.hide(model)
         await self.memory.stop()
@@ -473,7 +436,7 @@ class Lifecycle:
         unloaded = self._loop.create_task(self._unload_all())
 
         def report(seconds: int) -> None:
-            self._live.report_live(seconds, len(self._operations))
+            self._live.report_live(seconds, len(self._operations.under_way))
 
         if not await wait_until(deadline, unloaded, self._clock, report):
             return False
@@ -486,7 +449,7 @@ class Lifecycle:
     async def _unload_all(self) -> None:
         # Loads drop what they have loaded when they find that the server is stopping.
         async with self._starting:
-            if under_way := self._operations | self._polls:
+            if under_way := self._operations.under_way | self._polling.under_way:
                 await asyncio.wait(under_way)
         for record in users_first(self._table.records):
             self._loader.unload(record)
@@ -497,30 +460,6 @@ class Lifecycle:
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
 
     # Operations on one model
-
-    async def _take_turn(self, name: str, work: Work) -> None:
-        """Do the work once all that came before it on the same model is done.
-
-        It goes on if the caller gives up, as the handler of a client that closes its connection may.
-        """
-        record = self._table.records.setdefault(name, ModelRecord(name))
-        record.operations += 1
-        task = self._loop.create_task(self._work(record, work))
-        self._operations.add(task)
-        task.add_done_callback(self._operations.discard)
-        await asyncio.shield(task)
-
-    async def _work(self, record: ModelRecord, work: Work) -> None:
-        try:
-            async with record.turn:
-                if self.stopping:
-                    raise UnavailableError("Server is stopping, models are no longer loaded or unloaded")
-                await work(record)
-        finally:
-            record.operations -= 1
-            if not record.operations and not record.known:
-                del self._table.records[record.name]
-            self.memory.room.changed()
 
     async def _load(
         self, record: ModelRecord, override: Override, expected: Sighting | None = None, explicit: bool = True
@@ -539,7 +478,7 @@ class Lifecycle:
         if self._settings.control_mode.takes_requests:
             try:
                 self._check_name(name)
-                await self._take_turn(name, load)
+                await self._operations.take_turn(name, load)
             except HalimedeError as error:
                 return error
         elif (record := self._table.records.get(name)) is not None and record.operations:
@@ -557,7 +496,7 @@ class Lifecycle:
                 self._loader.unload(record)
                 record.explicit = False
 
-        await self._take_turn(name, unload)
+        await self._operations.take_turn(name, unload)
         return needed
 
     async def _attempt(self, name: str, expected: Sighting | None = None, explicit: bool = False) -> bool:
@@ -569,64 +508,22 @@ class Lifecycle:
             return False
         try:
             load = partial(self._load, override=Override(), expected=expected, explicit=explicit)
-            with self._wanted(name):
-                await self._take_turn_with_room(name, load)
+            with self._operations.wanted(name):
+                await self._operations.load(name, load)
         except HalimedeError:
             return False
         return True
 
     # Polling
 
-    def _schedule_poll(self) -> None:
-        period = self._settings.repository_poll_secs * SECOND
-        self._poll_timer = self._clock.call_at(self._clock.now() + period, self._poll_now)
-
-    def _poll_now(self) -> None:
-        if self.stopping:
-            return
-        if not self._looking:
-            task = self._loop.create_task(self.poll())
-            self._polls.add(task)
-            task.add_done_callback(self._polls.discard)
-        self._schedule_poll()
-
     async def poll(self) -> None:
-        """Look at the repositories, and act on what changed and is as it was at the look before.
-
-        Another look may begin while this one's loads are under way; it leaves their models alone.
-        """
-        self._looking = True
-        try:
-            seen = await self._loop.run_in_executor(
-                self._disk, sight_models, self._settings.model_repositories
-            )
-        except OSError as error:
-            logger.error("Poll failed: %s", error)
-            return
-        finally:
-            self._looking = False
-        before, self._last_look = self._last_look, seen
-        self._table.catalog = {name: len(sighting.directories) > 1 for name, sighting in seen.items()}
-        if before is None or self.stopping:
-            return
-        actions: list[Coroutine[Any, Any, object]] = []
-        for name in sorted(seen.keys() | self._table.records.keys()):
-            record = self._table.records.get(name)
-            sighting = seen.get(name, ABSENT)
-            known = ABSENT if record is None else record.sighting
-            settled = sighting == before.get(name, ABSENT)
-            if sighting == known or not settled or (record is not None and record.operations):
-                continue
-            if len(sighting.directories) == 1:
-                actions.append(self._attempt(name, sighting))
-            else:
-                actions.append(self._withdraw(name, sighting))
-        await asyncio.gather(*actions)
+        """Look at the repositories, and act on what changed and is as it was at the look before."""
+        await self._polling.look()
 
     async def _withdraw(self, name: str, sighting: Sighting) -> None:
         """Unload a model whose directory is gone, or is no longer the only one of that name."""
         with suppress(UnavailableError):  # the server is stopping
-            await self._take_turn(name, partial(self._withdraw_record, sighting=sighting))
+            await self._operations.take_turn(name, partial(self._withdraw_record, sighting=sighting))
 
     async def _withdraw_record(self, record: ModelRecord, sighting: Sighting) -> None:
         if sighting.directories:
