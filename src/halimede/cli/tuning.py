@@ -9,6 +9,8 @@ from contextlib import suppress
 _MIB = 1 << 20
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+_M_ARENA_MAX = -8
 
 MMAP_THRESHOLDS = (128 * _MIB, 32 * _MIB)
 """Blocks from this size on come from the system and go back to it at once. Older glibc takes no more than the
@@ -25,14 +27,18 @@ def keep_freed_memory() -> bool:
     each request with large tensors, which costs more than the request. Kept memory still counts as resident:
     up to `TRIM_THRESHOLD` more than is in use. Unloading a model trims it.
 
-    Thresholds that the environment sets are left alone.
+    All threads share one heap: trimming gives back nothing but the end of the first one, so that each thread that
+    ever loaded a model would keep as much as that took.
+
+    What the environment sets is left alone.
     """
-    names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+    names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     if any(name in os.environ for name in names):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # not glibc
         return False
+    mallopt(_M_ARENA_MAX, 1)
     kept = any(mallopt(_M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS)
     return bool(mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD)) and kept
 
