@@ -23,7 +23,7 @@ def test_backend_or_platform_chooses_the_class(config: ModelConfig, name: str) -
     assert backend_class(config).__name__ == name
 
 
-@pytest.mark.parametrize("backend", ["pytorch", "tensorflow", "libtorch"])
+@pytest.mark.parametrize("backend", ["tensorflow", "libtorch"])
 def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         backend_class(ModelConfig(name="m", backend=backend))
@@ -31,7 +31,7 @@ def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> N
         f"unable to find backend library for backend '{backend}', "
         f"try specifying runtime on the model configuration."
     )
-    assert "identity, onnxruntime, python, repeat, square" in caught.value.message
+    assert "identity, onnxruntime, openvino, python, pytorch, repeat, square" in caught.value.message
 
 
 def test_ensemble_has_a_platform_and_no_backend() -> None:
@@ -47,6 +47,24 @@ def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytes
     with pytest.raises(UnsupportedError, match=r'pip install "halimede\[onnx\]"'):
         backend_class(config)
     assert usable_gpus(config, (0,)) == ()
+
+
+def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("halimede.backends.pytorch")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for config in (ModelConfig(backend="pytorch"), ModelConfig(platform="pytorch_libtorch")):
+        with pytest.raises(UnsupportedError, match=r'pip install "halimede\[pytorch\]"'):
+            backend_class(config)
+        assert usable_gpus(config, (0,)) == ()
+
+
+def test_without_openvino_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("halimede.backends.openvino", "halimede.backends.openvino_shapes"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(UnsupportedError, match=r'pip install "halimede\[openvino\]"'):
+        backend_class(ModelConfig(backend="openvino"))
 
 
 def test_only_the_asked_for_framework_is_imported() -> None:

@@ -146,7 +146,7 @@ def complete(config: ModelConfig, ports: Ports, settings: dict[str, str]) -> Non
     for port in every:
         _ = port.datatype
     if all(port.shape[:1] == (-1,) for port in every):
-        _complete_batching(config, settings)
+        complete_batching(config, settings)
     elif config.max_batch_size != 0:
         msg = (
             f"autofill failed for model '{name}': model does not support batching while non-zero "
@@ -162,8 +162,8 @@ def complete(config: ModelConfig, ports: Ports, settings: dict[str, str]) -> Non
             _describe(config.output.add(), ports.outputs[key], batched=batched)
 
 
-def _complete_batching(config: ModelConfig, settings: dict[str, str]) -> None:
-    """Set the batch size and the dynamic batcher of a model that supports batching."""
+def complete_batching(config: ModelConfig, settings: dict[str, str]) -> None:
+    """Set the batch size and the dynamic batcher of a model that supports batching, where they are unset."""
     if config.max_batch_size == 0:
         text = settings.get("default-max-batch-size", "4")
         config.max_batch_size = parse_integer("--backend-config default-max-batch-size", text)

@@ -7,8 +7,13 @@ from halimede.core.errors import InvalidArgumentError, UnsupportedError
 PYTHON = "python"
 """The backend whose instances have processes of their own, which `workers` provides."""
 
-BACKENDS = ("identity", "onnxruntime", PYTHON, "repeat", "square")
-_PLATFORMS = {"onnxruntime_onnx": "onnxruntime"}
+BACKENDS = ("fil", "identity", "onnxruntime", "openvino", PYTHON, "pytorch", "repeat", "square")
+_PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "libtorch": "pytorch",
+    "torch_aoti": "pytorch",
+}
 
 
 def backend_name(config: ModelConfig) -> str:
@@ -28,6 +33,12 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
     match name:
         case "onnxruntime":
             return _onnxruntime()
+        case "fil":
+            return _fil()
+        case "openvino":
+            return _openvino()
+        case "pytorch":
+            return _pytorch()
         case "identity":
             from halimede.backends.identity import IdentityModel
 
@@ -55,7 +66,10 @@ def usable_gpus(config: ModelConfig, gpus: tuple[int, ...]) -> tuple[int, ...]:
 
     KIND_AUTO means KIND_GPU only where there are any.
     """
-    if not gpus or backend_name(config) != "onnxruntime":
+    name = backend_name(config)
+    if gpus and name == "pytorch":
+        return _pytorch_gpus(gpus)
+    if not gpus or name != "onnxruntime":
         return ()
     try:
         from halimede.backends.onnx_providers import has_cuda
@@ -73,3 +87,48 @@ def _onnxruntime() -> type[BackendModel]:
         msg = 'the onnxruntime backend is not installed; install it with: pip install "halimede[onnx]"'
         raise UnsupportedError(msg) from error
     return OnnxModel
+
+
+def _openvino() -> type[BackendModel]:
+    try:
+        from halimede.backends.openvino import OpenVinoModel
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "openvino":
+            raise
+        msg = 'the openvino backend is not installed; install it with: pip install "halimede[openvino]"'
+        raise UnsupportedError(msg) from error
+    return OpenVinoModel
+
+
+def _fil() -> type[BackendModel]:
+    try:
+        from halimede.backends.fil import FilModel
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("onnx", "onnxruntime", "treelite"):
+            raise
+        msg = (
+            f"the fil backend needs {error.name}, which is not installed; install it with: "
+            f'pip install "halimede[fil]"'
+        )
+        raise UnsupportedError(msg) from error
+    return FilModel
+
+
+def _pytorch() -> type[BackendModel]:
+    try:
+        from halimede.backends.pytorch import PyTorchModel
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "torch":
+            raise
+        msg = 'the pytorch backend is not installed; install it with: pip install "halimede[pytorch]"'
+        raise UnsupportedError(msg) from error
+    return PyTorchModel
+
+
+def _pytorch_gpus(gpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of `gpus` that the installed PyTorch sees."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return ()
+    return tuple(gpu for gpu in gpus if gpu < torch.cuda.device_count())

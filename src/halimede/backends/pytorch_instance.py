@@ -1,0 +1,135 @@
+"""Runs batches in a PyTorch program: arrays to tensors, one call, and its results to arrays."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from halimede.backends.base import Instance
+from halimede.backends.batch import Batch
+from halimede.backends.pytorch_errors import pytorch_error
+from halimede.backends.pytorch_ports import Place, listed_names
+from halimede.backends.pytorch_program import Program, Value, results_of
+from halimede.backends.pytorch_settings import Settings
+from halimede.backends.pytorch_tensors import DATATYPES, from_array, from_strings, to_array, to_strings
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature, TensorSpec
+from halimede.core.datatypes import BY_NUMBER, BYTES
+from halimede.core.errors import HalimedeError, InternalError
+from halimede.core.tensors import Array
+
+
+class PyTorchInstance(Instance):
+    """Runs batches in a program."""
+
+    def __init__(self, program: Program, config: ModelConfig, settings: Settings, device: str | None) -> None:
+        self.may_block = device is not None and device != "cpu"
+        self.repeatable = not program.writes
+        self._program: Program | None = program
+        self._settings = settings
+        self._device = device if self.may_block else None
+        self._signature = Signature.from_config(config)
+        self._datatypes = {name: spec.datatype for name, spec in self._signature.inputs.items()}
+        for batch_input in self._signature.batch_inputs:
+            datatype = BY_NUMBER[batch_input.data_type]
+            self._datatypes.update(dict.fromkeys(batch_input.target_name, datatype))
+        self._scattered = {name for each in self._signature.batch_outputs for name in each.target_name}
+        self._inputs = program.inputs.places(config, listed_names(config, "input"))
+        self._outputs = program.outputs.places(config, listed_names(config, "output"))
+
+    def execute(self, batch: Batch) -> None:
+        """Run the batch; the program computes every output, and responses get those that are wanted."""
+        program = self._program
+        assert program is not None
+        arrays = batch.gather()
+        try:
+            with self._settings.running():
+                values = {self._inputs[name]: self._value(name, array) for name, array in arrays.items()}
+                results = results_of(program, program.call(values))
+                outputs = {
+                    name: self._shaped(name, self._output(name, results, values), batch.size)
+                    for name in batch.wanted()
+                }
+        except HalimedeError:
+            raise
+        except Exception as error:  # PyTorch's errors have no common base
+            raise pytorch_error("PyTorch execute failure", error) from error
+        finally:
+            if self.may_block and self._settings.clean_cache:
+                torch.cuda.empty_cache()
+        batch.scatter(outputs)
+
+    def close(self) -> None:
+        """Let go of the program."""
+        self._program = None
+
+    def _value(self, name: str, array: Array) -> Value:
+        datatype = self._datatypes[name]
+        if datatype is BYTES:
+            return to_strings(name, array)
+        assert self._program is not None
+        # what goes to a device is copied there
+        tensor = from_array(array, datatype, copy=self._program.writes and self._device is None)
+        return tensor if self._device is None else tensor.to(self._device)
+
+    def _output(self, name: str, results: Mapping[Place, Any], values: Mapping[Place, Value]) -> Array:
+        """Output `name` as an array of which nobody else has a view, with what the configuration says of it."""
+        spec = self._signature.outputs[name]
+        place = self._outputs[name]
+        if place not in results:
+            what = (
+                "keys " + ", ".join(map(str, results)) if isinstance(place, str) else f"{len(results)} values"
+            )
+            raise InternalError(f"output '{name}' is not among what the model gave: {what}")
+        value = results[place]
+        if spec.datatype is BYTES:
+            if not isinstance(value, list) or not all(isinstance(element, str) for element in value):
+                raise _wrong(spec, f"{type(value).__name__}, not a list of strings")
+            return from_strings(value)
+        if not isinstance(value, torch.Tensor):
+            raise _wrong(spec, f"{type(value).__name__}, not a tensor")
+        if DATATYPES.get(value.dtype) is not spec.datatype:
+            found = DATATYPES.get(value.dtype)
+            raise _wrong(spec, f"datatype {found.config_name if found else value.dtype}")
+        if value.layout is not torch.strided:
+            value = value.to_dense()
+        assert self._program is not None
+        if self._device is None and (self._program.writes or _is_view(value, values)):
+            value = value.clone()
+        return to_array(value)
+
+    def _shaped(self, name: str, array: Array, size: int) -> Array:
+        """The array with the dimensions of the configuration, which has no scalars and says one element instead."""
+        if name in self._scattered:
+            return array
+        spec = self._signature.outputs[name]
+        dims = spec.backend_dims
+        batched = self._signature.max_batch_size > 0
+        if batched and spec.datatype is BYTES and dims and array.size % size == 0:
+            array = array.reshape(size, -1)
+        if not batched and not array.ndim and dims == (1,):
+            array = array.reshape(1)
+        tail = array.shape[1:] if batched else array.shape
+        if len(tail) != len(dims) or any(dim not in (-1, part) for dim, part in zip(dims, tail, strict=True)):
+            expected = [-1, *dims] if batched else list(dims)
+            msg = (
+                f"output '{name}' of the model has shape {list(array.shape)}, but the configuration says "
+                f"{expected}"
+            )
+            raise InternalError(msg)
+        return array
+
+
+def _wrong(spec: TensorSpec, found: str) -> InternalError:
+    return InternalError(
+        f"output '{spec.name}' of the model is of {found}, but the configuration says {spec.datatype.config_name}"
+    )
+
+
+def _is_view(value: torch.Tensor, inputs: Mapping[Place, Value]) -> bool:
+    """Whether the output is memory of an input, which may be the client's to change later."""
+    storage = value.untyped_storage().data_ptr()
+    return any(
+        isinstance(each, torch.Tensor) and each.untyped_storage().data_ptr() == storage
+        for each in inputs.values()
+    )
