@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -10,7 +10,7 @@ from halimede.backends.pytorch_ports import Place, Port, Side
 from halimede.core.datatypes import BYTES, Datatype
 from halimede.core.errors import InvalidArgumentError
 
-Value = torch.Tensor | list[str]
+Value: TypeAlias = torch.Tensor | list[str]
 
 
 class Program(ABC):
