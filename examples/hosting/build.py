@@ -1,0 +1,41 @@
+"""Write the archives that the walk-throughs upload: `python -m examples.hosting.build [DIRECTORY]`.
+
+DIRECTORY, build/hosting by default, then holds what `examples.sagemaker.build` writes, and in `archives` two
+classifiers of digits for an A/B test: `current.tar.gz`, and `candidate.tar.gz`, which has seen a few pictures only.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from sklearn.datasets import load_digits
+
+from examples.digits.build import to_onnx, train
+from examples.sagemaker.build import build as build_archives
+from examples.sagemaker.build import pack
+
+SEEN = 50
+"""How many pictures the candidate is trained on."""
+
+
+def build(directory: Path) -> None:
+    """Write everything into the directory, anew."""
+    build_archives(directory)
+    digits = load_digits()
+    candidate = train(digits.images[:SEEN].astype(np.uint8), digits.target[:SEEN])
+    for name in ("current", "candidate"):
+        source = directory / "sources" / name
+        shutil.copytree(directory / "sources" / "digits", source / "digits")
+        if name == "candidate":
+            onnx.save(to_onnx(candidate), source / "digits" / "1" / "model.onnx")
+        pack(source, directory / "archives")
+
+
+if __name__ == "__main__":
+    written = Path(sys.argv[1] if len(sys.argv) > 1 else "build/hosting")
+    build(written)
+    print(
+        f"{written / 'archives'}: {', '.join(sorted(path.name for path in (written / 'archives').iterdir()))}"
+    )

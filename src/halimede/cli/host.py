@@ -1,0 +1,237 @@
+"""`halimede host`: SageMaker's hosting service on this machine, until a signal says to stop."""
+
+import asyncio
+import importlib
+import logging
+import os
+import re
+import shlex
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from halimede.cli import logs, tuning
+from halimede.cli.logs import LogSettings
+from halimede.core.gpus import visible_gpus
+
+if TYPE_CHECKING:
+    from halimede.hosting.settings import HostSettings
+
+logger = logging.getLogger("halimede")
+
+_MIB = 1 << 20
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it is compared
+"""Address to listen at everywhere → one to connect to."""
+
+_REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+_EXTRA = ("boto3", "botocore", "obstore", "regex")
+
+
+@click.command()
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8088, show_default=True, help="Where to listen."
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("halimede-host"),
+    show_default=True,
+    help="Where everything is kept: state, objects, logs, metrics.",
+)
+@click.option("--region", default="us-east-1", show_default=True, help="Region of requests that say none.")
+@click.option(
+    "--account", default="000000000000", show_default=True, help="Account of requests that say none."
+)
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file of access keys: signatures are verified. Without it anybody may do anything.",
+)
+@click.option(
+    "--catalogue",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file of further instance types.",
+)
+@click.option(
+    "--image-rules",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file that says which programs run in place of images.",
+)
+@click.option("--oversubscription", type=click.FloatRange(min=0.1), default=8.0, show_default=True,
+              help="How many times the machine's processors instances may be given.")  # fmt: skip
+@click.option(
+    "--s3-endpoint",
+    default="",
+    metavar="URL",
+    help="S3 service that has the buckets which the host's own store has not; aws for Amazon's.",
+)
+@click.option(
+    "--bucket",
+    "buckets",
+    multiple=True,
+    metavar="NAME=DIRECTORY",
+    help="A directory whose files are model data at s3://NAME/. May be given several times.",
+)
+@click.option("--payload-mib", type=click.IntRange(1), default=25, show_default=True,
+              help="Largest body of an invocation, in MiB.")  # fmt: skip
+@click.option("--invocation-timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
+              help="Seconds that an instance may take to answer.")  # fmt: skip
+@click.option("--describe-hold", type=click.FloatRange(0, 50), default=20.0, show_default=True,
+              help="Seconds that DescribeEndpoint may wait for an endpoint that is being changed.")  # fmt: skip
+@click.option(
+    "--keep-instances",
+    is_flag=True,
+    help="Let instances run on when the host stops; its next start finds them.",
+)
+@click.option("--print-env", is_flag=True, help="Print the variables that point AWS's SDKs here, and exit.")
+def command(
+    address: str,
+    port: int,
+    directory: Path,
+    region: str,
+    account: str,
+    keys: Path | None,
+    catalogue: Path | None,
+    image_rules: Path | None,
+    oversubscription: float,
+    s3_endpoint: str,
+    buckets: tuple[str, ...],
+    payload_mib: int,
+    invocation_timeout: float,
+    describe_hold: float,
+    keep_instances: bool,
+    print_env: bool,
+) -> int:
+    """Host models as Amazon SageMaker does: boto3 and the SageMaker SDKs, pointed here, create and invoke endpoints."""
+    _check_region(region)
+    if print_env:
+        if not port:
+            raise click.UsageError("--print-env: which port it will be is not known; give --port")
+        click.echo(environment(address, port, region, signed=keys is not None))
+        return 0
+    _check_extra()
+    settings = _settings(directory, keys, catalogue, image_rules)
+    settings = replace(
+        settings,
+        address=address,
+        port=port,
+        caller=replace(settings.caller, account=_account(account), region=region),
+        oversubscription=oversubscription,
+        s3_endpoint=s3_endpoint,
+        buckets=dict(map(_bucket, buckets)),
+        invocation=replace(
+            settings.invocation, payload_bytes=payload_mib * _MIB, timeout_s=invocation_timeout
+        ),
+        control=replace(settings.control, describe_hold_s=describe_hold),
+    )
+    logs.configure(LogSettings())
+    tuning.keep_freed_memory()
+    tuning.allow_open_files()
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(settings, keep_instances=keep_instances))
+
+
+def environment(address: str, port: int, region: str, *, signed: bool) -> str:
+    """The lines that a shell evaluates to point AWS's SDKs at the host."""
+    host = _EVERYWHERE.get(address, address)
+    host = f"[{host}]" if ":" in host else host
+    variables = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": region}
+    if not signed:
+        # any will do; without one the SDKs look for some, and fail
+        variables |= {"AWS_ACCESS_KEY_ID": "halimede", "AWS_SECRET_ACCESS_KEY": "halimede"}
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+def _check_region(region: str) -> None:
+    if not _REGION.fullmatch(region):
+        raise click.UsageError(f"--region: '{region}' is no region; one is called like us-east-1")
+
+
+def _bucket(text: str) -> tuple[str, Path]:
+    name, separator, directory = text.partition("=")
+    if not name or not separator or not directory:
+        raise click.UsageError(f"--bucket: expected NAME=DIRECTORY, got '{text}'")
+    path = Path(directory)
+    if not path.is_dir():
+        raise click.UsageError(f"--bucket: '{directory}' is no directory")
+    return name, path.absolute()
+
+
+def _account(account: str) -> str:
+    if len(account) != 12 or not account.isdecimal():
+        raise click.UsageError(f"--account: '{account}' is no account; it has twelve digits")
+    return account
+
+
+def _check_extra() -> None:
+    """Refuse to go on without what the extra brings."""
+    try:
+        importlib.import_module("halimede.hosting.host")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA:
+            raise
+        msg = (
+            f'the host needs {missing}, which is not installed; install it with: pip install "halimede[host]"'
+        )
+        raise click.ClickException(msg) from None
+
+
+def _settings(
+    directory: Path, keys: Path | None, catalogue: Path | None, image_rules: Path | None
+) -> "HostSettings":
+    """The settings that files make up."""
+    from halimede.hosting.api.keys import KeysError, read_keys
+    from halimede.hosting.settings import HostSettings
+    from halimede.hosting.substrates.catalogue import CatalogueError, read_catalogue, this_machine
+    from halimede.hosting.substrates.images import ImageRulesError, read_image_rules
+
+    try:
+        return HostSettings(
+            directory.absolute(),
+            this_machine(len(visible_gpus())),
+            keys=None if keys is None else read_keys(keys),
+            instance_types={} if catalogue is None else read_catalogue(catalogue),
+            image_rules=() if image_rules is None else read_image_rules(image_rules),
+            image_rules_file=image_rules,
+        )
+    except (KeysError, CatalogueError, ImageRulesError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+async def _run(settings: "HostSettings", *, keep_instances: bool) -> int:
+    """Host until a signal says to stop."""
+    from halimede.frontends.server import ListenError
+    from halimede.hosting.control.database import DatabaseError
+    from halimede.hosting.errors import ApiError
+    from halimede.hosting.host import Host
+    from halimede.hosting.lock import LockError
+    from halimede.hosting.store.object_store import StoreError
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        host = Host(settings)
+        port = await host.start()
+    except ApiError as error:
+        raise click.UsageError(error.message) from None
+    except (LockError, ListenError, StoreError, DatabaseError) as error:
+        raise click.ClickException(str(error)) from None
+    signed = settings.keys is not None
+    logger.info("process %d; state is in %s", os.getpid(), settings.directory)
+    for line in environment(settings.address, port, settings.caller.region, signed=signed).splitlines():
+        logger.info("%s", line)
+    await stop.wait()
+    logger.info("stopping: %s", "instances run on" if keep_instances else "instances are ended")
+    await host.stop(keep_instances=keep_instances)
+    return 0

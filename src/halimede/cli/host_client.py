@@ -1,0 +1,86 @@
+"""boto3 clients of a host, for the commands that look at it, and their errors in one line."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+DEFAULT_URL = "http://127.0.0.1:8088"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER")
+
+
+def host_options(command: Command) -> Command:
+    """The options that say which host a command speaks to."""
+    region = click.option("--region", envvar="AWS_DEFAULT_REGION", default="us-east-1", help="Its region.")
+    url = click.option(
+        "--endpoint-url",
+        envvar=_ENDPOINT_VARIABLES,
+        default=DEFAULT_URL,
+        show_default=True,
+        help="Where the host is; AWS_ENDPOINT_URL says it too.",
+    )
+    return url(region(command))
+
+
+class HostClient:
+    """Speaks to a host; what it answers with an error ends the command with one line.
+
+    Args:
+        endpoint_url: where it is.
+        region: its region.
+    """
+
+    def __init__(self, endpoint_url: str, region: str) -> None:
+        self._url = endpoint_url
+        self._region = region
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of one of its services."""
+        try:
+            import boto3
+            from botocore.config import Config
+        except ModuleNotFoundError as error:
+            msg = f'this command needs {error.name}, which is not installed: pip install "halimede[host]"'
+            raise click.ClickException(msg) from None
+        keys = {}
+        if "AWS_ACCESS_KEY_ID" not in os.environ and "AWS_PROFILE" not in os.environ:
+            keys = {"aws_access_key_id": "halimede", "aws_secret_access_key": "halimede"}
+        config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=90)
+        return boto3.client(
+            service, endpoint_url=self._url, region_name=self._region, config=config, **keys
+        )  # fmt: skip
+
+    def call(self, service: str, operation: str, **parameters: Any) -> Any:
+        """What an operation answers.
+
+        Raises:
+            click.ClickException: the host refuses it, or is not there.
+        """
+        client = self.client(service)
+        from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+
+        try:
+            return getattr(client, operation)(**parameters)
+        except ClientError as error:
+            raise click.ClickException(error.response["Error"]["Message"]) from None
+        except EndpointConnectionError:
+            msg = f"no host answers at {self._url}; start one with `halimede host`, or set --endpoint-url"
+            raise click.ClickException(msg) from None
+        except BotoCoreError as error:
+            raise click.ClickException(str(error)) from None
+
+    def every(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any]:
+        """All entries that an operation lists page by page below `key`."""
+        entries: list[Any] = []
+        token: dict[str, str] = {}
+        while True:
+            page = self.call(service, operation, **parameters, **token)
+            entries += page[key]
+            following = page.get("NextToken") or page.get("nextToken")
+            if not following:
+                return entries
+            token = {"NextToken" if "NextToken" in page else "nextToken": following}

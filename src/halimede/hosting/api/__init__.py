@@ -1,0 +1,1 @@
+"""AWS's protocols over one port: which operation a request asks for, whether it may, and how the answer is written."""

@@ -1,0 +1,79 @@
+"""Services: the operations that the host has of each, and how requests and answers of AWS's models look."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+
+from halimede.hosting.api.shapes import Checker
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Caller
+
+Operation = Callable[[Mapping[str, Any], Caller], Awaitable[Mapping[str, Any]]]
+"""Answers a request that has been checked; times are `datetime`, names are those of the service's model."""
+
+_SHOWN = 128
+
+
+@cache
+def _model(name: str) -> ServiceModel:
+    return ServiceModel(Loader().load_service_model(name, "service-2"), name)
+
+
+@dataclass(eq=False)
+class Service:
+    """One of AWS's services.
+
+    Attributes:
+        name: as botocore calls it, such as ``sagemaker``.
+        operations: those that the host has, by name.
+        later: what is said of an operation that it does not have.
+        further: enumeration's shape name → values that it has here beside its own.
+        refusal: the code of the error for a request that breaks the service's model.
+    """
+
+    name: str
+    operations: Mapping[str, Operation]
+    later: str = ""
+    further: Mapping[str, Collection[str]] = field(default_factory=dict)
+    refusal: str = "ValidationException"
+
+    @property
+    def model(self) -> ServiceModel:
+        """The service's model, as botocore brings it."""
+        return _model(self.name)
+
+    @cached_property
+    def _checker(self) -> Checker:
+        return Checker(self.further, self.refusal)
+
+    def check(self, name: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The request of an operation, held against the service's model.
+
+        Raises:
+            ApiError: the host does not have the operation, or the request breaks the model.
+        """
+        if name not in self.operations:
+            raise self._unavailable(name)
+        shape = self.model.operation_model(name).input_shape
+        return self._checker.check(shape, document) if shape is not None else {}
+
+    def _unavailable(self, name: str) -> ApiError:
+        if name in self.model.operation_names:
+            why = "is not available in this version"
+        else:
+            why = f"is no operation of {self.name}"
+        there = f". Available are {', '.join(sorted(self.operations))}" if self.operations else ""
+        later = f": {self.later}" if self.later else ""
+        return ApiError("UnknownOperationException", f"{name[:_SHOWN]} {why}{later}{there}")
+
+    async def run(self, name: str, document: Mapping[str, Any], caller: Caller) -> Mapping[str, Any]:
+        """Run an operation with a request that `check` gave.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        return await self.operations[name](document, caller)

@@ -1,0 +1,154 @@
+"""Signatures of requests (AWS Signature Version 4): what they say, and whether they are right."""
+
+import hmac
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from urllib.parse import quote
+
+from botocore.utils import normalize_url_path
+
+from halimede.frontends.http.head import Head
+from halimede.hosting.errors import ApiError
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_REQUEST = "aws4_request"
+_CREDENTIAL_PARTS = 5
+_CONTENT_HASH = "x-amz-content-sha256"
+_SKEW_S = 15 * 60
+"""Seconds by which a client's clock may differ (AWS: fifteen minutes)."""
+
+_REGION = re.compile(r"[a-z0-9-]{1,64}")
+
+_UNSIGNED = ("x-amzn-trace-id",)
+"""Headers of AWS's that clients do not sign, as what is on the way may change them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the Authorization header of a request says.
+
+    Attributes:
+        access_key: who says to have signed.
+        date: the day, ``YYYYMMDD``.
+        region: for which region.
+        service: for which service, such as ``sagemaker`` or ``s3``.
+        headers: lower-case names of the headers that are signed.
+        value: 64 hexadecimal digits.
+    """
+
+    access_key: str
+    date: str
+    region: str
+    service: str
+    headers: tuple[str, ...]
+    value: str
+
+
+def read_signature(head: Head) -> Signature | None:
+    """The signature of a request, None for an unsigned one.
+
+    Raises:
+        ApiError: there is one that makes no sense (``IncompleteSignatureException``).
+    """
+    text = head.headers.get("authorization")
+    if not text:
+        return None
+    algorithm, _, rest = text.partition(" ")
+    if algorithm != _ALGORITHM:
+        raise _incomplete(f"the algorithm '{algorithm}' is not supported; use {_ALGORITHM}")
+    parts = (field.partition("=") for field in rest.split(","))
+    fields = {name.strip(): value.strip() for name, _, value in parts}
+    missing = [name for name in ("Credential", "SignedHeaders", "Signature") if not fields.get(name)]
+    if missing:
+        raise _incomplete(f"the Authorization header lacks {', '.join(missing)}")
+    scope = fields["Credential"].split("/")
+    if len(scope) != _CREDENTIAL_PARTS or scope[-1] != _REQUEST or not _REGION.fullmatch(scope[2]):
+        raise _incomplete(
+            f"'{fields['Credential']}' is no credential: it should be KEY/DATE/REGION/SERVICE/aws4_request"
+        )
+    key, date, region, service, _ = scope
+    return Signature(
+        key, date, region, service, tuple(fields["SignedHeaders"].split(";")), fields["Signature"]
+    )
+
+
+def verify(
+    head: Head, target: str, digest: str | None, signature: Signature, secret: str, now: datetime
+) -> None:
+    """Whether a request was signed with the secret, and lately.
+
+    Args:
+        head: the request's.
+        target: path and query as they were sent.
+        digest: the SHA-256 of its body, in hexadecimal digits; None if the signature covers only the one that a header
+            says, which whoever reads the body has to hold against it.
+        signature: what it says.
+        secret: of the signature's access key.
+        now: the time.
+
+    Raises:
+        ApiError: it was not (``InvalidSignatureException``, 403), or something that must be signed is not.
+    """
+    stamp = head.headers.get("x-amz-date", "")
+    try:
+        moment = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise _incomplete(f"the header X-Amz-Date is missing or is no time: '{stamp}'") from None
+    skew = (now - moment).total_seconds()
+    if abs(skew) > _SKEW_S or not stamp.startswith(signature.date):
+        msg = (
+            f"Signature not current: it is of {stamp}, and here it is {now:%Y%m%dT%H%M%SZ}; clocks may differ by "
+            f"{_SKEW_S // 60} minutes"
+        )
+        raise ApiError("InvalidSignatureException", msg, 403)
+    required = {
+        "host",
+        *(name for name in head.headers if name.startswith("x-amz") and name not in _UNSIGNED),
+    }
+    unsigned = sorted(required - set(signature.headers))
+    if unsigned:
+        raise _incomplete(f"the header '{unsigned[0]}' is not signed; host and all X-Amz headers must be")
+    said = head.headers.get(_CONTENT_HASH)
+    if said is None and digest is None:
+        raise _incomplete(
+            "the body is not covered by the signature: the header X-Amz-Content-SHA256 is missing"
+        )
+    if said is not None and digest is not None and said != digest:
+        msg = f"the header X-Amz-Content-SHA256 says {said}, and the hash of the body is {digest}"
+        raise ApiError("InvalidSignatureException", msg, 403)
+    expected = _sign(head, target, said or digest or "", signature, secret, stamp)
+    if not hmac.compare_digest(expected.encode(), signature.value.encode()):
+        msg = (
+            f"The request signature we calculated does not match the signature you provided. Check the secret of "
+            f"access key {signature.access_key}, and that nothing on the way changes the request"
+        )
+        raise ApiError("InvalidSignatureException", msg, 403)
+
+
+def _sign(head: Head, target: str, digest: str, signature: Signature, secret: str, stamp: str) -> str:
+    """What the signature should be."""
+    path, _, query = target.partition("?")
+    if signature.service != "s3":  # which takes paths as they are
+        path = quote(normalize_url_path(path), safe="/~")
+    headers = [f"{name}:{' '.join(head.headers.get(name, '').split())}" for name in signature.headers]
+    canonical = (
+        head.method, path, "&".join(sorted(_pairs(query))), *headers, "", ";".join(signature.headers), digest
+    )  # fmt: skip
+    scope = (signature.date, signature.region, signature.service, _REQUEST)
+    text = (_ALGORITHM, stamp, "/".join(scope), sha256("\n".join(canonical).encode("latin-1")).hexdigest())
+    key = f"AWS4{secret}".encode()
+    for part in (*scope, "\n".join(text)):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key.hex()
+
+
+def _pairs(query: str) -> Iterator[str]:
+    for pair in query.split("&") if query else ():
+        yield pair if "=" in pair else f"{pair}="
+
+
+def _incomplete(why: str) -> ApiError:
+    return ApiError("IncompleteSignatureException", why, 403)

@@ -1,0 +1,107 @@
+"""What this version of the host can do of what models and configurations may ask for; the rest is refused by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from halimede.hosting.errors import invalid
+
+_LATER_OF_VARIANTS = {
+    "ServerlessConfig": "serverless variants",
+    "ManagedInstanceScaling": "instance scaling managed by SageMaker",
+    "CoreDumpConfig": "core dumps",
+}
+_LATER_OF_CONFIGS = {
+    "AsyncInferenceConfig": "asynchronous inference",
+    "ShadowProductionVariants": "shadow variants",
+    "ExplainerConfig": "explanations",
+}
+
+
+def check_model(request: Mapping[str, Any]) -> None:
+    """Refuse a model that could not be served.
+
+    Raises:
+        ApiError: it has no container, or several, or data that is no archive.
+    """
+    if "Containers" in request and "PrimaryContainer" in request:
+        raise invalid("a model has PrimaryContainer or Containers, not both")
+    containers = request.get("Containers") or [request.get("PrimaryContainer")]
+    if containers == [None]:
+        raise invalid("a model needs a container: set PrimaryContainer")
+    if len(containers) > 1:
+        msg = f"a model of {len(containers)} containers (an inference pipeline) is not available in this version"
+        raise invalid(msg)
+    container = containers[0]
+    if "Image" not in container:
+        raise invalid(
+            "Value null at 'primaryContainer.image' failed to satisfy constraint: a container needs an Image"
+        )
+    if "ModelDataSource" in container:
+        msg = "ModelDataSource is not available in this version; pack the model as model.tar.gz and use ModelDataUrl"
+        raise invalid(msg)
+    if "ModelPackageName" in container:
+        raise invalid("ModelPackageName is not available in this version; use Image and ModelDataUrl")
+    if container.get("Mode") == "MultiModel":
+        _check_multi_model(container)
+
+
+def _check_multi_model(container: Mapping[str, Any]) -> None:
+    url = container.get("ModelDataUrl", "")
+    if not url:
+        raise invalid(
+            "a container of Mode MultiModel needs ModelDataUrl: the prefix below which its archives are"
+        )
+    if url.endswith(".tar.gz"):
+        msg = f"ModelDataUrl of a container of Mode MultiModel is a prefix, not an archive: '{url}'"
+        raise invalid(msg)
+
+
+def check_config(request: Mapping[str, Any]) -> None:
+    """Refuse an endpoint configuration that could not be brought about.
+
+    Raises:
+        ApiError: it asks for what this version does not have, or its variants contradict each other.
+    """
+    for member, what in _LATER_OF_CONFIGS.items():
+        if request.get(member):
+            raise invalid(f"{member}: {what} are not available in this version; leave it out")
+    if request.get("DataCaptureConfig", {}).get("EnableCapture"):
+        raise invalid("DataCaptureConfig: data capture is not available in this version; leave it out")
+    names = [variant["VariantName"] for variant in request["ProductionVariants"]]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise invalid(f"Two production variants have the name '{twice[0]}'; names must differ")
+    for variant in request["ProductionVariants"]:
+        for member, what in _LATER_OF_VARIANTS.items():
+            if variant.get(member):
+                raise invalid(
+                    f"variant '{variant['VariantName']}' sets {member}: {what} are not available in this version"
+                )
+        for member in ("ModelName", "InstanceType"):
+            if member not in variant:
+                raise invalid(f"variant '{variant['VariantName']}' has no {member}, which this version needs")
+        if variant.get("InitialInstanceCount", 1) < 1:
+            raise invalid(
+                f"variant '{variant['VariantName']}' has InitialInstanceCount 0; it must be 1 or more"
+            )
+
+
+def check_endpoint_config_change(request: Mapping[str, Any]) -> None:
+    """Refuse a deployment of a kind that this version does not have.
+
+    Raises:
+        ApiError: it asks for one.
+    """
+    deployment = request.get("DeploymentConfig", {})
+    policy = deployment.get("BlueGreenUpdatePolicy", {})
+    kind = policy.get("TrafficRoutingConfiguration", {}).get("Type", "ALL_AT_ONCE")
+    if kind != "ALL_AT_ONCE":
+        raise invalid(
+            f"DeploymentConfig: traffic routing of type {kind} is not available in this version; use ALL_AT_ONCE"
+        )
+    if "RollingUpdatePolicy" in deployment:
+        raise invalid(
+            "DeploymentConfig: rolling updates are not available in this version; leave RollingUpdatePolicy out"
+        )
+    if deployment.get("AutoRollbackConfiguration", {}).get("Alarms"):
+        raise invalid("DeploymentConfig: rollback by alarms is not available in this version; leave it out")

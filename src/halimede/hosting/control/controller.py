@@ -1,0 +1,293 @@
+"""SageMaker's control plane: the operations on models, endpoint configurations, endpoints and tags."""
+
+import asyncio
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from halimede.hosting.api.services import Operation
+from halimede.hosting.control.checks import check_config, check_endpoint_config_change, check_model
+from halimede.hosting.control.database import Database
+from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
+from halimede.hosting.control.endpoint import Endpoint
+from halimede.hosting.control.listing import page_of
+from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
+from halimede.hosting.control.resources import Resources, is_taken, tags_of
+from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.identity import Caller
+from halimede.hosting.substrates.base import RunningInstance
+
+logger = logging.getLogger("halimede")
+
+_ENDPOINT = "endpoint"
+_MOST_TAGS = 50
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class Controller:
+    """The control plane. Lives on the event loop."""
+
+    def __init__(self, around: Surroundings, database: Path) -> None:
+        """A control plane that keeps its state in the file `database`."""
+        self._around = around
+        self._database = Database(database)
+        self._models = Resources(self._database, "model", "model", "ModelName", "ModelArn")
+        self._configs = Resources(
+            self._database,
+            "endpoint-config",
+            "endpoint configuration",
+            "EndpointConfigName",
+            "EndpointConfigArn",
+        )
+        self._endpoints: dict[str, Endpoint] = {}
+        self._adopted: dict[str, RunningInstance] = {}
+
+    def operations(self) -> Mapping[str, Operation]:
+        """The operations, by name."""
+        models, configs = self._models, self._configs
+        return {
+            "CreateModel": self._create_model,
+            "DescribeModel": models.describe,
+            "DeleteModel": models.delete,
+            "ListModels": lambda request, _: models.list(request, "Models"),
+            "CreateEndpointConfig": self._create_config,
+            "DescribeEndpointConfig": configs.describe,
+            "DeleteEndpointConfig": configs.delete,
+            "ListEndpointConfigs": lambda request, _: configs.list(request, "EndpointConfigs"),
+            "CreateEndpoint": self._create_endpoint,
+            "DescribeEndpoint": self._describe_endpoint,
+            "ListEndpoints": self._list_endpoints,
+            "UpdateEndpoint": self._update_endpoint,
+            "UpdateEndpointWeightsAndCapacities": self._update_weights,
+            "DeleteEndpoint": self._delete_endpoint,
+            "AddTags": self._add_tags,
+            "ListTags": self._list_tags,
+            "DeleteTags": self._delete_tags,
+        }
+
+    # coming and going
+
+    async def start(self) -> None:
+        """Read what is there, and go on with it: instances that still run are taken over, others are started again.
+
+        Raises:
+            DatabaseError: the state cannot be read.
+        """
+        await self._database.open()
+        await self._models.open()
+        await self._configs.open()
+        documents = await self._database.documents(_ENDPOINT)
+        records = [EndpointRecord.from_document(document) for document in documents.values()]
+        fleets = {
+            fleet.id
+            for record in records
+            if record.status is not Status.FAILED
+            for fleet in (record.current, record.pending)
+            if fleet is not None
+        }
+        substrate, grace = self._around.substrate, self._around.settings.grace_s
+        running = await substrate.start(self._ended)
+        self._adopted = {each.request.id: each for each in running if each.request.fleet in fleets}
+        strangers = [each.request.id for each in running if each.request.id not in self._adopted]
+        await asyncio.gather(*(substrate.terminate(each, grace) for each in strangers))
+        await asyncio.to_thread(_remove_others, self._around.directory, fleets)
+        for record in records:
+            if record.status is Status.IN_SERVICE:
+                record.status = Status.SYSTEM_UPDATING
+            endpoint = Endpoint(self._around, record, self._keep, self._gone, self._adopted)
+            self._endpoints[record.name] = endpoint
+            endpoint.work()
+
+    async def stop(self, *, leave: bool) -> None:
+        """Do nothing more; `leave` lets the instances run on, for the next process of the host to take over."""
+        await asyncio.gather(*(endpoint.stop() for endpoint in self._endpoints.values()))
+        await self._around.substrate.stop(leave=leave)
+        await self._database.close()
+
+    def _ended(self, instance_id: str, reason: str) -> None:
+        """An instance has ended by itself."""
+        logger.warning("instance %s ended: %s", instance_id, reason)
+        self._adopted.pop(instance_id, None)
+        for endpoint in self._endpoints.values():
+            if endpoint.ended(instance_id, reason):
+                return
+
+    async def _keep(self, record: EndpointRecord) -> None:
+        await self._database.put(_ENDPOINT, record.name, record.document())
+
+    async def _gone(self, endpoint: Endpoint) -> None:
+        record = endpoint.record
+        await self._database.remove(_ENDPOINT, record.name, record.arn)
+        if self._endpoints.get(record.name) is endpoint:
+            del self._endpoints[record.name]
+            self._around.forget_meters(record.name)
+
+    # models and configurations
+
+    async def _create_model(self, request: Request, caller: Caller) -> Answer:
+        check_model(request)
+        return await self._models.create(request, caller)
+
+    async def _create_config(self, request: Request, caller: Caller) -> Answer:
+        check_config(request)
+        for variant in request["ProductionVariants"]:
+            self._models.find(variant["ModelName"], caller)
+            self._around.resources(variant["InstanceType"])
+        return await self._configs.create(request, caller)
+
+    # endpoints
+
+    def _endpoint(self, name: str, caller: Caller) -> Endpoint:
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            raise invalid(f'Could not find endpoint "{caller.arn(_ENDPOINT, name)}".')
+        return endpoint
+
+    def _changeable(self, name: str, caller: Caller) -> Endpoint:
+        """The endpoint, if it is in service.
+
+        Raises:
+            ApiError: it is not.
+        """
+        endpoint = self._endpoint(name, caller)
+        record = endpoint.record
+        if record.status is Status.FAILED:
+            raise invalid(f'Cannot update failed endpoint "{record.arn}"; delete it and create another one.')
+        if record.status is not Status.IN_SERVICE:
+            raise invalid(f'Cannot update in-progress endpoint "{record.arn}".')
+        return endpoint
+
+    def _fleet(self, config_name: str, caller: Caller) -> FleetRecord:
+        """A fleet as the configuration says now."""
+        config = self._configs.find(config_name, caller)
+        names = {variant["ModelName"] for variant in config["ProductionVariants"]}
+        models = {name: self._models.find(name, caller) for name in names}
+        return FleetRecord.of(f"f-{secrets.token_hex(8)}", config_name, config, models)
+
+    async def _create_endpoint(self, request: Request, caller: Caller) -> Answer:
+        name = request["EndpointName"]
+        arn = caller.arn(_ENDPOINT, name)
+        if is_taken(name, self._endpoints):
+            raise invalid(f'Cannot create already existing endpoint "{arn}".')
+        fleet = self._fleet(request["EndpointConfigName"], caller)
+        now = time.time()
+        record = EndpointRecord(
+            name, arn, caller.account, caller.region, Status.CREATING, now, now, pending=fleet
+        )
+        endpoint = self._endpoints[name] = Endpoint(self._around, record, self._keep, self._gone)
+        try:
+            await self._database.add(_ENDPOINT, name, record.document(), arn, tags_of(request))
+        except ApiError:
+            del self._endpoints[name]
+            raise
+        endpoint.work()
+        return {"EndpointArn": arn}
+
+    async def _describe_endpoint(self, request: Request, caller: Caller) -> Answer:
+        endpoint = self._endpoint(request["EndpointName"], caller)
+        hold = self._around.settings.describe_hold_s
+        if hold and not endpoint.is_settled:
+            await endpoint.settled(hold)
+            endpoint = self._endpoint(request["EndpointName"], caller)
+        return describe_endpoint(endpoint.record, endpoint.instances())
+
+    async def _list_endpoints(self, request: Request, _: Caller) -> Answer:
+        entries = [endpoint_summary(endpoint.record) for endpoint in self._endpoints.values()]
+        return page_of(entries, request, "EndpointName", "Endpoints", "EndpointStatus")
+
+    async def _update_endpoint(self, request: Request, caller: Caller) -> Answer:
+        endpoint = self._changeable(request["EndpointName"], caller)
+        record = endpoint.record
+        fleet = self._fleet(request["EndpointConfigName"], caller)
+        check_endpoint_config_change(request)
+        if request.get("RetainAllVariantProperties"):
+            _retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
+        await endpoint.change(status=Status.UPDATING, pending=fleet, reason="")
+        return {"EndpointArn": record.arn}
+
+    async def _update_weights(self, request: Request, caller: Caller) -> Answer:
+        endpoint = self._changeable(request["EndpointName"], caller)
+        record = endpoint.record
+        fleet = record.current
+        assert fleet is not None
+        weights, counts = dict(fleet.weights), dict(fleet.counts)
+        for desired in request["DesiredWeightsAndCapacities"]:
+            name = desired["VariantName"]
+            if name not in weights:
+                msg = f'The variant name "{name}" does not exist for endpoint "{record.arn}".'
+                raise invalid(f"{msg} Its variants are {', '.join(weights)}.")
+            weights[name] = desired.get("DesiredWeight", weights[name])
+            counts[name] = desired.get("DesiredInstanceCount", counts[name])
+            if counts[name] < 1:
+                raise invalid(
+                    f'variant "{name}": DesiredInstanceCount is {counts[name]}; it must be 1 or more'
+                )
+        changed = replace(fleet, weights=weights, counts=counts)
+        await endpoint.change(status=Status.UPDATING, current=changed, reason="")
+        return {"EndpointArn": record.arn}
+
+    async def _delete_endpoint(self, request: Request, caller: Caller) -> Answer:
+        endpoint = self._endpoint(request["EndpointName"], caller)
+        if endpoint.record.status is not Status.DELETING:
+            await endpoint.change(status=Status.DELETING)
+        return {}
+
+    # tags
+
+    def _check_arn(self, arn: str) -> None:
+        endpoints = {endpoint.record.arn for endpoint in self._endpoints.values()}
+        if arn not in endpoints | self._models.arns() | self._configs.arns():
+            raise invalid(f'Could not find resource "{arn}".')
+
+    async def _add_tags(self, request: Request, _: Caller) -> Answer:
+        arn = request["ResourceArn"]
+        self._check_arn(arn)
+        tags = tags_of(request)
+        every = {**await self._database.tags(arn), **tags}
+        if len(every) > _MOST_TAGS:
+            raise ApiError(
+                "ResourceLimitExceeded", f'"{arn}" would have {len(every)} tags; it may have {_MOST_TAGS}'
+            )
+        await self._database.put_tags(arn, tags)
+        return {"Tags": _tag_list(every)}
+
+    async def _list_tags(self, request: Request, _: Caller) -> Answer:
+        self._check_arn(request["ResourceArn"])
+        return {"Tags": _tag_list(await self._database.tags(request["ResourceArn"]))}
+
+    async def _delete_tags(self, request: Request, _: Caller) -> Answer:
+        self._check_arn(request["ResourceArn"])
+        await self._database.remove_tags(request["ResourceArn"], request["TagKeys"])
+        return {}
+
+
+def _remove_others(directory: Path, fleets: Collection[str]) -> None:
+    """Remove what is left of fleets that are no more."""
+    if directory.is_dir():
+        for entry in directory.iterdir():
+            if entry.name not in fleets:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _retain(current: FleetRecord | None, fleet: FleetRecord, excluded: Any) -> None:
+    """Let the fleet have the weights and counts of the one that serves, as far as they are not excluded."""
+    kinds = {entry["VariantPropertyType"] for entry in excluded}
+    if current is None:
+        return
+    for name in fleet.counts:
+        if name in current.counts and "DesiredInstanceCount" not in kinds:
+            fleet.counts[name] = current.counts[name]
+        if name in current.weights and "DesiredWeight" not in kinds:
+            fleet.weights[name] = current.weights[name]

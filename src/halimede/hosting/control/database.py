@@ -1,0 +1,139 @@
+"""What is kept over restarts: documents by kind and name, and tags, in SQLite.
+
+The file is written on a thread of its own; an operation answers when what it changed is on disk.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from halimede.hosting.errors import ApiError
+
+Result = TypeVar("Result")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, document BLOB NOT NULL, PRIMARY KEY (kind, name));
+CREATE TABLE IF NOT EXISTS tags (arn TEXT, key TEXT, value TEXT NOT NULL, PRIMARY KEY (arn, key));
+"""
+
+Document = dict[str, Any]
+
+
+_PUT = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)"
+_PUT_TAG = "INSERT OR REPLACE INTO tags VALUES (?, ?, ?)"
+
+Statement = tuple[str, Sequence[str | bytes]]
+
+
+class DatabaseError(Exception):
+    """The file cannot be used; the text says why."""
+
+
+class Database:
+    """The file. `open` before, `close` after."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, "halimede-database")
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            DatabaseError: it is no database, or cannot be written.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+
+    def _open(self) -> None:
+        try:
+            connection = sqlite3.connect(self._path, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.executescript(_SCHEMA)
+            except sqlite3.Error:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise DatabaseError(f"cannot use {self._path}, which holds the host's state: {error}") from None
+        self._connection = connection
+
+    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        assert self._connection is not None
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+        except sqlite3.Error as error:
+            msg = f"the host's state in {self._path} cannot be read or written: {error}"
+            raise ApiError("InternalFailure", msg, 500) from None
+
+    async def _write(self, statements: Iterable[Statement]) -> None:
+        """Run all of them or none."""
+        every = list(statements)
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN")
+            try:
+                for text, values in every:
+                    connection.execute(text, values)
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+        await self._run(work)
+
+    async def documents(self, kind: str) -> Mapping[str, Document]:
+        """All documents of a kind, by name."""
+
+        def read(connection: sqlite3.Connection) -> dict[str, Document]:
+            rows = connection.execute("SELECT name, document FROM documents WHERE kind = ?", (kind,))
+            return {name: orjson.loads(document) for name, document in rows}
+
+        return await self._run(read)
+
+    async def add(
+        self, kind: str, name: str, document: Mapping[str, Any], arn: str, tags: Mapping[str, str]
+    ) -> None:
+        """Keep a new document, and the tags of what it describes."""
+        put: Statement = (_PUT, (kind, name, orjson.dumps(document)))
+        await self._write([put, *((_PUT_TAG, (arn, key, value)) for key, value in tags.items())])
+
+    async def put(self, kind: str, name: str, document: Mapping[str, Any]) -> None:
+        """Keep a document, in place of the one of that name."""
+        await self._write([(_PUT, (kind, name, orjson.dumps(document)))])
+
+    async def remove(self, kind: str, name: str, arn: str) -> None:
+        """Forget a document, and the tags of what it describes."""
+        await self._write(
+            [
+                ("DELETE FROM documents WHERE kind = ? AND name = ?", (kind, name)),
+                ("DELETE FROM tags WHERE arn = ?", (arn,)),
+            ]
+        )
+
+    async def tags(self, arn: str) -> dict[str, str]:
+        """The tags of a resource."""
+        statement = "SELECT key, value FROM tags WHERE arn = ? ORDER BY key"
+        return await self._run(lambda connection: dict(connection.execute(statement, (arn,)).fetchall()))
+
+    async def put_tags(self, arn: str, tags: Mapping[str, str]) -> None:
+        """Add tags to a resource."""
+        await self._write((_PUT_TAG, (arn, key, value)) for key, value in tags.items())
+
+    async def remove_tags(self, arn: str, keys: Iterable[str]) -> None:
+        """Take tags from a resource."""
+        await self._write(("DELETE FROM tags WHERE arn = ? AND key = ?", (arn, key)) for key in keys)
+
+    async def close(self) -> None:
+        """Close the file, when all is written."""
+        if self._connection is not None:
+            await self._run(sqlite3.Connection.close)
+            self._connection = None
+        self._thread.shutdown()

@@ -1,0 +1,261 @@
+"""The instances of an endpoint that belong together: brought up, kept up, scaled, drained and ended as one."""
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from halimede.hosting.control.records import EndpointRecord, FleetRecord
+from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.control.slot import Slot
+from halimede.hosting.errors import ApiError
+from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
+from halimede.hosting.specs import Variant
+from halimede.hosting.substrates.base import RunningInstance
+
+
+class VariantFleet:
+    """The instances of one variant.
+
+    Attributes:
+        route: where its requests go.
+    """
+
+    def __init__(
+        self, around: Surroundings, endpoint: str, fleet: str, variant: Variant, weight: float
+    ) -> None:
+        self._around = around
+        self._endpoint = endpoint
+        self._fleet = fleet
+        self._variant = variant
+        self._slots: list[Slot] = []
+        self._leaving: list[Slot] = []
+        self._directory = around.directory / fleet / variant.name
+        self._fetching = asyncio.Lock()
+        self.route = VariantRoute(variant, weight, meter=around.make_meter(endpoint, variant.name))
+        if variant.container.multi_model:
+            self.route.residency = around.make_residency(endpoint, self.route)
+
+    async def bring_up(self, count: int, adopted: Sequence[RunningInstance], *, lasting: bool) -> None:
+        """Have so many instances that answer. It may be cancelled and called again.
+
+        Args:
+            count: how many.
+            adopted: those that run already.
+            lasting: go on trying if they do not come up.
+
+        Raises:
+            ApiError: the model cannot be fetched, or an instance does not come up.
+        """
+        if not lasting:
+            await self._model()
+        if not self._slots:
+            for instance in adopted[:count]:
+                self._add(instance, lasting=lasting)
+        for _ in range(count - len(self._slots)):
+            self._add(lasting=lasting)
+        grace = self._around.settings.grace_s
+        await asyncio.gather(
+            *(self._around.substrate.terminate(each.request.id, grace) for each in adopted[count:])
+        )
+        await _ready(self._slots)
+
+    async def _model(self) -> Path | None:
+        """The directory of the extracted model, which is fetched unless it is there; None if there is none to fetch."""
+        container = self._variant.container
+        if container.multi_model or not container.model_data_url:
+            return None
+        model = self._directory / "model"
+        async with self._fetching:
+            if not model.is_dir():
+                self._directory.mkdir(parents=True, exist_ok=True)
+                url = container.model_data_url
+                progress = self._around.begin_fetch(self._endpoint, self._variant.name, url)
+                await self._around.source.fetch_model(url, model, self._variant.download_timeout_s, progress)
+        return model
+
+    def _add(self, adopted: RunningInstance | None = None, *, lasting: bool = False) -> Slot:
+        slot = Slot(
+            self._around,
+            self._endpoint,
+            self._fleet,
+            self._variant,
+            self._model,
+            self._joined,
+            self._left,
+            adopted,
+            lasting=lasting,
+        )
+        self._slots.append(slot)
+        return slot
+
+    @property
+    def count(self) -> int:
+        """How many instances it is to have."""
+        return len(self._slots)
+
+    async def scale(self, count: int) -> None:
+        """Have so many instances; those that are too many answer what they have been asked.
+
+        Raises:
+            ApiError: one does not come up; those that were started with it are ended again.
+        """
+        self._leaving += self._slots[count:]
+        del self._slots[count:]
+        new = [self._add() for _ in range(count - len(self._slots))]
+        try:
+            await _ready(new)
+        except ApiError:
+            self._leaving += new
+            self._slots = [slot for slot in self._slots if slot not in new]
+            raise
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        """End those that leave. They end also if nobody waits for it."""
+        leaving = list(self._leaving)
+        await asyncio.gather(*(slot.retire() for slot in leaving))
+        self._leaving = [slot for slot in self._leaving if slot not in leaving]
+
+    def ended(self, instance_id: str, reason: str) -> bool:
+        """Whether the instance that has ended is one of these."""
+        for slot in self._slots + self._leaving:
+            if slot.instance_id == instance_id:
+                slot.ended(reason)
+                return True
+        return False
+
+    def _joined(self, target: Target, instance: RunningInstance) -> None:
+        self.route.targets.append(target)
+        if self.route.residency is not None:
+            self.route.residency.joined(target, instance)
+
+    def _left(self, target: Target) -> None:
+        if target in self.route.targets:
+            self.route.targets.remove(target)
+            if self.route.residency is not None:
+                self.route.residency.left(target)
+
+    async def retire(self) -> None:
+        """End all of it, when what is under way has been answered; what was extracted is removed.
+
+        It may be cancelled and called again.
+        """
+        self._leaving += self._slots
+        self._slots = []
+        await self._let_go()
+        if self.route.residency is not None:
+            await self.route.residency.close()
+        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+
+    async def forget(self) -> None:
+        """Look after none of it any more, and let the instances run on."""
+        await asyncio.gather(*(slot.forget() for slot in self._slots + self._leaving))
+        if self.route.residency is not None:
+            await self.route.residency.close()
+
+
+async def _ready(slots: Sequence[Slot]) -> None:
+    """Return once all of them have instances that answer.
+
+    Raises:
+        ApiError: one does not come up.
+    """
+    if not slots:
+        return
+    ready = [slot.ready for slot in slots]
+    await asyncio.wait(ready, return_when=asyncio.FIRST_EXCEPTION)
+    for each in ready:
+        if each.done():
+            each.result()
+
+
+class Fleet:
+    """The instances of all variants of an endpoint.
+
+    Attributes:
+        record: what it is to be.
+    """
+
+    def __init__(self, around: Surroundings, endpoint: EndpointRecord, record: FleetRecord) -> None:
+        self._around = around
+        self._endpoint = endpoint
+        self.record = record
+        self._variants = {
+            variant.name: VariantFleet(
+                around, endpoint.name, record.id, variant, record.weights[variant.name]
+            )
+            for variant in record.variants()
+        }
+
+    async def bring_up(self, adopted: Mapping[str, RunningInstance], *, lasting: bool = False) -> None:
+        """Have all instances answer.
+
+        Args:
+            adopted: instances that run already, by id; those of this fleet are taken over.
+            lasting: it has served before; what does not come up is tried again and again, after this has returned.
+
+        Raises:
+            ApiError: a model cannot be fetched, or an instance does not come up.
+        """
+        work = []
+        for name, variant in self._variants.items():
+            mine = [
+                instance
+                for instance in adopted.values()
+                if (instance.request.fleet, instance.request.variant) == (self.record.id, name)
+            ]
+            work.append(variant.bring_up(self.record.counts[name], mine, lasting=lasting))
+        await _all(work)
+
+    async def apply(self) -> None:
+        """Make weights and counts those of the record.
+
+        Raises:
+            ApiError: an instance does not come up.
+        """
+        for name, variant in self._variants.items():
+            variant.route.weight = self.record.weights[name]
+        await _all([variant.scale(self.record.counts[name]) for name, variant in self._variants.items()])
+
+    def publish(self) -> None:
+        """From now on, requests for the endpoint come here."""
+        endpoint = self._endpoint
+        routes = {name: variant.route for name, variant in self._variants.items()}
+        route = EndpointRoute(
+            endpoint.name, endpoint.arn, endpoint.region, endpoint.account, self.record.config_name, routes
+        )
+        self._around.table.publish(route)
+
+    def ended(self, instance_id: str, reason: str) -> bool:
+        """Whether the instance that has ended is one of these."""
+        return any(variant.ended(instance_id, reason) for variant in self._variants.values())
+
+    def instances(self) -> Mapping[str, int]:
+        """Variant → how many instances take requests now."""
+        return {name: len(variant.route.targets) for name, variant in self._variants.items()}
+
+    def counts(self) -> dict[str, int]:
+        """Variant → how many instances it is to have."""
+        return {name: variant.count for name, variant in self._variants.items()}
+
+    async def retire(self) -> None:
+        """End all of it, when what is under way has been answered. It may be cancelled and called again."""
+        await asyncio.gather(*(variant.retire() for variant in self._variants.values()))
+        await asyncio.to_thread(shutil.rmtree, self._around.directory / self.record.id, ignore_errors=True)
+
+    async def forget(self) -> None:
+        """Look after none of it any more, and let the instances run on."""
+        await asyncio.gather(*(variant.forget() for variant in self._variants.values()))
+
+
+async def _all(work: Sequence[object]) -> None:
+    """Run all to their ends; then raise the first error."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)  # type: ignore[call-overload]  # coroutines
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    for error in errors:
+        if not isinstance(error, ApiError):
+            raise error
+    if errors:
+        raise errors[0]

@@ -1,0 +1,117 @@
+"""Models and endpoint configurations: made once, never changed, and gone at once."""
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from halimede.hosting.control.database import Database, Document
+from halimede.hosting.control.listing import page_of
+from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.identity import Caller
+
+
+class Resources:
+    """All resources of one kind.
+
+    Args:
+        database: where they are kept.
+        kind: what an ARN calls the kind, such as ``endpoint-config``.
+        words: what error texts call it, such as ``endpoint configuration``.
+        member: the member of requests that holds the name, such as ``EndpointConfigName``.
+        arn_member: the one that holds the ARN.
+    """
+
+    def __init__(self, database: Database, kind: str, words: str, member: str, arn_member: str) -> None:
+        self._database = database
+        self._kind = kind
+        self._words = words
+        self._member = member
+        self._arn_member = arn_member
+        self._documents: dict[str, Document] = {}
+
+    async def open(self) -> None:
+        """Read what is there."""
+        self._documents = dict(await self._database.documents(self._kind))
+
+    def arns(self) -> set[str]:
+        """The ARNs of all of them."""
+        return {document["arn"] for document in self._documents.values()}
+
+    def find(self, name: str, caller: Caller) -> dict[str, Any]:
+        """The request that made the resource.
+
+        Raises:
+            ApiError: there is none of that name.
+        """
+        document = self._documents.get(name)
+        if document is None:
+            raise self._missing(name, caller)
+        request: dict[str, Any] = document["request"]
+        return request
+
+    def _missing(self, name: str, caller: Caller) -> ApiError:
+        return invalid(f'Could not find {self._words} "{caller.arn(self._kind, name)}".')
+
+    async def create(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """Keep what a Create request asks for.
+
+        Raises:
+            ApiError: there is one of that name.
+        """
+        name = request[self._member]
+        arn = caller.arn(self._kind, name)
+        if is_taken(name, self._documents):
+            raise invalid(f'Cannot create already existing {self._words} "{arn}".')
+        body = {key: value for key, value in request.items() if key != "Tags"}
+        document = {"request": body, "arn": arn, "created": time.time()}
+        self._documents[name] = document
+        try:
+            await self._database.add(self._kind, name, document, arn, tags_of(request))
+        except ApiError:
+            del self._documents[name]
+            raise
+        return {self._arn_member: arn}
+
+    async def describe(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """The resource, as it was asked for."""
+        name = request[self._member]
+        body = self.find(name, caller)
+        document = self._documents[name]
+        return {**body, self._arn_member: document["arn"], "CreationTime": _time(document)}
+
+    async def delete(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """Forget the resource; endpoints that were made from it go on."""
+        name = request[self._member]
+        document = self._documents.pop(name, None)
+        if document is None:
+            raise self._missing(name, caller)
+        try:
+            await self._database.remove(self._kind, name, document["arn"])
+        except ApiError:
+            self._documents[name] = document
+            raise
+        return {}
+
+    async def list(self, request: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """A page of them, below `key`."""
+        entries = [
+            {self._member: name, self._arn_member: document["arn"], "CreationTime": _time(document)}
+            for name, document in self._documents.items()
+        ]
+        return page_of(entries, request, self._member, key)
+
+
+def is_taken(name: str, names: Iterable[str]) -> bool:
+    """Whether there is a resource of that name: ARNs do not tell names apart by the case of their letters."""
+    lower = name.lower()
+    return any(each.lower() == lower for each in names)
+
+
+def tags_of(request: Mapping[str, Any]) -> dict[str, str]:
+    """The tags that a request has, by key."""
+    return {tag["Key"]: tag["Value"] for tag in request.get("Tags", ())}
+
+
+def _time(document: Document) -> datetime:
+    return datetime.fromtimestamp(document["created"], UTC)

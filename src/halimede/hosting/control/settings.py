@@ -1,0 +1,76 @@
+"""Times of the control plane, and what it is given of the rest of the host."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from halimede.hosting.routing.meters import InvocationMeter
+from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
+from halimede.hosting.store.source import ModelSource, OnProgress
+from halimede.hosting.substrates.base import Resources, Substrate
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """Times, in seconds.
+
+    Attributes:
+        first_ping_s: between two pings of an instance that is starting.
+        ping_s: between two pings of one that serves.
+        ping_timeout_s: how long an answer to a ping may take.
+        failed_pings: so many in a row and the instance is replaced.
+        drain_s: how long requests that are under way may take when their instance is to go.
+        starts: how often an instance is started that ends before it has answered, until its endpoint fails.
+        grace_s: how long an instance may take to end after it was asked to (SageMaker: 30).
+        backoff_s: before an instance that ended is replaced; twice as long each time that it ends again soon.
+        longest_backoff_s: but not longer than this.
+        describe_hold_s: how long DescribeEndpoint may hold its answer while the endpoint changes; 0 for not at all.
+    """
+
+    first_ping_s: float = 0.05
+    ping_s: float = 5.0
+    ping_timeout_s: float = 2.0
+    failed_pings: int = 3
+    drain_s: float = 30.0
+    starts: int = 2
+    grace_s: float = 30.0
+    backoff_s: float = 1.0
+    longest_backoff_s: float = 60.0
+    describe_hold_s: float = 20.0
+
+
+def _ignore(_: str) -> None:
+    """Nobody counts."""
+
+
+def _tell_nobody(_: str, __: str, ___: str) -> OnProgress:
+    return lambda done, total: None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What fleets are made with.
+
+    Attributes:
+        substrate: where instances run.
+        source: where model archives come from.
+        table: where requests learn where to go.
+        directory: where extracted models of fleets are.
+        resources: what an instance of a type may use; raises an ApiError for a type that the catalogue lacks.
+        make_residency: keeps track of the models of a multi-model variant, of the endpoint with that name.
+        make_meter: counts the invocations of a variant, of the endpoint with that name.
+        settings: times.
+        forget_meters: the endpoint with that name is gone.
+        begin_fetch: makes what is told how far the fetch of a model has come, for an endpoint, a variant and a URL.
+    """
+
+    substrate: Substrate
+    source: ModelSource
+    table: RoutingTable
+    directory: Path
+    resources: Callable[[str], Resources]
+    make_residency: Callable[[str, VariantRoute], Residency]
+    make_meter: Callable[[str, str], InvocationMeter]
+    settings: ControlSettings = ControlSettings()
+    forget_meters: Callable[[str], None] = _ignore
+    begin_fetch: Callable[[str, str, str], OnProgress] = _tell_nobody

@@ -1,0 +1,305 @@
+"""One place in a variant's fleet: an instance, and the next one when that has ended."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from halimede.hosting.control.health import ping
+from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.errors import ApiError
+from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.routing.table import Target
+from halimede.hosting.specs import Variant
+from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
+
+logger = logging.getLogger("halimede")
+
+_SOON_S = 60.0
+"""An instance that ends so soon after it was started is replaced with more patience."""
+
+
+class _EndedError(ApiError):
+    """An instance has ended before it answered; another one may not."""
+
+
+class Slot:
+    """Keeps one instance running. Lives on the event loop.
+
+    Attributes:
+        ready: done when its first instance answers; fails with an ApiError if it does not come up, and then whoever
+            made the slot retires it.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        endpoint: str,
+        fleet: str,
+        variant: Variant,
+        model: Callable[[], Awaitable[Path | None]],
+        on_joined: Callable[[Target, RunningInstance], None],
+        on_left: Callable[[Target], None],
+        adopted: RunningInstance | None = None,
+        *,
+        lasting: bool = False,
+    ) -> None:
+        """A slot whose first instance is about to be started.
+
+        Args:
+            surroundings: what it needs of the host.
+            endpoint: the endpoint's name.
+            fleet: the fleet's id.
+            variant: what runs.
+            model: fetches and extracts its archive unless it is there: the directory, if it has one.
+            on_joined: told when an instance takes requests.
+            on_left: told when that takes none any more.
+            adopted: an instance that runs already.
+            lasting: go on also if the first instance does not come up, as one of its kind has served before.
+        """
+        self._around = surroundings
+        self._endpoint = endpoint
+        self._fleet = fleet
+        self._variant = variant
+        self._model = model
+        self._on_joined = on_joined
+        self._on_left = on_left
+        self._lasting = lasting
+        self._instance = adopted
+        self._target: Target | None = None
+        self._ended: asyncio.Event = asyncio.Event()
+        self._why = ""
+        self.instance_id = "" if adopted is None else adopted.request.id
+        loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self._task = loop.create_task(self._run())
+        self._retiring: asyncio.Task[None] | None = None
+
+    def ended(self, reason: str) -> None:
+        """Its instance has ended by itself."""
+        self._why = reason
+        self._ended.set()
+        self._leave()
+
+    # coming and going
+
+    async def retire(self) -> None:
+        """Let no new request reach the instance, let those under way be answered, and end it.
+
+        Once begun it goes on, also if its caller is cancelled, who may call it again.
+        """
+        if self._retiring is None or (self._retiring.done() and self._retiring.exception() is not None):
+            self._retiring = asyncio.get_running_loop().create_task(self._retire())
+        await asyncio.shield(self._retiring)
+
+    async def _retire(self) -> None:
+        await self._give_up(self._task)
+        target = self._target
+        if target is not None:
+            target.draining = True
+            self._on_left(target)
+            await self._drained(target)
+            target.pool.close()
+            self._target = None
+        await self._end()
+
+    async def _drained(self, target: Target) -> None:
+        """Return once all requests of the instance have been answered, or cannot be, or may take no longer."""
+        idle = asyncio.Event()
+        target.on_idle = idle.set
+        if not target.inflight:
+            return
+        waits = [asyncio.ensure_future(event.wait()) for event in (idle, self._ended)]
+        try:
+            await asyncio.wait(
+                waits, timeout=self._around.settings.drain_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def forget(self) -> None:
+        """Look after the instance no more, and let it run on."""
+        await self._give_up(self._task)
+        if self._retiring is not None:
+            await self._give_up(self._retiring)
+        if self._target is not None:
+            self._on_left(self._target)
+            self._target.pool.close()
+
+    async def _give_up(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.wait([task])
+        if not self.ready.done():
+            self.ready.cancel()
+        elif not self.ready.cancelled():
+            self.ready.exception()  # nobody may have asked
+
+    # the instance
+
+    async def _run(self) -> None:
+        settings = self._around.settings
+        loop = asyncio.get_running_loop()
+        backoff = settings.backoff_s
+        while True:
+            began = loop.time()
+            try:
+                await self._start()
+                self._join()
+                self._say(f"takes no requests any more: {await self._watch()}")
+            except ApiError as error:
+                self._say(f"does not come up: {error.message}")
+                is_over = not self.ready.done() and not self._lasting
+                self._failed(error)
+                if is_over:
+                    return
+            except Exception as error:  # of one instance, and the log has what nobody foresaw
+                logger.exception("endpoint '%s': instance %s", self._endpoint, self.instance_id)
+                self._failed(ApiError("InternalFailure", f"the host failed: {error}", 500))
+            self._leave()
+            await self._end()
+            soon = loop.time() - began < _SOON_S
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, settings.longest_backoff_s) if soon else settings.backoff_s
+
+    def _failed(self, error: ApiError) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error)
+
+    async def _start(self) -> None:
+        """Have an instance that answers, the adopted one or a new one.
+
+        Raises:
+            ApiError: there is no room for it, its model cannot be fetched, it took too long, or it ended before, as
+                often as it was tried.
+        """
+        settings = self._around.settings
+        starts = 1 if self.ready.done() else settings.starts
+        while True:
+            try:
+                await self._start_once()
+            except _EndedError as error:
+                starts -= 1
+                if not starts:
+                    raise
+                self._say(f"is started again: {error.message}")
+            else:
+                return
+            await self._end()
+            await asyncio.sleep(settings.backoff_s)
+
+    async def _start_once(self) -> None:
+        if self._instance is None:
+            await self._launch()
+        assert self._instance is not None
+        seconds = self._variant.startup_timeout_s
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wait_for_answer(self._instance)
+        except TimeoutError:
+            msg = (
+                f"The {self._container_name} container for production variant {self._variant.name} did not pass the "
+                f"ping health check within {seconds} seconds: {self._why}. Look at the log of {self._log_stream}, or "
+                f"set ContainerStartupHealthCheckTimeoutInSeconds."
+            )
+            raise ApiError("ServiceUnavailable", msg, 503) from None
+
+    async def _launch(self) -> None:
+        variant = self._variant
+        container = variant.container
+        model = await self._model()
+        resources = self._around.resources(variant.instance_type)
+        self._ended = asyncio.Event()
+        self._why = "it has not been asked yet"
+        self.instance_id = f"i-{secrets.token_hex(8)}"
+        request = InstanceRequest(
+            self.instance_id,
+            self._endpoint,
+            variant.name,
+            self._fleet,
+            container.image,
+            container.environment,
+            model,
+            container.multi_model,
+            resources,
+        )
+        launching = asyncio.ensure_future(self._around.substrate.launch(request))
+        try:
+            self._instance = await asyncio.shield(launching)
+        except asyncio.CancelledError:
+            # what is being started has to be known to whoever ends it
+            with suppress(Exception):
+                self._instance = await launching
+            raise
+
+    async def _wait_for_answer(self, instance: RunningInstance) -> None:
+        settings = self._around.settings
+        while True:
+            if self._ended.is_set():
+                msg = (
+                    f"The {self._container_name} container for production variant {self._variant.name} did not pass "
+                    f"the ping health check: {self._why}. Its log is {self._log_stream}."
+                )
+                raise _EndedError("ServiceUnavailable", msg, 503)
+            trouble = await ping(instance.host, instance.port, settings.ping_timeout_s)
+            if not trouble and not self._ended.is_set():
+                return
+            if not self._ended.is_set():
+                self._why = trouble
+            with suppress(TimeoutError):
+                async with asyncio.timeout(settings.first_ping_s):
+                    await self._ended.wait()
+
+    async def _watch(self) -> str:
+        """Wait until the instance has ended, or does not answer any more: why."""
+        settings = self._around.settings
+        failures = 0
+        instance = self._instance
+        assert instance is not None
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(settings.ping_s):
+                    await self._ended.wait()
+                return self._why
+            trouble = await ping(instance.host, instance.port, settings.ping_timeout_s)
+            failures = failures + 1 if trouble else 0
+            if failures >= settings.failed_pings:
+                return trouble
+
+    def _join(self) -> None:
+        instance = self._instance
+        assert instance is not None
+        self._target = Target(instance.request.id, UpstreamPool(instance.host, instance.port))
+        self._on_joined(self._target, instance)
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def _leave(self) -> None:
+        target, self._target = self._target, None
+        if target is not None:
+            self._on_left(target)
+            target.pool.close()
+
+    async def _end(self) -> None:
+        if self._instance is not None:
+            await self._around.substrate.terminate(self.instance_id, self._around.settings.grace_s)
+            self._instance = None
+
+    @property
+    def _container_name(self) -> str:
+        return self._variant.container.hostname or "primary"
+
+    @property
+    def _log_stream(self) -> str:
+        return f"{self._variant.name}/{self.instance_id} in /aws/sagemaker/Endpoints/{self._endpoint}"
+
+    def _say(self, what: str) -> None:
+        logger.warning(
+            "endpoint '%s': instance %s of variant '%s' %s",
+            self._endpoint,
+            self.instance_id,
+            self._variant.name,
+            what,
+        )

@@ -1,0 +1,31 @@
+"""Errors as AWS's clients know them: a code, an HTTP status and a text."""
+
+
+class ApiError(Exception):
+    """An operation is refused or failed.
+
+    Attributes:
+        code: the error's code, such as ``ValidationException``.
+        message: what is wrong, and what would be right.
+        status: the HTTP status.
+        fields: further members of the answer, such as ``OriginalStatusCode``.
+    """
+
+    def __init__(
+        self, code: str, message: str, status: int = 400, fields: dict[str, object] | None = None
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+        self.fields = fields or {}
+
+
+def invalid(message: str) -> ApiError:
+    """The control plane's usual refusal."""
+    return ApiError("ValidationException", message)
+
+
+def invalid_invocation(message: str) -> ApiError:
+    """The runtime's usual refusal; its code is another than the control plane's."""
+    return ApiError("ValidationError", message)

@@ -1,0 +1,160 @@
+"""The host: all its parts, started and stopped together. Lives on the event loop."""
+
+from contextlib import AsyncExitStack
+
+from halimede.frontends.server import Connections, Endpoint, Server
+from halimede.hosting.api.dispatcher import Dispatcher
+from halimede.hosting.api.gate import Gate
+from halimede.hosting.api.services import Service
+from halimede.hosting.api.sts import sts_service
+from halimede.hosting.control.controller import Controller
+from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.fetches import Fetches, ToldSource
+from halimede.hosting.http.connection import ClientConnection
+from halimede.hosting.http.request import Request
+from halimede.hosting.lock import DirectoryLock
+from halimede.hosting.metering.cloudwatch import cloudwatch_service
+from halimede.hosting.metering.logs import logs_service
+from halimede.hosting.metering.metering import Metering
+from halimede.hosting.pages import pages
+from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.routing.residency.residency import MultiModelResidency
+from halimede.hosting.routing.table import RoutingTable, VariantRoute
+from halimede.hosting.settings import HostSettings
+from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.s3_service import S3Service
+from halimede.hosting.store.sources import model_source
+from halimede.hosting.substrates.catalogue import Catalogue
+from halimede.hosting.substrates.images import Images
+from halimede.hosting.substrates.local import LocalSubstrate
+
+_GRACE_S = 5.0
+"""What has been asked may take so long to be answered when the host stops."""
+
+_STARTING = b"the host is starting\n"
+
+
+class Host:
+    """SageMaker's hosting service on this machine."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        """A host that is not started; there must be an event loop.
+
+        Raises:
+            ApiError: a setting cannot be used.
+        """
+        self._settings = settings
+        directory = settings.directory
+        self._catalogue = Catalogue(settings.machine, settings.instance_types)
+        self._substrate = LocalSubstrate(
+            directory,
+            Images(settings.image_rules, settings.image_rules_file),
+            settings.machine,
+            settings.oversubscription,
+        )
+        self._table = RoutingTable()
+        self._metering = Metering(
+            directory / "metrics.db", directory / "logs", self._substrate.instances, self._table
+        )
+        self._fetches = Fetches(directory / "logs")
+        self._store = ObjectStore(directory / "store")
+        self._source = model_source(self._store, settings.s3_endpoint, settings.buckets)
+        around = Surroundings(
+            self._substrate,
+            self._source,
+            self._table,
+            directory / "fleets",
+            self._catalogue.resources,
+            self._make_residency,
+            self._metering.meter,
+            settings.control,
+            self._metering.forget,
+            self._fetches.begin,
+        )
+        self._controller = Controller(around, directory / "state.db")
+        self._invocations = Invocations(self._table, settings.invocation)
+        self._dispatcher = Dispatcher(
+            Gate(settings.keys, settings.caller),
+            self._services(),
+            self._invocations,
+            S3Service(self._store).handle,
+            pages(self._table, self._metering),
+        )
+        self._server = Server()
+        self._connections: Connections[ClientConnection] = Connections()
+        self._parts = AsyncExitStack()  # what has been started
+        self._is_ready = False
+        self._keep_instances = False
+
+    def _services(self) -> list[Service]:
+        later = "autoscaling comes with a later version; set instance counts with UpdateEndpointWeightsAndCapacities"
+        return [
+            Service(
+                "sagemaker",
+                self._controller.operations(),
+                further={"ProductionVariantInstanceType": self._catalogue.names},
+            ),
+            Service("application-autoscaling", {}, later=later),
+            cloudwatch_service(self._metering.store, self._metering.flush),
+            logs_service(self._settings.directory / "logs"),
+            sts_service(),
+        ]
+
+    def _make_residency(self, endpoint: str, route: VariantRoute) -> MultiModelResidency:
+        meter = self._metering.meter(endpoint, route.spec.name)
+        source = ToldSource(self._source, self._fetches, endpoint, route.spec.name)
+        return MultiModelResidency(route, source, meter, self._settings.residency)
+
+    async def start(self) -> int:
+        """Go on with what was there before, and listen: the port.
+
+        The port is taken before anything is started, so that a host that cannot have it changes nothing.
+
+        Raises:
+            LockError: another host has the directory.
+            ListenError: the address cannot be had.
+            StoreError: the object store cannot be opened.
+        """
+        async with AsyncExitStack() as parts:
+            parts.callback(DirectoryLock(self._settings.directory).release)
+            port = await self._server.open(
+                Endpoint(
+                    "SageMaker host",
+                    "--port",
+                    self._settings.address,
+                    self._settings.port,
+                    lambda: ClientConnection(self._handle, None, self._connections),
+                    self._connections,
+                )
+            )
+            parts.callback(self._server.stop_accepting)
+            await self._store.open()
+            parts.push_async_callback(self._store.close)
+            parts.callback(self._fetches.close)
+            await self._metering.start()
+            parts.push_async_callback(self._metering.stop)
+            parts.push_async_callback(self._stop_controller)
+            await self._controller.start()
+            parts.callback(self._invocations.close)
+            parts.push_async_callback(self._stop_answering)
+            self._parts = parts.pop_all()
+        self._is_ready = True
+        return port
+
+    def _handle(self, request: Request) -> None:
+        if self._is_ready:
+            self._dispatcher.handle(request)
+        else:
+            request.respond(503, _STARTING, (("Content-Type", "text/plain"), ("Retry-After", "1")))
+
+    async def _stop_answering(self) -> None:
+        await self._server.close(_GRACE_S)
+        await self._dispatcher.close()
+
+    async def _stop_controller(self) -> None:
+        await self._controller.stop(leave=self._keep_instances)
+
+    async def stop(self, *, keep_instances: bool = False) -> None:
+        """Answer what has been asked, and end; instances too, unless they are to be kept for the next start."""
+        self._keep_instances = keep_instances
+        await self._parts.aclose()

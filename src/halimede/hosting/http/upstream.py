@@ -1,0 +1,381 @@
+"""Connections to instances: kept warm, one request at a time on each, bodies passed on as they come.
+
+A request is never sent twice: whether an instance that broke off had begun with it cannot be known.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from enum import Enum
+from typing import Protocol, cast
+
+import httptools
+
+from halimede.frontends.http.chunks import Chunks
+from halimede.frontends.http.head import REMEMBERED_HEAD_BYTES, Refusal
+from halimede.frontends.http.remembered import Remembered
+
+_HEAD_BYTES = 65_536
+"""Longest head of a response."""
+
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+class ResponseHead:
+    """Status line and headers of an instance's response.
+
+    Attributes:
+        status: such as 200.
+        headers: lower-case name → value.
+        length: bytes of the body; -1 if only its end tells.
+        chunked: the body comes in chunks.
+        keep_alive: the connection may be used again.
+    """
+
+    __slots__ = ("chunked", "headers", "keep_alive", "length", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], version: str) -> None:
+        self.status = status
+        self.headers = headers
+        length = headers.get("content-length", "")
+        coding = headers.get("transfer-encoding", "")
+        self.chunked = coding.lower() == "chunked"
+        if coding and not self.chunked:
+            raise ValueError(f"Transfer-Encoding {coding!r} is not supported; use chunked")
+        if status in {204, 304}:
+            self.length = 0
+            self.chunked = False
+        elif self.chunked or not length:
+            self.length = -1
+        elif length.isascii() and length.isdigit():
+            self.length = int(length)
+        else:
+            raise ValueError(f"Content-Length {length!r} is not a number")
+        tokens = headers.get("connection", "").lower()
+        self.keep_alive = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
+        if self.length < 0 and not self.chunked:
+            self.keep_alive = False
+
+
+class ResponseSink(Protocol):
+    """Who takes the response of an instance. Called on the event loop."""
+
+    def response_begun(self, head: ResponseHead) -> None:
+        """The head of the response is there."""
+
+    def response_data(self, data: bytes) -> None:
+        """Some of the body."""
+
+    def response_ended(self) -> None:
+        """The response is complete; the connection is free again."""
+
+    def response_failed(self, reason: str) -> None:
+        """There will be no response, or no more of it; `reason` says why."""
+
+    def request_writable(self) -> None:
+        """The instance has read so much that more of the request may be written."""
+
+
+class _State(Enum):
+    IDLE = "nothing"
+    HEAD = "the head of a response"
+    BODY = "the body of the response"
+    CLOSED = "nothing any more"
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to an instance.
+
+    Attributes:
+        since: when its request was sent, on the loop's clock.
+        write_paused: the instance reads too slowly.
+    """
+
+    def __init__(self, pool: "UpstreamPool") -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport
+        self._state = _State.IDLE
+        self._sink: ResponseSink | None = None
+        self._held = b""
+        self._missing = 0
+        self._head: ResponseHead | None = None
+        self._chunks: _ResponseChunks | None = None
+        self._request_complete = True
+        self._chunked_request = False
+        self._reading = True
+        self.since = 0.0
+        self.write_paused = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may take a request."""
+        return self._state is _State.IDLE and not self._transport.is_closing()
+
+    # requests
+
+    def send(self, head: bytes, body: bytes, sink: ResponseSink, *, complete: bool, chunked: bool) -> None:
+        """Begin a request.
+
+        Args:
+            head: the whole head, with what says where the body ends.
+            body: what there is of the body.
+            sink: takes the response.
+            complete: that is all of it.
+            chunked: the body goes out in chunks.
+        """
+        self._sink = sink
+        self._state = _State.HEAD
+        self._request_complete = complete
+        self._chunked_request = chunked
+        if chunked:
+            body = _chunk(body) + (_LAST_CHUNK if complete else b"")
+        self._transport.write(head + body if body else head)
+
+    def write(self, data: bytes, *, complete: bool) -> None:
+        """Send more of the body; `complete` if that is the rest."""
+        self._request_complete = complete
+        if self._chunked_request:
+            data = _chunk(data) + (_LAST_CHUNK if complete else b"")
+        if data and self._state is not _State.CLOSED:
+            self._transport.write(data)
+
+    def give_up(self) -> None:
+        """Nobody wants the response any more. The connection is closed, which tells the instance so."""
+        self._sink = None
+        self._close()
+        self._transport.abort()
+
+    def pause(self) -> None:
+        """Read no more of the response for now."""
+        if self._reading and self._state is not _State.CLOSED:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self._reading and self._state is not _State.CLOSED:
+            self._reading = True
+            self._transport.resume_reading()
+
+    # the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The instance has accepted."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no asyncio class
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        ended_by_close = (
+            self._state is _State.BODY and self._missing < 0 and self._chunks is None and exc is None
+        )
+        sink, self._sink = self._sink, None
+        self._close()
+        if sink is None:
+            return
+        if ended_by_close:
+            sink.response_ended()
+        else:
+            sink.response_failed("the connection was closed before the response was complete")
+
+    def pause_writing(self) -> None:
+        """The instance reads too slowly."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """The instance has caught up."""
+        self.write_paused = False
+        if self._sink is not None:
+            self._sink.request_writable()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        try:
+            while data:
+                if self._state is _State.HEAD:
+                    data = self._receive_head(self._held + data if self._held else data)
+                elif self._state is _State.BODY:
+                    data = self._receive_body(data)
+                elif self._state is _State.CLOSED:
+                    return
+                else:  # a response to no request
+                    self._close()
+                    self._transport.abort()
+                    return
+        except (Refusal, ValueError) as error:
+            sink, self._sink = self._sink, None
+            self._close()
+            self._transport.abort()
+            if sink is not None:
+                sink.response_failed(f"the response is malformed: {error}")
+
+    # responses
+
+    def _receive_head(self, data: bytes) -> bytes:
+        end = data.find(b"\r\n\r\n") + 4
+        if end < 4:
+            if len(data) > _HEAD_BYTES:
+                raise ValueError(f"its head is larger than {_HEAD_BYTES} bytes")
+            self._held = data
+            return b""
+        self._held = b""
+        text = data[:end]
+        head = _HEADS[text] if end <= REMEMBERED_HEAD_BYTES else _parse_head(text)
+        if head.status < 200:  # 100 Continue and the like come before the response
+            return data[end:]
+        self._head = head
+        self._missing = head.length
+        self._chunks = _ResponseChunks(self) if head.chunked else None
+        self._state = _State.BODY
+        assert self._sink is not None
+        self._sink.response_begun(head)
+        if not self._missing:
+            self._ended(clean=end == len(data))
+        return data[end:]
+
+    def _receive_body(self, data: bytes) -> bytes:
+        if self._chunks is not None:
+            end = self._chunks.feed(data)
+            if end < 0:
+                return b""
+            self._ended(clean=end == len(data))
+            return data[end:]
+        if self._missing < 0:
+            self.body(data)
+            return b""
+        rest = b""
+        if len(data) > self._missing:
+            data, rest = data[: self._missing], data[self._missing :]
+        self._missing -= len(data)
+        self.body(data)
+        if not self._missing:
+            self._ended(clean=not rest)
+        return rest
+
+    def body(self, data: bytes) -> None:
+        """Some of the response's body."""
+        if self._sink is not None:
+            self._sink.response_data(data)
+
+    def _ended(self, *, clean: bool) -> None:
+        """The response is complete: the connection is free if it is `clean`, and nothing is still to be sent."""
+        sink, self._sink = self._sink, None
+        head, self._head = self._head, None
+        self._chunks = None
+        if self._state is _State.CLOSED:  # given up meanwhile
+            return
+        if clean and self._request_complete and head is not None and head.keep_alive:
+            self._state = _State.IDLE
+            self.resume()
+            self._pool.free(self)
+        else:
+            self._close()
+            self._transport.abort()  # what it has not read of the request is of no use to it
+        if sink is not None:
+            sink.response_ended()
+
+    def _close(self) -> None:
+        self._state = _State.CLOSED
+        self._held = b""
+        self._chunks = None
+        self._pool.gone(self)
+
+    def close(self) -> None:
+        """Close it, idle as it is."""
+        self._close()
+        self._transport.close()
+
+
+class UpstreamPool:
+    """The connections to one instance.
+
+    Attributes:
+        host: where it listens.
+        port: where it listens.
+        address: both, as a Host header says them.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self.address = f"{host}:{port}"
+        self._idle: list[UpstreamConnection] = []
+        self._closed = False
+
+    def idle(self) -> UpstreamConnection | None:
+        """A connection that is open and free, the one that was used last."""
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.is_idle:
+                return connection
+        return None
+
+    async def connect(self) -> UpstreamConnection:
+        """A new connection.
+
+        Raises:
+            OSError: the instance does not accept one.
+        """
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: UpstreamConnection(self), self.host, self.port)
+        return connection
+
+    def free(self, connection: UpstreamConnection) -> None:
+        """The connection may take another request."""
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def gone(self, connection: UpstreamConnection) -> None:
+        """The connection is closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """Close the connections that are free, and the others once they are."""
+        self._closed = True
+        for connection in list(self._idle):
+            connection.close()
+
+
+class _ResponseChunks(Chunks):
+    """A chunked response whose bytes go to its connection's sink."""
+
+    def __init__(self, connection: UpstreamConnection) -> None:
+        super().__init__(1 << 62, 1 << 62, _HEAD_BYTES)
+        self._connection = connection
+
+    def take(self, piece: memoryview) -> None:
+        """Pass it on."""
+        self._connection.body(bytes(piece))
+
+
+class _Collector:
+    """What the parser calls."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        known = self.headers.get(key)
+        self.headers[key] = text if known is None else f"{known}, {text}"
+
+
+def _parse_head(data: bytes) -> ResponseHead:
+    collector = _Collector()
+    parser = httptools.HttpResponseParser(collector)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        raise ValueError("it changes the protocol") from None
+    except httptools.HttpParserError as error:
+        raise ValueError(str(error)) from None
+    return ResponseHead(parser.get_status_code(), collector.headers, parser.get_http_version())
+
+
+_HEADS = Remembered(_parse_head)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""

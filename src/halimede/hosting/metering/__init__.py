@@ -1,0 +1,1 @@
+"""What is measured, as CloudWatch aggregates it, and the logs of instances."""

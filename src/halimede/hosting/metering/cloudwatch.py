@@ -1,0 +1,246 @@
+"""CloudWatch's operations on metrics."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from halimede.hosting.api.services import Service
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Caller
+from halimede.hosting.metering.metric_data import MOST_ENTRIES, Entry, metric_of
+from halimede.hosting.metering.statistics import STATISTICS, percent_of
+from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, first_period
+from halimede.hosting.paging import begin_of
+
+_MOST_POINTS = 1_440
+"""Of one answer of GetMetricStatistics (CloudWatch's limit)."""
+
+_MOST_VALUES = 100_800
+"""Of one answer of GetMetricData (CloudWatch's limit)."""
+
+_MOST_SERIES = 10_000
+"""So many metrics there may be before users' own are refused."""
+
+_OLDEST = timedelta(days=14)
+_FUTURE = timedelta(hours=2)
+_RECENT_MINUTES = 3 * 60
+_LISTED = 500
+
+Request = Mapping[str, Any]
+
+
+def _nothing() -> None:
+    """Nothing has to be done."""
+
+
+def cloudwatch_service(
+    store: MetricStore, refresh: Callable[[], None] = _nothing, now: Callable[[], float] = time.time
+) -> Service:
+    """PutMetricData, GetMetricStatistics, GetMetricData and ListMetrics over a store.
+
+    Args:
+        store: the metrics.
+        refresh: called before they are read.
+        now: the time, in seconds since 1970.
+    """
+    operations = CloudWatch(store, refresh, now)
+    return Service(
+        "cloudwatch",
+        {
+            "PutMetricData": operations.put_metric_data,
+            "GetMetricStatistics": operations.get_metric_statistics,
+            "GetMetricData": operations.get_metric_data,
+            "ListMetrics": operations.list_metrics,
+        },
+        later="alarms come with autoscaling",
+        refusal="ValidationError",
+    )
+
+
+class CloudWatch:
+    """The operations. Lives on the event loop."""
+
+    def __init__(self, store: MetricStore, refresh: Callable[[], None], now: Callable[[], float]) -> None:
+        self._store = store
+        self._refresh = refresh
+        self._now = now
+
+    async def put_metric_data(self, request: Request, _: Caller) -> dict[str, Any]:
+        """Take values of a user's own metrics."""
+        namespace = request["Namespace"]
+        if namespace.startswith("AWS/"):
+            raise _parameter(f"The value AWS/ for parameter Namespace is reserved: '{namespace}'")
+        if request.get("EntityMetricData"):
+            raise _parameter("EntityMetricData is not available in this version; use MetricData")
+        data = request.get("MetricData", ())
+        if not 0 < len(data) <= MOST_ENTRIES:
+            raise _parameter(f"MetricData must have 1 to {MOST_ENTRIES} entries, got {len(data)}")
+        now = datetime.fromtimestamp(self._now(), UTC)
+        entries = [Entry.of(namespace, each, now, _OLDEST, _FUTURE) for each in data]
+        fresh = {entry.metric for entry in entries if self._store.series(entry.metric) is None}
+        known = len(self._store.metrics())
+        if fresh and known + len(fresh) > _MOST_SERIES:
+            msg = (
+                f"there are {known} metrics, and {len(fresh)} new ones would be more than the {_MOST_SERIES} that this "
+                f"host keeps; use fewer values of dimensions"
+            )
+            raise ApiError("LimitExceeded", msg)
+        for entry in entries:
+            self._store.merge(entry.metric, entry.values, entry.unit, entry.when)
+        return {}
+
+    async def get_metric_statistics(self, request: Request, _: Caller) -> dict[str, Any]:
+        """One metric's statistics, a point a period."""
+        simple, extended = request.get("Statistics", ()), request.get("ExtendedStatistics", ())
+        if not simple and not extended:
+            msg = "At least one of Statistics and ExtendedStatistics must be given"
+            raise ApiError("InvalidParameterCombination", msg)
+        for name in extended:
+            percent_of(name)
+        metric = metric_of(request)
+        period = _period(request["Period"])
+        begin, end = self._span(request)
+        if (end - begin) / period > _MOST_POINTS:
+            msg = (
+                f"You have requested up to {math.ceil((end - begin) / period)} datapoints, which exceeds the limit of "
+                f"{_MOST_POINTS}. You may reduce the datapoints requested by increasing Period, or decreasing the time "
+                f"range."
+            )
+            raise ApiError("InvalidParameterCombination", msg)
+        self._refresh()
+        unit = self._unit(metric, request)
+        points = []
+        for start, values in self._store.periods(metric, begin, end, period) if unit else ():
+            point: dict[str, Any] = {"Timestamp": datetime.fromtimestamp(start, UTC), "Unit": unit}
+            point |= {name: values.statistic(name) for name in simple}
+            percentiles = {name: values.statistic(name) for name in extended}
+            known = {name: value for name, value in percentiles.items() if value is not None}
+            if known:
+                point["ExtendedStatistics"] = known
+            if known or simple:
+                points.append(point)
+        return {"Label": metric.name, "Datapoints": points}
+
+    async def get_metric_data(self, request: Request, _: Caller) -> dict[str, Any]:
+        """Several metrics' statistics, as rows of times and values."""
+        begin, end = self._span(request)
+        queries = request["MetricDataQueries"]
+        ids = [query["Id"] for query in queries]
+        twice = sorted({each for each in ids if ids.count(each) > 1}) if len(ids) <= _LISTED else ids[:1]
+        if twice:
+            raise _parameter(f"MetricDataQueries: at most {_LISTED}, and the Id '{twice[0]}' only once")
+        for query in queries:
+            if "Expression" in query or "MetricStat" not in query:
+                msg = f"the query '{query['Id']}' has no MetricStat; expressions are not available in this version"
+                raise _parameter(msg)
+            stat = query["MetricStat"]
+            _period(stat["Period"])
+            if stat["Stat"] not in STATISTICS:
+                percent_of(stat["Stat"])
+        self._refresh()
+        rows = [
+            (query, *self._values(query["MetricStat"], begin, end))
+            for query in queries
+            if query.get("ReturnData", True)
+        ]
+        descending = request.get("ScanBy", "TimestampDescending") == "TimestampDescending"
+        skipped = begin_of(request.get("NextToken"))
+        left = min(request.get("MaxDatapoints", _MOST_VALUES), _MOST_VALUES)
+        results, more = [], False
+        for query, times, values in rows:
+            if descending:
+                times, values = times[::-1], values[::-1]
+            taken = slice(skipped, skipped + left)
+            more = more or len(times) > skipped + left
+            skipped, left = max(0, skipped - len(times)), left - len(times[taken])
+            results.append(
+                {
+                    "Id": query["Id"],
+                    "Label": query.get("Label", query["MetricStat"]["Metric"]["MetricName"]),
+                    "Timestamps": times[taken],
+                    "Values": values[taken],
+                    "StatusCode": "PartialData" if more else "Complete",
+                }
+            )
+        answer: dict[str, Any] = {"MetricDataResults": results, "Messages": []}
+        if more:
+            given = sum(len(result["Values"]) for result in results)
+            answer["NextToken"] = str(begin_of(request.get("NextToken")) + given)
+        return answer
+
+    def _values(self, stat: Request, begin: int, end: float) -> tuple[list[datetime], list[float]]:
+        """Times and values of one query, in order."""
+        metric = metric_of(stat["Metric"])
+        times, values = [], []
+        if self._unit(metric, stat):
+            for start, of in self._store.periods(metric, begin, end, stat["Period"]):
+                value = of.statistic(stat["Stat"])
+                if value is not None:
+                    times.append(datetime.fromtimestamp(start, UTC))
+                    values.append(value)
+        return times, values
+
+    def _span(self, request: Request) -> tuple[int, float]:
+        """When the first period begins, and when the last one ends."""
+        begin, end = request["StartTime"].timestamp(), request["EndTime"].timestamp()
+        if begin >= end:
+            raise _parameter("The parameter StartTime must be less than the parameter EndTime.")
+        return first_period(begin, self._now()), end
+
+    def _unit(self, metric: Metric, request: Request) -> str:
+        """The unit of a metric's values, "" if there are none of the one that is asked for."""
+        series = self._store.series(metric)
+        if series is None or request.get("Unit", series.unit) != series.unit:
+            return ""
+        return series.unit
+
+    async def list_metrics(self, request: Request, _: Caller) -> dict[str, Any]:
+        """The metrics that there are values of."""
+        self._refresh()
+        recent = int(self._now() // MINUTE) - _RECENT_MINUTES if "RecentlyActive" in request else 0
+        found = [
+            {
+                "Namespace": metric.namespace,
+                "MetricName": metric.name,
+                "Dimensions": [{"Name": name, "Value": value} for name, value in metric.dimensions],
+            }
+            for metric in sorted(
+                self._store.metrics(), key=lambda each: (each.namespace, each.name, each.dimensions)
+            )
+            if _is_listed(metric, request) and (not recent or self._newest(metric) >= recent)
+        ]
+        begin = begin_of(request.get("NextToken"))
+        answer: dict[str, Any] = {"Metrics": found[begin : begin + _LISTED]}
+        if begin + _LISTED < len(found):
+            answer["NextToken"] = str(begin + _LISTED)
+        return answer
+
+    def _newest(self, metric: Metric) -> int:
+        series = self._store.series(metric)
+        return max(series.minutes, default=0) if series is not None else 0
+
+
+def _period(seconds: int) -> int:
+    if seconds < MINUTE or seconds % MINUTE:
+        raise _parameter(f"The parameter Period must be a multiple of {MINUTE} seconds, got {seconds}")
+    return seconds
+
+
+def _is_listed(metric: Metric, request: Request) -> bool:
+    dimensions = dict(metric.dimensions)
+    wanted: Sequence[Mapping[str, str]] = request.get("Dimensions", ())
+    return (
+        request.get("Namespace", metric.namespace) == metric.namespace
+        and request.get("MetricName", metric.name) == metric.name
+        and all(
+            each["Name"] in dimensions
+            and each.get("Value", dimensions[each["Name"]]) == dimensions[each["Name"]]
+            for each in wanted
+        )
+    )
+
+
+def _parameter(message: str) -> ApiError:
+    return ApiError("InvalidParameterValue", message)

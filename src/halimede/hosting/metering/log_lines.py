@@ -1,0 +1,92 @@
+"""Lines of one log: read from a position on, or back from one."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from halimede.hosting.metering.log_times import LineTimes
+
+_LINE_BYTES = 1 << 18
+"""A longer line is cut into events of this size (CloudWatch's limit)."""
+
+_BLOCK_BYTES = 1 << 20
+
+_QUIET_S = 3.0
+"""The last line counts without its end when nothing has been written for so long."""
+
+EVER = (0, 1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line.
+
+    Attributes:
+        position: where it begins in its log.
+        end: where the next one begins.
+        when: in milliseconds since 1970.
+        text: without the line end.
+    """
+
+    position: int
+    end: int
+    when: int
+    text: str
+
+
+def lines(
+    log: Path, position: int = 0, window: tuple[int, int] = EVER, stop: int | None = None
+) -> Iterator[Event]:
+    """The lines of a log, if it is still there.
+
+    Args:
+        log: the log.
+        position: where the first one begins.
+        window: milliseconds since 1970; their times are not before its beginning, and before its end.
+        stop: where the last one ends; None for the end of the log.
+    """
+    times = LineTimes(log)
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(position)
+        while data := file.readline(_LINE_BYTES if stop is None else min(_LINE_BYTES, stop - position)):
+            end = position + len(data)
+            is_whole = data.endswith(b"\n") or len(data) == _LINE_BYTES or end < size_of(log)
+            if not is_whole and time.time() - log.stat().st_mtime < _QUIET_S:
+                return  # the rest of it is still to be written
+            when = times.at(end)
+            if when >= window[1]:
+                return
+            if when >= window[0]:
+                yield Event(position, end, when, data.rstrip(b"\r\n").decode(errors="replace"))
+            position = end
+
+
+def lines_before(log: Path, end: int, window: tuple[int, int] = EVER) -> Iterator[Event]:
+    """The lines before a position whose time is in the window, the last one first."""
+    while end > 0:
+        begin = _beginning(log, max(0, end - _BLOCK_BYTES))
+        for event in reversed(list(lines(log, begin, (0, window[1]), end))):
+            if event.when < window[0]:
+                return
+            yield event
+        end = begin
+
+
+def size_of(log: Path) -> int:
+    """How long a log is; 0 if it is gone."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def _beginning(log: Path, position: int) -> int:
+    """Where the first line begins that begins at the position or after it."""
+    if not position:
+        return 0
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(position - 1)
+        return position - 1 + len(file.readline(_LINE_BYTES))
+    return position

@@ -1,0 +1,277 @@
+"""CloudWatch Logs' operations that read: what instances print.
+
+A log group is an endpoint, ``/aws/sagemaker/Endpoints/NAME``; a stream is an instance, ``VARIANT/INSTANCE``.
+"""
+
+import asyncio
+import heapq
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from halimede.hosting.api.services import Service
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Caller
+from halimede.hosting.metering.log_lines import Event, lines, lines_before, size_of
+from halimede.hosting.metering.log_times import LineTimes
+from halimede.hosting.paging import begin_of
+
+GROUP = "/aws/sagemaker/Endpoints/"
+
+_MOST_EVENTS = 10_000
+_MOST_BYTES = 1 << 20
+"""Of one answer, as CloudWatch has it."""
+
+_PAGE = 50
+_NAME_BYTES = 200
+"""No name of an endpoint, variant or instance is longer; the file system would complain."""
+
+_END = 1 << 62
+_INVALID = "InvalidParameterException"
+
+_TOKEN = re.compile(r"([fb])/([0-9]{1,15})")
+_FILTER_TOKEN = re.compile(r"([0-9]{1,15})/([0-9]{1,15})/(.+)")
+
+Request = Mapping[str, Any]
+Place = tuple[int, str, int]
+"""Where an event is among those of a group, in order: when, its stream, its position in it."""
+
+
+def logs_service(directory: Path) -> Service:
+    """The operations over the logs below a directory: ``ENDPOINT/VARIANT/INSTANCE.log``."""
+    operations = Logs(directory)
+    return Service(
+        "logs",
+        {
+            "DescribeLogGroups": operations.describe_log_groups,
+            "DescribeLogStreams": operations.describe_log_streams,
+            "GetLogEvents": operations.get_log_events,
+            "FilterLogEvents": operations.filter_log_events,
+        },
+        later="logs are what instances print, and can be read only",
+        refusal=_INVALID,
+    )
+
+
+class Logs:
+    """The operations. Lives on the event loop; files are read on other threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def describe_log_groups(self, request: Request, caller: Caller) -> dict[str, Any]:
+        """The endpoints that have logs."""
+        names = await asyncio.to_thread(self._groups)
+        prefix, pattern = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
+        groups = [
+            {"logGroupName": name, "arn": _arn(caller, name), "creationTime": 0, "metricFilterCount": 0}
+            for name in names
+            if name.startswith(prefix) and pattern in name
+        ]
+        return _page(groups, request, "logGroups")
+
+    def _groups(self) -> list[str]:
+        if not self._directory.is_dir():
+            return []
+        return sorted(GROUP + entry.name for entry in self._directory.iterdir() if entry.is_dir())
+
+    async def describe_log_streams(self, request: Request, caller: Caller) -> dict[str, Any]:
+        """The instances of an endpoint that have logs."""
+        group = _group_of(request)
+        prefix, by_time = request.get("logStreamNamePrefix", ""), request.get("orderBy") == "LastEventTime"
+        streams = await asyncio.to_thread(_streams, self._group(group), prefix)
+        streams.sort(
+            key=lambda each: (each["lastEventTimestamp"] if by_time else 0, each["logStreamName"]),
+            reverse=request.get("descending", False),
+        )
+        for stream in streams:
+            stream["arn"] = f"{_arn(caller, group)}:log-stream:{stream['logStreamName']}"
+        return _page(streams, request, "logStreams")
+
+    async def get_log_events(self, request: Request, _: Caller) -> dict[str, Any]:
+        """Lines of one instance's log: those after a token, or those before it."""
+        log = self._stream(self._group(_group_of(request)), request["logStreamName"])
+        token = request.get("nextToken")
+        if token is None:
+            forward = request.get("startFromHead", False)
+            position = 0 if forward else size_of(log)
+        else:
+            match = _TOKEN.fullmatch(token)
+            if match is None:
+                raise _bad_token(token)
+            forward, position = match[1] == "f", int(match[2])
+        window = (request.get("startTime", 0), request.get("endTime", _END))
+        limit = request.get("limit", _MOST_EVENTS)
+
+        def read() -> list[Event]:
+            found = lines(log, position, window) if forward else lines_before(log, position, window)
+            events = list(_answerable(islice(found, limit)))
+            return events if forward else events[::-1]
+
+        events = await asyncio.to_thread(read)
+        first, last = (events[0].position, events[-1].end) if events else (position, position)
+        return {
+            "events": [
+                {"timestamp": each.when, "message": each.text, "ingestionTime": each.when} for each in events
+            ],
+            "nextForwardToken": f"f/{last}",
+            "nextBackwardToken": f"b/{first}",
+        }
+
+    async def filter_log_events(self, request: Request, _: Caller) -> dict[str, Any]:
+        """Lines of an endpoint's logs that have some words, in the order of their times."""
+        directory = self._group(_group_of(request))
+        words, left_out = _words(request.get("filterPattern", ""))
+        window = (request.get("startTime", 0), request.get("endTime", _END - 1) + 1)
+        limit = request.get("limit", _MOST_EVENTS)
+        names = request.get("logStreamNames")
+        for name in names or ():
+            self._stream(directory, name)
+        prefix = request.get("logStreamNamePrefix", "")
+        after = _place_of(request.get("nextToken"))
+
+        def places() -> Iterator[Place]:
+            for name, log in sorted(_logs(directory)):
+                if name.startswith(prefix) and (names is None or name in names):
+                    for event in lines(log, 0, window):
+                        place = (event.when, name, event.position)
+                        has_all = all(word in event.text for word in words)
+                        if has_all and place > after and not any(word in event.text for word in left_out):
+                            yield place
+
+        def read() -> tuple[list[dict[str, Any]], bool]:
+            found = heapq.nsmallest(limit + 1, places())
+            events = [_filtered(directory, place) for place in found[:limit]]
+            size, kept = 0, 0
+            for event in events:
+                size += len(event["message"])
+                if kept and size > _MOST_BYTES:
+                    break
+                kept += 1
+            return events[:kept], kept < len(found)
+
+        events, more = await asyncio.to_thread(read)
+        answer: dict[str, Any] = {"events": events, "searchedLogStreams": []}
+        if more:
+            last = events[-1]
+            name, _slash, position = last["eventId"].rpartition("/")
+            answer["nextToken"] = f"{last['timestamp']}/{position}/{name}"
+        return answer
+
+    def _group(self, group: str) -> Path:
+        name = group.removeprefix(GROUP)
+        directory = self._directory / name
+        if not group.startswith(GROUP) or not _is_plain(name) or not directory.is_dir():
+            raise _missing("group", f"'{group}'; groups are {GROUP}ENDPOINT")
+        return directory
+
+    def _stream(self, directory: Path, stream: str) -> Path:
+        log = directory / f"{stream}.log"
+        if not all(_is_plain(part) for part in stream.split("/")) or not log.is_file():
+            raise _missing("stream", f"'{stream}'; streams are VARIANT/INSTANCE")
+        return log
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is one part of a path, and nothing else."""
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and len(name.encode()) <= _NAME_BYTES
+
+
+def _missing(what: str, which: str) -> ApiError:
+    return ApiError("ResourceNotFoundException", f"The specified log {what} does not exist: {which}")
+
+
+def _bad_token(token: str) -> ApiError:
+    return ApiError(_INVALID, f"The specified nextToken is invalid: '{token[:128]}'")
+
+
+def _arn(caller: Caller, group: str) -> str:
+    return f"arn:aws:logs:{caller.region}:{caller.account}:log-group:{group}"
+
+
+def _group_of(request: Request) -> str:
+    group = request.get("logGroupName") or request.get("logGroupIdentifier", "").rpartition("log-group:")[2]
+    if not group:
+        raise ApiError(_INVALID, "logGroupName is missing")
+    return str(group)
+
+
+def _logs(directory: Path) -> Iterator[tuple[str, Path]]:
+    for log in directory.glob("*/*.log"):
+        yield f"{log.parent.name}/{log.stem}", log
+
+
+def _streams(directory: Path, prefix: str) -> list[dict[str, Any]]:
+    streams = []
+    for name, log in _logs(directory):
+        if name.startswith(prefix):
+            times, size = LineTimes(log), size_of(log)
+            streams.append(
+                {
+                    "logStreamName": name,
+                    "creationTime": times.at(0),
+                    "firstEventTimestamp": times.at(0),
+                    "lastEventTimestamp": times.at(size),
+                    "storedBytes": size,
+                }
+            )
+    return streams
+
+
+def _answerable(events: Iterable[Event]) -> Iterator[Event]:
+    """As many of the events as one answer may have; at least one."""
+    size = 0
+    for event in events:
+        size += event.end - event.position
+        if size > _MOST_BYTES and size > event.end - event.position:
+            return
+        yield event
+
+
+def _filtered(directory: Path, place: Place) -> dict[str, Any]:
+    """The event at a place."""
+    when, name, position = place
+    event = next(lines(directory / f"{name}.log", position), None)
+    return {
+        "logStreamName": name,
+        "timestamp": when,
+        "message": "" if event is None else event.text,
+        "ingestionTime": when,
+        "eventId": f"{name}/{position}",
+    }
+
+
+def _place_of(token: str | None) -> Place:
+    """The place after which the events of a page are."""
+    if token is None:
+        return -1, "", 0
+    match = _FILTER_TOKEN.fullmatch(token)
+    if match is None:
+        raise _bad_token(token)
+    return int(match[1]), match[3], int(match[2])
+
+
+def _words(pattern: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The words of a simple pattern that must be in a line, and those that must not; quotes hold words together.
+
+    Raises:
+        ApiError: it is a pattern of another kind.
+    """
+    words: tuple[list[str], list[str]] = ([], [])
+    for left_out, quoted, plain in re.findall(r'(-?)(?:"([^"]*)"|([^\s"]+))', pattern):
+        if plain[:1] in ("{", "[", "%", "?"):
+            msg = f"the filter pattern '{pattern}' is not available in this version; give words, or -words to leave out"
+            raise ApiError(_INVALID, msg)
+        words[bool(left_out)].append(quoted or plain)
+    return words
+
+
+def _page(entries: list[dict[str, Any]], request: Request, key: str) -> dict[str, Any]:
+    begin = begin_of(request.get("nextToken"), _INVALID)
+    end = begin + request.get("limit", _PAGE)
+    page: dict[str, Any] = {key: entries[begin:end]}
+    if end < len(entries):
+        page["nextToken"] = str(end)
+    return page

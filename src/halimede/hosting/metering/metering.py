@@ -1,0 +1,212 @@
+"""Everything that is measured: meters of variants, samples of instances, sizes of logs.
+
+every second    what meters have counted goes into the store; logs that have grown are noted
+every minute    instances are measured, quiet variants get zeros, what has changed is saved
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from halimede.hosting.fetches import STREAM as FETCHES
+from halimede.hosting.metering.gpus import GpuMeter, GpuUse
+from halimede.hosting.metering.log_times import LogTimes
+from halimede.hosting.metering.metric_file import MetricFile, put_back, take_changes
+from halimede.hosting.metering.store import MINUTE, MetricStore
+from halimede.hosting.metering.utilization import Sampler, Utilization
+from halimede.hosting.metering.variant import VariantMeter
+from halimede.hosting.routing.table import RoutingTable
+from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
+
+logger = logging.getLogger("halimede")
+
+_SECOND = 1.0
+
+Instances = Callable[[], Iterable[RunningInstance]]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSample:
+    """What was measured of an instance last."""
+
+    request: InstanceRequest
+    utilization: Utilization
+    gpus: GpuUse
+
+
+class Metering:
+    """Measures. Lives on the event loop; files are read and written on another thread.
+
+    Attributes:
+        store: all metrics.
+        samples: what was measured of instances last, by their ids.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        logs: Path,
+        instances: Instances,
+        table: RoutingTable,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Nothing is measured before `start`.
+
+        Args:
+            path: the file of metrics.
+            logs: where the instances' logs are, as ``ENDPOINT/VARIANT/INSTANCE.log``.
+            instances: the instances that run.
+            table: the endpoints that take requests.
+            now: the time, in seconds since 1970.
+        """
+        self.store = MetricStore()
+        self.samples: dict[str, InstanceSample] = {}
+        self._file = MetricFile(path)
+        self._logs = logs
+        self._times = LogTimes()
+        self._instances = instances
+        self._table = table
+        self._now = now
+        self._meters: dict[tuple[str, str], VariantMeter] = {}
+        self._samplers: dict[str, Sampler] = {}
+        self._gpus = GpuMeter()
+        self._thread = ThreadPoolExecutor(1, "halimede-metering")
+        self._task: asyncio.Task[None] | None = None
+        self._minute = int(now() // MINUTE)
+
+    def meter(self, endpoint: str, variant: str) -> VariantMeter:
+        """Counts a variant, whichever fleet its instances are of."""
+        found = self._meters.get((endpoint, variant))
+        if found is None:
+            found = self._meters[endpoint, variant] = VariantMeter(self.store, endpoint, variant)
+        return found
+
+    def meters(self) -> Mapping[tuple[str, str], VariantMeter]:
+        """All of them, by endpoint and variant."""
+        return self._meters
+
+    def forget(self, endpoint: str) -> None:
+        """An endpoint is gone; what was counted of it stays."""
+        for key in [key for key in self._meters if key[0] == endpoint]:
+            self._meters.pop(key).flush(self._now())
+
+    async def start(self) -> None:
+        """Read what was measured before, and begin.
+
+        Raises:
+            sqlite3.Error: there cannot be a file of metrics.
+        """
+        await self._run(lambda: self._file.load(self.store, self._now()))
+        await self._run(self._gpus.open)
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Measure no more, and save what has not been."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self.flush()
+            await self._note_logs()
+            await self._save()
+            await self._run(self._file.close)
+            await self._run(self._gpus.close)
+        self._thread.shutdown()
+
+    async def _run(self, work: Callable[[], object]) -> object:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _work(self) -> None:
+        while True:
+            # on the whole second, so that what is counted before a minute ends is that minute's
+            await asyncio.sleep(_SECOND - self._now() % _SECOND)
+            try:
+                await self.tick()
+            except Exception:  # measuring is not what anybody came for
+                logger.exception("measuring failed")
+
+    async def tick(self) -> None:
+        """What is done each second, on the whole second."""
+        now = self._now()
+        self._flush(now - _SECOND / 2)
+        await self._note_logs()
+        gpus = [gpu for instance in self._instances() for gpu in instance.gpus]
+        if gpus:
+            await self._run(lambda: self._gpus.note(gpus))
+        minute = int(now // MINUTE)
+        if minute == self._minute:
+            return
+        over, self._minute = self._minute * MINUTE, minute
+        for route in self._table.routes():
+            for variant in route.variants:
+                self.meter(route.name, variant).minute_over(over)
+        await self._measure(over)
+        if not minute % 60:
+            self.store.forget(now)
+        await self._save()
+
+    def flush(self) -> None:
+        """Put into the store what has been counted up to now."""
+        self._flush(self._now())
+
+    def _flush(self, when: float) -> None:
+        for meter in self._meters.values():
+            meter.flush(when)
+
+    async def _note_logs(self) -> None:
+        requests = [instance.request for instance in self._instances()]
+        streams = [(each.endpoint, each.variant, each.id) for each in requests]
+        streams += [(endpoint, variant, FETCHES) for endpoint, variant in self._meters]
+        logs = [self._logs / endpoint / variant / f"{name}.log" for endpoint, variant, name in streams]
+        await self._run(lambda: self._times.note(logs, self._now()))
+
+    async def _measure(self, when: float) -> None:
+        """Measure instances."""
+        instances = {instance.request.id: instance for instance in self._instances()}
+        taken: dict[str, InstanceSample] = {}
+
+        def measure() -> None:
+            for name, instance in instances.items():
+                sampler = self._samplers.get(name)
+                if sampler is None:
+                    self._samplers[name] = Sampler(instance)
+                else:
+                    use = self._gpus.of(instance.gpus)
+                    taken[name] = InstanceSample(instance.request, sampler.sample(), use)
+            for name in self._samplers.keys() - instances.keys():
+                del self._samplers[name]
+            self._gpus.forget()
+
+        await self._run(measure)
+        self.samples = taken
+        for sample in taken.values():
+            meter = self._meters.get((sample.request.endpoint, sample.request.variant))
+            if meter is None:  # its endpoint has just gone
+                continue
+            meter.gauge("CPUUtilization", sample.utilization.cpu, "Percent", when)
+            meter.gauge("MemoryUtilization", sample.utilization.memory, "Percent", when)
+            meter.gauge("DiskUtilization", sample.utilization.disk, "Percent", when)
+            if sample.gpus.busy is not None:
+                meter.gauge("GPUUtilization", sample.gpus.busy, "Percent", when)
+            if sample.gpus.memory is not None:
+                meter.gauge("GPUMemoryUtilization", sample.gpus.memory, "Percent", when)
+        for route in self._table.routes():
+            for name, variant in route.variants.items():
+                if variant.residency is not None:
+                    for count in variant.residency.loaded_counts().values():
+                        self.meter(route.name, name).gauge("LoadedModelCount", count, "None", when)
+
+    async def _save(self) -> None:
+        changes = take_changes(self.store)
+        now = self._now()
+        try:
+            await self._run(lambda: self._file.write(changes, now))
+        except sqlite3.Error as error:
+            put_back(self.store, changes)
+            logger.error("metrics cannot be saved now: %s", error)

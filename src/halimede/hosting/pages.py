@@ -1,0 +1,128 @@
+"""The host's own pages: whether it is there, and its metrics for Prometheus."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from halimede.hosting.http.request import Request
+from halimede.hosting.metering.metering import InstanceSample, Metering
+from halimede.hosting.routing.table import RoutingTable, VariantRoute
+
+_TEXT = (("Content-Type", "text/plain; version=0.0.4; charset=utf-8"),)
+
+_COUNTERS = (
+    ("invocations", "Invocations", "Requests sent to instances"),
+    (
+        "invocations_per_instance",
+        "InvocationsPerInstance",
+        "Requests sent, each over the number of instances",
+    ),
+    ("invocation_4xx_errors", "Invocation4XXErrors", "Requests answered with a status of 400 to 499"),
+    ("invocation_5xx_errors", "Invocation5XXErrors", "Requests answered with a status of 500 or more"),
+    ("invocation_model_errors", "InvocationModelErrors", "Requests to which an instance gave no 2xx"),
+    ("model_cache_hits", "ModelCacheHit", "Requests whose model was loaded when they came"),
+)
+
+_SUMMARIES = (
+    ("model_latency", "ModelLatency", "Time that instances took to answer"),
+    ("overhead_latency", "OverheadLatency", "The rest of the time that requests were here"),
+    ("model_loading_wait", "ModelLoadingWaitTime", "Time that requests waited for their model"),
+    ("model_downloading", "ModelDownloadingTime", "Time to fetch and extract a model"),
+    ("model_loading", "ModelLoadingTime", "Time in which an instance loaded a model"),
+    ("model_unloading", "ModelUnloadingTime", "Time in which an instance unloaded a model"),
+)
+
+_USES: tuple[tuple[str, str, Callable[[InstanceSample], float | None]], ...] = (
+    ("cpu", "Processors that an instance uses, in per cent of one", lambda of: of.utilization.cpu),
+    ("memory", "Memory that an instance uses, in per cent of its type's", lambda of: of.utilization.memory),
+    ("disk", "Disk in use where an instance's models are, in per cent", lambda of: of.utilization.disk),
+    ("gpu", "Time in which an instance's GPUs were busy, in per cent of one", lambda of: of.gpus.busy),
+    ("gpu_memory", "Memory in use of an instance's GPUs, in per cent of one", lambda of: of.gpus.memory),
+)
+
+_MICROSECONDS = 1e6
+
+Sample = tuple[Mapping[str, str], float]
+"""Labels and a value."""
+
+
+def pages(table: RoutingTable, metering: Metering) -> Mapping[str, Callable[[Request], None]]:
+    """Path → what answers it."""
+    return {
+        "/ping": lambda request: request.respond(200, b"", _TEXT),
+        "/metrics": lambda request: request.respond(200, "".join(_metrics(table, metering)).encode(), _TEXT),
+    }
+
+
+def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
+    """Prometheus text: what was counted since the host was started, and gauges as they are now."""
+    metering.flush()
+    meters = [
+        ({"endpoint": route.name, "variant": name}, metering.meter(route.name, name))
+        for route in table.routes()
+        for name in route.variants
+    ]
+    for name, metric, text in _COUNTERS:
+        values = [(labels, meter.sums[metric]) for labels, meter in meters]
+        yield from _family(f"{name}_total", "counter", text, {"": values})
+    lookups = [(labels, meter.counts["ModelCacheHit"]) for labels, meter in meters]
+    yield from _family(
+        "model_cache_lookups_total", "counter", "Requests for one of many models", {"": lookups}
+    )
+    for name, metric, text in _SUMMARIES:
+        sums = [(labels, meter.sums[metric] / _MICROSECONDS) for labels, meter in meters]
+        counts = [(labels, meter.counts[metric]) for labels, meter in meters]
+        yield from _family(f"{name}_seconds", "summary", text, {"_sum": sums, "_count": counts})
+    yield from _gauge("instances", "Instances that take requests", _of(table, _instances))
+    yield from _gauge(
+        "requests_in_flight", "Requests that instances have not answered", _of(table, _inflight)
+    )
+    yield from _gauge("loaded_models", "Models that an instance holds", _loaded(table))
+    for name, text, value in _USES:
+        used = [(sample.request, value(sample)) for sample in metering.samples.values()]
+        yield from _gauge(
+            f"instance_{name}_utilization_percent",
+            text,
+            [
+                ({"endpoint": of.endpoint, "variant": of.variant, "instance": of.id}, each)
+                for of, each in used
+                if each is not None
+            ],
+        )
+
+
+def _gauge(name: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
+    return _family(name, "gauge", text, {"": samples})
+
+
+def _family(name: str, kind: str, text: str, samples: Mapping[str, Iterable[Sample]]) -> Iterator[str]:
+    """A metric of Prometheus: its samples, by what follows its name."""
+    yield f"# HELP halimede_host_{name} {text}\n# TYPE halimede_host_{name} {kind}\n"
+    for suffix, each in samples.items():
+        for labels, value in each:
+            shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            yield f"halimede_host_{name}{suffix}{{{shown}}} {value:.15g}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _instances(variant: VariantRoute) -> int:
+    return len(variant.targets)
+
+
+def _inflight(variant: VariantRoute) -> int:
+    return sum(target.inflight for target in variant.targets)
+
+
+def _of(table: RoutingTable, value: Callable[[VariantRoute], int]) -> Iterator[Sample]:
+    for route in table.routes():
+        for name, variant in route.variants.items():
+            yield {"endpoint": route.name, "variant": name}, value(variant)
+
+
+def _loaded(table: RoutingTable) -> Iterator[Sample]:
+    for route in table.routes():
+        for name, variant in route.variants.items():
+            counts = variant.residency.loaded_counts() if variant.residency is not None else {}
+            for instance, count in counts.items():
+                yield {"endpoint": route.name, "variant": name, "instance": instance}, count

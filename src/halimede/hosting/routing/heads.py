@@ -1,0 +1,86 @@
+"""Heads of requests to instances and of their responses to clients: which headers are passed on, and as what.
+
+Header names are those of the runtime's operations (`sagemaker-runtime`, InvokeEndpoint and
+InvokeEndpointWithResponseStream). Clients and instances repeat theirs, so what was made of the last few hundred is
+remembered.
+"""
+
+from halimede.frontends.http.head import Head
+from halimede.frontends.http.remembered import Remembered
+from halimede.hosting.http.request import response_head
+from halimede.hosting.http.upstream import ResponseHead
+from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM
+
+_SAGEMAKER = "x-amzn-sagemaker-"
+TARGET_MODEL = "x-amzn-sagemaker-target-model"
+TARGET_VARIANT = "x-amzn-sagemaker-target-variant"
+_STREAM_ACCEPT = "x-amzn-sagemaker-accept"
+
+_PASSED_BACK = {
+    "x-amzn-sagemaker-custom-attributes": "X-Amzn-SageMaker-Custom-Attributes",
+    "x-amzn-sagemaker-new-session-id": "X-Amzn-SageMaker-New-Session-Id",
+    "x-amzn-sagemaker-closed-session-id": "X-Amzn-SageMaker-Closed-Session-Id",
+}
+"""Headers of an instance's response that clients get."""
+
+_DEFAULT_TYPE = "application/octet-stream"
+
+
+def passed_on(head: Head) -> dict[str, str]:
+    """The client's headers that the instance gets: the content's types, and SageMaker's own."""
+    headers = {
+        name: value
+        for name, value in head.headers.items()
+        if name in ("content-type", "accept") or name.startswith(_SAGEMAKER)
+    }
+    if _STREAM_ACCEPT in headers:  # as the streaming operation calls it
+        headers["accept"] = headers.pop(_STREAM_ACCEPT)
+    return headers
+
+
+def _request_head(key: tuple[Head, str, str, int]) -> bytes:
+    head, path, host, length = key
+    lines = [f"POST {path} HTTP/1.1\r\nHost: {host}\r\n"]
+    lines += [f"{name}: {value}\r\n" for name, value in passed_on(head).items()]
+    lines.append("Transfer-Encoding: chunked\r\n\r\n" if length < 0 else f"Content-Length: {length}\r\n\r\n")
+    return "".join(lines).encode("latin-1")
+
+
+REQUEST_HEADS = Remembered(_request_head)
+"""The head of the request to an instance: of the client's head, the path, the instance's address, and the body's
+length, -1 for one that goes out in chunks."""
+
+
+def _reply_head(key: tuple[ResponseHead, str, bool]) -> bytes:
+    response, variant, chunked = key
+    headers = [
+        ("Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
+        ("x-Amzn-Invoked-Production-Variant", variant),
+        *_passed_back(response),
+    ]
+    if chunked:
+        headers.append(("Transfer-Encoding", "chunked"))
+    elif response.length >= 0:
+        headers.append(("Content-Length", str(response.length)))
+    return response_head(200, headers)
+
+
+REPLY_HEADS = Remembered(_reply_head)
+"""The head of the response to a client: of the instance's, the variant's name, and whether it goes out in chunks."""
+
+
+def stream_head(response: ResponseHead, variant: str, *, chunked: bool) -> bytes:
+    """The head of a response stream; the instance's content type has a header of its own there."""
+    headers = [
+        ("Content-Type", EVENT_STREAM),
+        ("X-Amzn-SageMaker-Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
+        ("x-Amzn-Invoked-Production-Variant", variant),
+        *_passed_back(response),
+    ]
+    if chunked:
+        headers.append(("Transfer-Encoding", "chunked"))
+    return response_head(200, headers)
+
+
+def _passed_back(response: ResponseHead) -> list[tuple[str, str]]:
+    return [(name, response.headers[key]) for key, name in _PASSED_BACK.items() if key in response.headers]

@@ -1,0 +1,411 @@
+"""One invocation: from a client's request to an instance and back, byte for byte.
+
+    begin ─ place ─ connect ─ send … pump ─ response_begun … response_data ─ response_ended
+
+Neither side's body is held but for a window: whoever reads slowly slows down whoever writes.
+"""
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+from halimede.hosting.errors import ApiError, invalid_invocation
+from halimede.hosting.http.request import Request
+from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
+from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
+from halimede.hosting.routing.event_stream import payload_part, stream_error
+from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
+from halimede.hosting.routing.request_ids import new_request_id
+from halimede.hosting.routing.selection import choose_target
+from halimede.hosting.routing.settings import InvocationSettings
+from halimede.hosting.routing.table import EndpointRoute, Placement, Target, VariantRoute
+
+_TEXT_BYTES = 16_384
+"""So much of what an instance says of an error is passed on."""
+
+_MISSED = (404, 507)
+"""What an instance answers that does not have a model, or lacks the memory to run it: the request has not run."""
+
+_GONE = 499
+"""What is counted for a client that did not wait."""
+
+
+class Invocation:
+    """One invocation. Lives on the event loop.
+
+    Attributes:
+        deadline_ns: when the instance must have answered, on the monotonic clock; 0 while the client, or a model that
+            is loaded, is waited for.
+    """
+
+    __slots__ = (
+        "_all_sent",
+        "_began_ns",
+        "_body",
+        "_chunked",
+        "_connect",
+        "_done",
+        "_kept",
+        "_left_ns",
+        "_on_done",
+        "_path",
+        "_placement",
+        "_placements",
+        "_received",
+        "_request",
+        "_response",
+        "_route",
+        "_sent_ns",
+        "_settings",
+        "_streamed",
+        "_target",
+        "_text",
+        "_upstream",
+        "_variant",
+        "deadline_ns",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        body: bytes | None,
+        route: EndpointRoute,
+        variant: VariantRoute,
+        settings: InvocationSettings,
+        on_done: Callable[["Invocation"], None],
+        connect: Callable[["Invocation", Target], None],
+        *,
+        streamed: bool,
+    ) -> None:
+        """An invocation that has not begun.
+
+        Args:
+            request: the client's.
+            body: its whole body, if it has been read already.
+            route: the endpoint.
+            variant: the variant that it goes to.
+            settings: limits.
+            on_done: called when it has been answered.
+            connect: opens a connection to an instance, for `connected` or `response_failed`.
+            streamed: the response is an event stream.
+        """
+        self.deadline_ns = 0
+        self._request = request
+        self._body = body
+        self._route = route
+        self._variant = variant
+        self._settings = settings
+        self._on_done = on_done
+        self._connect = connect
+        self._streamed = streamed
+        self._began_ns = monotonic_ns()
+        self._sent_ns = 0
+        self._left_ns = 0
+        self._received = 0
+        self._all_sent = False
+        self._placements = 0
+        self._path = "/invocations"
+        self._target: Target | None = None
+        self._placement: Placement | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._response: ResponseHead | None = None
+        self._text: bytearray | None = None
+        self._kept: list[bytes] = []
+        self._chunked = False
+        self._done = False
+
+    def begin(self) -> None:
+        """Send the request on its way.
+
+        Raises:
+            ApiError: it cannot be sent anywhere.
+        """
+        request, variant = self._request, self._variant
+        model = request.head.headers.get(TARGET_MODEL)
+        if variant.residency is None:
+            if model is not None:
+                msg = (
+                    f"Endpoint {self._route.name} is not a multi-model endpoint and does not support target model "
+                    f"header {model}."
+                )
+                raise invalid_invocation(msg)
+            target = choose_target(variant)
+            request.on_disconnect = self._disconnected
+            self._go(target)
+            return
+        if self._streamed:
+            msg = f"Endpoint {self._route.name} is a multi-model endpoint, which gives no response streams"
+            raise invalid_invocation(msg)
+        if not model:
+            msg = f"Endpoint {self._route.name} is a multi-model endpoint; say with TargetModel which model is meant"
+            raise invalid_invocation(msg)
+        request.on_disconnect = self._disconnected
+        self._place(model)
+
+    # to the instance
+
+    def _place(self, model: str) -> None:
+        """Find an instance that holds the model, or have it loaded."""
+        residency = self._variant.residency
+        assert residency is not None
+        self._placements += 1
+        deadline = self._began_ns + int(self._settings.model_wait_s * 1e9)
+        placement = residency.place(model, deadline, self._placed)
+        if placement is not None:
+            self._placed(placement)
+
+    def _placed(self, placement: Placement | ApiError) -> None:
+        if self._done:
+            if isinstance(placement, Placement):
+                placement.release()
+            return
+        if isinstance(placement, ApiError):
+            self._fail(placement)
+            return
+        if self._placements == 1:
+            wait = monotonic_ns() - self._began_ns
+            self._variant.meter.placed(wait, cache_hit=placement.cache_hit)
+        self._placement = placement
+        self._path = placement.path
+        self._go(placement.target)
+
+    def _go(self, target: Target) -> None:
+        self._target = target
+        target.inflight += 1
+        if self._placements <= 1:
+            self._variant.meter.sent(len(self._variant.targets))
+        self._await_instance()
+        connection = target.pool.idle()
+        if connection is not None:
+            self.connected(connection)
+        else:
+            self._connect(self, target)
+
+    def connected(self, connection: UpstreamConnection) -> None:
+        """There is a connection to the instance: send the request."""
+        target, request = self._target, self._request
+        if self._done or target is None:
+            connection.close()
+            return
+        body = self._body
+        if body is None:
+            body = request.take()
+            self._received = len(body)
+            if self._received > self._settings.payload_bytes:
+                connection.close()
+                self._oversized()
+                return
+            self._keep(body)
+        complete = request.complete
+        length = len(body) if complete else request.head.length
+        head = REQUEST_HEADS[request.head, self._path, target.pool.address, length]
+        self._upstream = connection
+        self._sent_ns = monotonic_ns()
+        self._all_sent = complete
+        connection.send(head, body, self, complete=complete, chunked=length < 0)
+        if not complete:
+            self._await_more(connection)
+            request.receive(self._pump)
+
+    def _pump(self) -> None:
+        """Pass on what has come of the body, unless the instance is slow to take it."""
+        upstream, request = self._upstream, self._request
+        if upstream is None or upstream.write_paused or self._all_sent:
+            return
+        complete = request.complete
+        data = request.take()
+        self._received += len(data)
+        if self._received > self._settings.payload_bytes:
+            upstream.give_up()
+            self._upstream = None
+            self._oversized()
+            return
+        self._keep(data)
+        self._all_sent = complete
+        upstream.write(data, complete=complete)
+        if complete:
+            self._await_instance()
+        else:
+            self._await_more(upstream)
+
+    def _keep(self, data: bytes) -> None:
+        """Keep a small body for a model that the instance may not have, or not have the memory for."""
+        if self._placement is None or self._received > self._settings.kept_bytes:
+            return
+        self._kept.append(data)
+        if self._request.complete:
+            self._body, self._kept = b"".join(self._kept), []
+
+    def request_writable(self) -> None:
+        """The instance takes more of the request."""
+        self._pump()
+
+    def _oversized(self) -> None:
+        error = too_large(self._received, self._settings.payload_bytes)
+        if self._request.withdraw():
+            self._fail(error)
+        else:
+            self._break("StreamBroken", error.message)
+
+    # what is waited for
+
+    def _await_instance(self) -> None:
+        """From now on the instance has its time."""
+        seconds = self._settings.stream_timeout_s if self._streamed else self._settings.timeout_s
+        self.deadline_ns = monotonic_ns() + int(seconds * 1e9)
+
+    def _await_more(self, upstream: UpstreamConnection) -> None:
+        """Not all of the request has been sent: it is the client that takes time, or an instance that does not read."""
+        if upstream.write_paused:
+            self._await_instance()
+        else:
+            self.deadline_ns = 0
+
+    # from the instance
+
+    def response_begun(self, head: ResponseHead) -> None:
+        """The head of the response is there."""
+        self._response = head
+        request = self._request
+        if not 200 <= head.status < 300:
+            self._text = bytearray()
+            return
+        name = self._variant.spec.name
+        framed = self._streamed or head.length < 0
+        self._chunked = framed and request.head.chunked
+        if framed and not self._chunked:
+            request.last()  # its end is the connection's (HTTP/1.0)
+        if self._streamed:
+            text = stream_head(head, name, chunked=self._chunked)
+        else:
+            text = REPLY_HEADS[head, name, self._chunked]
+        request.on_writable = self._writable
+        request.begin(text + f"x-amzn-RequestId: {new_request_id()}\r\n".encode())
+
+    def response_data(self, data: bytes) -> None:
+        """Some of the response's body."""
+        if self._text is not None:
+            self._text += data[: _TEXT_BYTES - len(self._text)]
+            return
+        if self._streamed:
+            data = payload_part(data)
+        request = self._request
+        request.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if not request.is_writable and self._upstream is not None and not self._left_ns:
+            self._upstream.pause()
+            if self.deadline_ns:  # the time that the client takes is not the instance's
+                self._left_ns = max(self.deadline_ns - monotonic_ns(), 1)
+                self.deadline_ns = 0
+
+    def _writable(self) -> None:
+        if self._left_ns:
+            self.deadline_ns, self._left_ns = monotonic_ns() + self._left_ns, 0
+        if self._upstream is not None:
+            self._upstream.resume()
+
+    def response_ended(self) -> None:
+        """The response is complete."""
+        self._upstream = None
+        response = self._response
+        assert response is not None
+        if self._text is None:
+            if self._chunked:
+                self._request.write(b"0\r\n\r\n")
+            self._finish(200, model_error=False)
+            self._request.end()
+            return
+        if response.status in _MISSED and self._again(response.status):
+            return
+        text = self._text.decode(errors="replace")
+        self._fail(model_error(self._route, self._variant, response.status, text), model=True)
+
+    def response_failed(self, reason: str) -> None:
+        """There is no response, or no more of it."""
+        self._upstream = None
+        if self._done:
+            return
+        if self._request.withdraw():
+            self._fail(no_answer(self._route, self._variant, reason), model=True)
+        else:
+            self._break("StreamBroken", reason)
+
+    def _again(self, status: int) -> bool:
+        """Place a request once more that has not run; False if that is of no use, or its body is gone."""
+        placement = self._placement
+        if placement is None or not placement.failed(status):
+            return False
+        if self._body is None or self._placements >= self._settings.placements:
+            return False
+        self._leave()
+        self._response = self._text = None
+        self.deadline_ns = 0
+        self._place(self._request.head.headers[TARGET_MODEL])
+        return True
+
+    # the end
+
+    def expire(self) -> None:
+        """The instance has taken too long."""
+        if self._done:
+            return
+        if self._upstream is not None:
+            self._upstream.give_up()
+            self._upstream = None
+        seconds = self._settings.stream_timeout_s if self._streamed else self._settings.timeout_s
+        if self._request.withdraw():
+            self._fail(timed_out(self._route, self._variant, seconds), model=True)
+        else:
+            self._break("ModelInvocationTimeExceeded", f"it took more than {seconds:g} seconds")
+
+    def _break(self, code: str, reason: str) -> None:
+        """End a response that has begun and cannot be completed."""
+        request = self._request
+        self._finish(424, model_error=True)
+        if not self._streamed:
+            request.abort()
+            return
+        frame = stream_error(f"The response stream broke: {reason}", code)
+        request.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(frame), frame) if self._chunked else frame)
+        request.end()
+
+    def refuse(self, error: ApiError) -> None:
+        """Answer a request that could not be sent on its way, and count it."""
+        self._fail(error)
+
+    def _fail(self, error: ApiError, *, model: bool = False) -> None:
+        """Answer with an error; `model` if it is the instance's."""
+        self._finish(error.status, model_error=model)
+        answer_error(self._request, error)
+
+    def _disconnected(self) -> None:
+        """The client has gone: nobody wants the response any more."""
+        if self._upstream is not None:
+            self._upstream.give_up()
+            self._upstream = None
+        elif self._variant.residency is not None and self._target is None:
+            self._variant.residency.cancel(self._placed)
+        self._finish(_GONE, model_error=False)
+
+    def _leave(self) -> None:
+        """The instance is done with the request."""
+        if self._target is not None:
+            self._target.answered()
+            self._target = None
+        if self._placement is not None:
+            self._placement.release()
+            self._placement = None
+
+    def _finish(self, status: int, *, model_error: bool) -> None:
+        if self._done:
+            return
+        self._done = True
+        now = monotonic_ns()
+        model_ns = now - self._sent_ns if self._sent_ns else 0
+        self._leave()
+        self._variant.meter.ended(status, model_ns, now - self._began_ns - model_ns, model_error=model_error)
+        self._on_done(self)
+
+
+def too_large(size: int, limit: int) -> ApiError:
+    """The payload is larger than it may be."""
+    message = f"HTTP content length exceeded {limit} bytes: the payload has {size} bytes or more"
+    return ApiError("RequestEntityTooLargeException", message, 413)

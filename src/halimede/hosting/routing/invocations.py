@@ -1,0 +1,119 @@
+"""InvokeEndpoint and InvokeEndpointWithResponseStream: every invocation that is under way. Lives on the event loop."""
+
+import asyncio
+from time import monotonic_ns
+from urllib.parse import unquote
+
+from halimede.hosting.errors import ApiError, invalid_invocation
+from halimede.hosting.http.request import Request
+from halimede.hosting.routing.answers import answer_error
+from halimede.hosting.routing.heads import TARGET_VARIANT
+from halimede.hosting.routing.invocation import Invocation, too_large
+from halimede.hosting.routing.selection import choose_variant
+from halimede.hosting.routing.settings import InvocationSettings
+from halimede.hosting.routing.table import RoutingTable, Target
+
+PREFIX = "/endpoints/"
+STREAMED = "invocations-response-stream"
+_WHOLE, _LATER = "invocations", "async-invocations"
+
+_TICK_S = 0.25
+"""How exact deadlines are."""
+
+
+class Invocations:
+    """The invocations that are under way."""
+
+    def __init__(self, table: RoutingTable, settings: InvocationSettings | None = None) -> None:
+        self._table = table
+        self._settings = settings or InvocationSettings()
+        self._loop = asyncio.get_running_loop()
+        self._under_way: set[Invocation] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._timer = self._loop.call_later(_TICK_S, self._look_at_the_time)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._under_way)
+
+    @property
+    def payload_bytes(self) -> int:
+        """The largest body that is taken."""
+        return self._settings.payload_bytes
+
+    def handle(self, request: Request, account: str, body: bytes | None = None) -> None:
+        """Answer a request whose path begins with `PREFIX`.
+
+        Args:
+            request: the client's.
+            account: of whoever asks, for error texts.
+            body: its whole body, if it has been read already.
+        """
+        try:
+            self._begin(request, account, body)
+        except ApiError as error:
+            answer_error(request, error)
+
+    def _begin(self, request: Request, account: str, body: bytes | None) -> None:
+        head = request.head
+        name, _, operation = head.path[len(PREFIX) :].partition("/")
+        name = unquote(name)
+        if operation not in (_WHOLE, STREAMED):
+            raise _unknown(head.path, operation)
+        if head.method != "POST":
+            raise ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
+        route = self._table.find(name)
+        if route is None:
+            raise invalid_invocation(f"Endpoint {name} of account {account} not found.")
+        size = head.length if body is None else len(body)
+        if size > self._settings.payload_bytes:
+            raise too_large(size, self._settings.payload_bytes)
+        variant = choose_variant(route, head.headers.get(TARGET_VARIANT))
+        invocation = Invocation(
+            request, body, route, variant, self._settings, self._under_way.discard, self._connect,
+            streamed=operation == STREAMED,
+        )  # fmt: skip
+        self._under_way.add(invocation)
+        try:
+            invocation.begin()
+        except ApiError as error:
+            invocation.refuse(error)
+
+    def _connect(self, invocation: Invocation, target: Target) -> None:
+        task = self._loop.create_task(_open(invocation, target, self._settings.timeout_s))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    def _look_at_the_time(self) -> None:
+        self._timer = self._loop.call_later(_TICK_S, self._look_at_the_time)
+        now = monotonic_ns()
+        for invocation in [each for each in self._under_way if 0 < each.deadline_ns < now]:
+            invocation.expire()
+
+    def close(self) -> None:
+        """Look at the time no more; nothing is under way."""
+        self._timer.cancel()
+        for task in self._connecting:
+            task.cancel()
+
+
+async def _open(invocation: Invocation, target: Target, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection = await target.pool.connect()
+    except TimeoutError:
+        invocation.expire()
+        return
+    except OSError as error:
+        invocation.response_failed(f"the instance accepts no connection ({error.strerror or error})")
+        return
+    invocation.connected(connection)
+
+
+def _unknown(path: str, operation: str) -> ApiError:
+    if operation == _LATER:
+        msg = "InvokeEndpointAsync is not available in this version; use InvokeEndpoint"
+    else:
+        msg = f"there is no operation {path}; paths are {PREFIX}NAME/{_WHOLE} and {PREFIX}NAME/{STREAMED}"
+    return ApiError("UnknownOperationException", msg, 404)

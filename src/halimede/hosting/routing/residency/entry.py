@@ -1,0 +1,95 @@
+"""One model of one instance: where it has got to, and who waits for it."""
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.routing.table import OnPlaced
+
+
+class State(Enum):
+    """What an instance has of a model."""
+
+    ABSENT = "nothing"
+    DOWNLOADING = "its archive is being fetched"
+    ON_DISK = "its files"
+    LOADING = "its files; it is being loaded"
+    LOADED = "the model, ready to run"
+    UNLOADING = "the model; it is being unloaded"
+    REMOVING = "its files; they are being removed"
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A request that waits for the model.
+
+    Attributes:
+        on_placed: told when it is there, or will not be in time.
+        deadline_ns: until when it may wait.
+    """
+
+    on_placed: OnPlaced
+    deadline_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One model of one instance.
+
+    Attributes:
+        model: its path below the variant's prefix.
+        hash: what the instance calls it.
+        directory: where its files are.
+        state: where it has got to.
+        etag: of the archive that the files are from.
+        disk_bytes: what its files take.
+        memory_bytes: what it takes when it is loaded, as far as that is known or expected.
+        learned: that was measured.
+        coming: it is being brought.
+        relieving: others make room, since it had not the memory to run; requests wait for that.
+        relief_bytes: how much room is made next, twice as much each time; 0 since it has run.
+        pins: requests that are in flight.
+        used_ns: when it was last asked for.
+        busy_since_ns: since when it has had more requests in flight than an instance should; 0 if it has not.
+        waiters: requests that wait for it.
+        failure: why it could not be loaded, when it was last tried.
+        failed_ns: when that was.
+    """
+
+    model: str
+    hash: str
+    directory: Path
+    state: State = State.ABSENT
+    etag: str = ""
+    disk_bytes: int = 0
+    memory_bytes: int = 0
+    learned: bool = False
+    coming: bool = False
+    relieving: bool = False
+    relief_bytes: int = 0
+    pins: int = 0
+    used_ns: int = 0
+    busy_since_ns: int = 0
+    waiters: list[Waiter] = field(default_factory=list)
+    failure: ApiError | None = None
+    failed_ns: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request can be sent at once."""
+        return self.state is State.LOADED and not self.relieving
+
+    def is_forgettable(self, before_ns: int) -> bool:
+        """Whether nothing is known of it but a failure, and that from before then, if anything."""
+        return (
+            self.state is State.ABSENT
+            and not (self.coming or self.pins or self.waiters or self.learned)
+            and self.failed_ns < before_ns
+        )
+
+
+def hash_of(model: str) -> str:
+    """What an instance calls a model: 32 hexadecimal digits, as SageMaker does."""
+    return hashlib.md5(model.encode(), usedforsecurity=False).hexdigest()

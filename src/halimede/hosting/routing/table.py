@@ -1,0 +1,154 @@
+"""Which endpoints there are and where their requests go. Lives on the event loop; the control plane changes it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.routing.meters import InvocationMeter, NoMeter
+from halimede.hosting.specs import Variant
+from halimede.hosting.substrates.base import RunningInstance
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    """An instance that takes requests.
+
+    Attributes:
+        id: the instance's.
+        pool: connections to it.
+        inflight: requests that have been sent to it and not been answered.
+        draining: it gets no new requests.
+        on_idle: called when a request has been answered and no other is under way.
+    """
+
+    id: str
+    pool: UpstreamPool
+    inflight: int = 0
+    draining: bool = False
+    on_idle: Callable[[], None] | None = None
+
+    def answered(self) -> None:
+        """One of its requests is over."""
+        self.inflight -= 1
+        if self.on_idle is not None and not self.inflight:
+            self.on_idle()
+
+
+@dataclass(slots=True, eq=False)
+class Placement:
+    """An instance that holds a model, which stays there until the placement is given back.
+
+    Attributes:
+        target: the instance.
+        path: where to send the request, such as ``/models/4f…/invoke``.
+        cache_hit: the model had been loaded when the request came.
+        release: to be called once, when the request has been answered or given up.
+        failed: to be called before `release` with the status if the instance answered that it has no memory to run
+            the model (507), or that it does not have the model (404): whether something is done about it, so that the
+            request may be placed again.
+    """
+
+    target: Target
+    path: str
+    cache_hit: bool
+    release: Callable[[], None]
+    failed: Callable[[int], bool]
+
+
+OnPlaced = Callable[["Placement | ApiError"], None]
+
+
+class Residency(Protocol):
+    """Which models the instances of a multi-model variant hold, and bringing one there that is asked for."""
+
+    def place(self, model: str, deadline_ns: int, on_placed: OnPlaced) -> Placement | None:
+        """Where a request for a model goes.
+
+        Args:
+            model: the path that `TargetModel` says, relative to the variant's prefix.
+            deadline_ns: on the monotonic clock; until then the model has to be there.
+            on_placed: called later with the placement, or with what the client is to be told
+                (429 ``ModelNotReadyException`` at the deadline, while the load goes on).
+
+        Returns:
+            The placement if the model is there, and then `on_placed` is not called; otherwise None.
+        """
+
+    def cancel(self, on_placed: OnPlaced) -> None:
+        """The client has gone; a load that has begun goes on."""
+
+    def joined(self, target: Target, instance: RunningInstance) -> None:
+        """An instance takes requests from now on."""
+
+    def left(self, target: Target) -> None:
+        """An instance takes none any more; what it held is gone."""
+
+    def loaded_counts(self) -> Mapping[str, int]:
+        """Instance → how many models it holds."""
+
+    async def close(self) -> None:
+        """No more requests come: end what is under way."""
+
+
+@dataclass(slots=True, eq=False)
+class VariantRoute:
+    """A variant and the instances that serve it.
+
+    Attributes:
+        spec: what it is.
+        weight: its share of the traffic now.
+        targets: its instances that take requests.
+        residency: (multi-model) which of them holds what; None for a variant of one model.
+        meter: counts its invocations.
+    """
+
+    spec: Variant
+    weight: float
+    targets: list[Target] = field(default_factory=list)
+    residency: Residency | None = None
+    meter: InvocationMeter = field(default_factory=NoMeter)
+
+
+@dataclass(slots=True, eq=False)
+class EndpointRoute:
+    """An endpoint that takes requests.
+
+    Attributes:
+        name: its name.
+        arn: its ARN.
+        region, account: of its owner, for error texts.
+        config: the name of its endpoint configuration.
+        variants: its variants, by name.
+    """
+
+    name: str
+    arn: str
+    region: str
+    account: str
+    config: str
+    variants: Mapping[str, VariantRoute]
+
+
+class RoutingTable:
+    """The endpoints that take requests, by name."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, EndpointRoute] = {}
+
+    def publish(self, route: EndpointRoute) -> None:
+        """From now on requests for the endpoint go where the route says."""
+        self._routes[route.name] = route
+
+    def withdraw(self, name: str) -> None:
+        """The endpoint takes no more requests."""
+        self._routes.pop(name, None)
+
+    def find(self, name: str) -> EndpointRoute | None:
+        """The route of an endpoint that takes requests."""
+        return self._routes.get(name)
+
+    def routes(self) -> Sequence[EndpointRoute]:
+        """All of them."""
+        return list(self._routes.values())

@@ -1,0 +1,52 @@
+"""What the host is told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halimede.hosting.api.keys import Key
+from halimede.hosting.control.settings import ControlSettings
+from halimede.hosting.identity import Caller
+from halimede.hosting.routing.residency.settings import ResidencySettings
+from halimede.hosting.routing.settings import InvocationSettings
+from halimede.hosting.substrates.base import Resources
+from halimede.hosting.substrates.images import ImageRule
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What the host is told.
+
+    Attributes:
+        directory: where everything is kept.
+        machine: what instances may use together.
+        address: where it listens.
+        port: where it listens; 0 for any free port.
+        keys: access keys, by id; None to let anybody in.
+        caller: whose account and region count where a request does not say.
+        instance_types: further instance types.
+        image_rules: which programs stand for images.
+        image_rules_file: where those are from.
+        oversubscription: how many times the machine's processors instances may have been given.
+        s3_endpoint: the S3 service that has the buckets which the host's own store has not; "" for none.
+        buckets: bucket → the directory whose files are its objects, for model data.
+        control: times of the control plane.
+        invocation: limits of invocations.
+        residency: how the models of multi-model endpoints are kept.
+    """
+
+    directory: Path
+    machine: Resources
+    address: str = "127.0.0.1"
+    port: int = 8088
+    keys: Mapping[str, Key] | None = None
+    caller: Caller = field(default_factory=Caller)
+    instance_types: Mapping[str, Resources] = field(default_factory=dict)
+    image_rules: Sequence[ImageRule] = ()
+    image_rules_file: Path | None = None
+    oversubscription: float = 8.0
+    s3_endpoint: str = ""
+    buckets: Mapping[str, Path] = field(default_factory=dict)
+    control: ControlSettings = field(default_factory=ControlSettings)
+    invocation: InvocationSettings = field(default_factory=InvocationSettings)
+    residency: ResidencySettings = field(default_factory=ResidencySettings)

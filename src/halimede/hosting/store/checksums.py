@@ -1,0 +1,163 @@
+"""The checksums that S3 keeps beside an object (``x-amz-checksum-*``)."""
+
+import base64
+import binascii
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.store.crc import CRC32, CRC32C, CRC64NVME, Crc
+
+PREFIX = "x-amz-checksum-"
+COMPOSITE, FULL_OBJECT = "COMPOSITE", "FULL_OBJECT"
+
+_CRCS = {"CRC32": CRC32, "CRC32C": CRC32C, "CRC64NVME": CRC64NVME}
+_SIZES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """A checksum that is kept.
+
+    Attributes:
+        algorithm: such as ``CRC32``.
+        value: as headers have it: base64, and for a composite one a hyphen and the number of parts.
+        kind: ``FULL_OBJECT``, or ``COMPOSITE`` for the checksum of the parts' checksums.
+    """
+
+    algorithm: str
+    value: str
+    kind: str = FULL_OBJECT
+
+    @property
+    def header(self) -> str:
+        """The name of the header that has it."""
+        return PREFIX + self.algorithm.lower()
+
+
+class Summer(Protocol):
+    """Sums up bytes as they come."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """More bytes."""
+
+    def digest(self) -> bytes:
+        """The checksum of all bytes so far."""
+
+
+class _CrcSummer:
+    def __init__(self, crc: Crc) -> None:
+        self._crc = crc
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = (
+            zlib.crc32(data, self._value) if self._crc is CRC32 else self._crc.update(data, self._value)
+        )
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(self._crc.width // 8, "big")
+
+
+def summer(algorithm: str) -> Summer:
+    """What sums up bytes by an algorithm.
+
+    Raises:
+        ApiError: S3 has no such algorithm (``InvalidRequest``).
+    """
+    check_algorithm(algorithm)
+    crc = _CRCS.get(algorithm)
+    return hashlib.new(algorithm, usedforsecurity=False) if crc is None else _CrcSummer(crc)
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Refuse what S3 has no name for.
+
+    Raises:
+        ApiError: S3 has no such algorithm (``InvalidRequest``).
+    """
+    if algorithm not in _SIZES:
+        msg = f"there is no checksum algorithm '{algorithm}'; there are {', '.join(_SIZES)}"
+        raise ApiError("InvalidRequest", msg)
+
+
+def declared(headers: Mapping[str, str]) -> Checksum | None:
+    """The checksum that headers declare, if they do.
+
+    Raises:
+        ApiError: they declare several, or one that is none (``InvalidRequest``).
+    """
+    found = [
+        Checksum(algorithm, headers[PREFIX + algorithm.lower()])
+        for algorithm in _SIZES
+        if PREFIX + algorithm.lower() in headers
+    ]
+    if len(found) > 1:
+        raise ApiError("InvalidRequest", "Expecting a single x-amz-checksum- header")
+    for checksum in found:
+        check_value(checksum)
+    return found[0] if found else None
+
+
+def check_value(checksum: Checksum) -> None:
+    """Refuse a text that cannot be a checksum of its algorithm.
+
+    Raises:
+        ApiError: it cannot (``InvalidRequest``).
+    """
+    try:
+        size = len(base64.b64decode(checksum.value.partition("-")[0], validate=True))
+    except binascii.Error:
+        size = -1
+    if size != _SIZES[checksum.algorithm]:
+        msg = (
+            f"Value for {checksum.header} header is invalid: expected {_SIZES[checksum.algorithm]} bytes in base64, "
+            f"got '{checksum.value}'"
+        )
+        raise ApiError("InvalidRequest", msg)
+
+
+def usual_kind(algorithm: str) -> str:
+    """What S3 makes of a multipart upload's checksums unless it is told."""
+    return FULL_OBJECT if algorithm == "CRC64NVME" else COMPOSITE
+
+
+def check_kind(algorithm: str, kind: str) -> None:
+    """Refuse a kind that the algorithm has not.
+
+    Raises:
+        ApiError: ``InvalidRequest``.
+    """
+    if kind not in {COMPOSITE, FULL_OBJECT}:
+        raise ApiError("InvalidRequest", f"'{kind}' is no checksum type; there are COMPOSITE and FULL_OBJECT")
+    whole_only = algorithm == "CRC64NVME"
+    if (kind == COMPOSITE) if whole_only else (kind == FULL_OBJECT and algorithm not in _CRCS):
+        msg = f"The {kind} checksum type cannot be used with the {algorithm} checksum algorithm"
+        raise ApiError("InvalidRequest", msg)
+
+
+def of_parts(algorithm: str, kind: str, parts: Iterable[tuple[str, int]]) -> Checksum:
+    """The checksum of an object from those of its parts.
+
+    Args:
+        algorithm: of them all.
+        kind: ``COMPOSITE`` or ``FULL_OBJECT``.
+        parts: each one's checksum in base64, and its bytes, in order.
+    """
+    decoded = [(base64.b64decode(value), size) for value, size in parts]
+    if kind == COMPOSITE:
+        total = summer(algorithm)
+        total.update(b"".join(value for value, _ in decoded))
+        return Checksum(algorithm, f"{encode(total.digest())}-{len(decoded)}", kind)
+    crc, whole = _CRCS[algorithm], 0
+    for value, size in decoded:
+        whole = crc.combine(whole, int.from_bytes(value, "big"), size)
+    return Checksum(algorithm, encode(whole.to_bytes(crc.width // 8, "big")), kind)
+
+
+def encode(digest: bytes) -> str:
+    """A digest as headers have it."""
+    return base64.b64encode(digest).decode()

@@ -1,0 +1,47 @@
+"""Bytes of a file to a client, at the pace at which it reads."""
+
+import asyncio
+import os
+from io import FileIO
+
+from halimede.hosting.http.request import Headers, Request, response_head
+from halimede.hosting.store.object_store import ObjectStore
+
+_PIECE_BYTES = 1 << 20
+
+
+async def send(
+    request: Request, status: int, headers: Headers, file: FileIO, extent: tuple[int, int], store: ObjectStore
+) -> None:
+    """Answer with bytes of a file.
+
+    Args:
+        request: the client's.
+        status: such as 206.
+        headers: all but Content-Length.
+        file: stays open.
+        extent: the first byte, and how many.
+        store: reads the file.
+
+    Raises:
+        ApiError: nothing could be read, and nothing has been sent.
+    """
+    offset, left = extent
+    piece = await store.run(os.pread, file.fileno(), min(left, _PIECE_BYTES), offset)
+    request.begin(response_head(status, (*headers, ("Content-Length", str(left)))))
+    changed = asyncio.Event()
+    request.on_writable = request.on_disconnect = changed.set
+    while not request.answered:
+        if left and not piece:  # the file is shorter than it was: the client must not take it for all
+            request.abort()
+            return
+        request.write(piece)
+        offset += len(piece)
+        left -= len(piece)
+        if not left:
+            request.end()
+            return
+        piece = await store.run(os.pread, file.fileno(), min(left, _PIECE_BYTES), offset)
+        while not request.is_writable and not request.answered:
+            changed.clear()
+            await changed.wait()

@@ -1,0 +1,61 @@
+"""Where objects can be: each place tells of an object, and has it as a file for a while."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.store.source import ObjectInfo, OnProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """An object.
+
+    Attributes:
+        bucket: its bucket.
+        key: its key.
+    """
+
+    bucket: str
+    key: str
+
+    @property
+    def url(self) -> str:
+        """How users write it."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
+class Place(Protocol):
+    """Has objects. Called on the event loop."""
+
+    async def describe(self, location: Location) -> ObjectInfo:
+        """What is known of an object.
+
+        Raises:
+            ApiError: it is not there, or cannot be read.
+        """
+
+    def archive(
+        self, location: Location, directory: Path, on_progress: OnProgress
+    ) -> AbstractAsyncContextManager[Path]:
+        """The object as a file, which is there during the block.
+
+        Args:
+            location: the object.
+            directory: where a temporary file may be; it is there.
+            on_progress: told how much of it there is.
+
+        Raises:
+            ApiError: it is not there, cannot be read, or does not fit on the disk.
+        """
+
+
+def failed(location: Location, why: str, advice: str = "") -> ApiError:
+    """An object cannot be had."""
+    where = f"bucket: {location.bucket}, key: {location.key}" if location.bucket else f"file: {location.key}"
+    advice = advice or (
+        "Please ensure that there is an object located at the URL and that this host may read it"
+    )
+    return invalid(f"Failed to download model data ({where}): {why}. {advice}")

@@ -1,0 +1,146 @@
+"""The object store as S3: REST with XML (the protocol of AWS's service of 2006-03-01)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from halimede.hosting.api.keys import Key
+from halimede.hosting.errors import ApiError
+from halimede.hosting.http.request import Request
+from halimede.hosting.identity import Caller
+from halimede.hosting.store import (
+    bucket_operations,
+    list_operations,
+    object_operations,
+    upload_operations,
+)
+from halimede.hosting.store.failures import not_implemented
+from halimede.hosting.store.object_headers import OVERRIDES
+from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.s3_call import S3Call
+
+_COPY = "x-amz-copy-source"
+_IGNORED = frozenset({"x-id", "AWSAccessKeyId", "Signature", "Expires"}) | {
+    f"X-Amz-{name}"
+    for name in ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature", "Security-Token")
+}
+"""Parameters that change nothing: a hint of newer SDKs, and what makes a URL presigned. The gate decides without these
+who may come in, so such URLs are of use where it lets in anybody."""
+
+_LISTED = frozenset({"prefix", "delimiter", "encoding-type"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """An operation, and the requests that ask for it: those that have all that is needed, and no more than is known."""
+
+    method: str
+    operation: Callable[[ObjectStore, S3Call], Awaitable[None]]
+    needed: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
+    copies: bool = field(default=False)
+
+
+_SERVICE = (
+    _Route(
+        "GET",
+        bucket_operations.list_buckets,
+        known=frozenset({"prefix", "continuation-token", "max-buckets"}),
+    ),
+)
+_BUCKET = (
+    _Route("PUT", bucket_operations.create_bucket),
+    _Route("HEAD", bucket_operations.head_bucket),
+    _Route("DELETE", bucket_operations.delete_bucket),
+    _Route("GET", bucket_operations.get_bucket_location, frozenset({"location"})),
+    _Route(
+        "GET",
+        upload_operations.list_multipart_uploads,
+        frozenset({"uploads"}),
+        frozenset({"prefix", "encoding-type", "key-marker", "upload-id-marker", "max-uploads"}),
+    ),
+    _Route(
+        "GET",
+        list_operations.list_objects_v2,
+        frozenset({"list-type"}),
+        _LISTED | {"continuation-token", "start-after", "max-keys", "fetch-owner"},
+    ),
+    _Route("GET", list_operations.list_objects, known=_LISTED | {"marker", "max-keys"}),
+    _Route("POST", object_operations.delete_objects, frozenset({"delete"})),
+)
+_PART = frozenset({"partNumber", "uploadId"})
+_UPLOAD = frozenset({"uploadId"})
+_OBJECT = (
+    _Route("PUT", upload_operations.upload_part_copy, _PART, copies=True),
+    _Route("PUT", upload_operations.upload_part, _PART),
+    _Route("PUT", object_operations.copy_object, copies=True),
+    _Route("PUT", object_operations.put_object),
+    _Route("GET", upload_operations.list_parts, _UPLOAD, frozenset({"part-number-marker", "max-parts"})),
+    _Route("GET", object_operations.get_object_tagging, frozenset({"tagging"})),
+    _Route("GET", object_operations.get_object, known=OVERRIDES),
+    _Route("HEAD", object_operations.head_object, known=OVERRIDES),
+    _Route("DELETE", upload_operations.abort_multipart_upload, _UPLOAD),
+    _Route("DELETE", object_operations.delete_object),
+    _Route("POST", upload_operations.create_multipart_upload, frozenset({"uploads"})),
+    _Route("POST", upload_operations.complete_multipart_upload, _UPLOAD),
+)
+
+
+class S3Service:
+    """Answers S3's requests from a store."""
+
+    def __init__(self, store: ObjectStore, domains: tuple[str, ...] = ("localhost",)) -> None:
+        """A service.
+
+        Args:
+            store: where the objects are.
+            domains: hosts below which the first label is a bucket, as in ``bucket.localhost`` (virtual-hosted style).
+        """
+        self._store = store
+        self._domains = domains
+
+    async def handle(self, request: Request, caller: Caller, access: Key | None) -> None:
+        """Answer a request.
+
+        Args:
+            request: the client's.
+            caller: who sent it.
+            access: the key whose signature of the headers has been verified; None if nobody asks.
+
+        Raises:
+            DisconnectedError: the client has gone before its request was complete.
+        """
+        call = S3Call(request, caller, access)
+        try:
+            call.locate(self._domains)
+            owner = call.headers.get("x-amz-expected-bucket-owner")
+            operation = _operation(call)
+            if owner is not None and call.bucket and (await self._store.bucket(call.bucket)).account != owner:
+                msg = f"Access Denied: bucket '{call.bucket}' does not belong to the expected owner {owner}"
+                raise ApiError("AccessDenied", msg, 403)
+            await operation(self._store, call)
+        except ApiError as error:
+            call.answer_error(error)
+
+
+def _operation(call: S3Call) -> Callable[[ObjectStore, S3Call], Awaitable[None]]:
+    """The operation that a request asks for.
+
+    Raises:
+        ApiError: it is none of this store (``NotImplemented``), or there is none such (``MethodNotAllowed``).
+    """
+    routes = _OBJECT if call.object_key else _BUCKET if call.bucket else _SERVICE
+    names = set(call.parameters) - _IGNORED
+    if call.parameters.get("versionId") == "null":
+        names.discard("versionId")
+    copies = _COPY in call.headers
+    fitting = [route for route in routes if route.method == call.request.head.method]
+    if not fitting:
+        msg = f"The specified method is not allowed against this resource: {call.request.head.method}"
+        raise ApiError("MethodNotAllowed", msg, 405)
+    for route in fitting:
+        if route.needed <= names and names <= route.needed | route.known and route.copies <= copies:
+            return route.operation
+    known = frozenset().union(*(route.needed | route.known for route in fitting))
+    unknown = sorted(names - known) or sorted(names)
+    level = "objects" if call.object_key else "buckets"
+    raise not_implemented(f"{call.request.head.method} of {level} with the parameter '{', '.join(unknown)}'")

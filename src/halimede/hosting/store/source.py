@@ -1,0 +1,45 @@
+"""Where model archives come from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What is known of an object without reading it.
+
+    Attributes:
+        size: its bytes.
+        etag: changes whenever its content does.
+    """
+
+    size: int
+    etag: str
+
+
+OnProgress = Callable[[int, int], None]
+"""Called on the event loop now and then with how many bytes there are, and of how many."""
+
+
+class ModelSource(Protocol):
+    """Fetches model archives. Called on the event loop."""
+
+    async def describe(self, url: str) -> ObjectInfo:
+        """What is known of the object at ``s3://bucket/key``.
+
+        Raises:
+            ApiError: it is not there or cannot be read; the text names bucket and key, and what to check.
+        """
+
+    async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
+        """Download an archive and extract it into `directory`, which must not be there; nothing is left of a failure.
+
+        Returns:
+            The bytes that it takes on disk.
+
+        Raises:
+            ApiError: it is not there, is no archive that may be served, does not fit on the disk, or it took longer
+                than `timeout_s`; the text says which, and what to do.
+        """

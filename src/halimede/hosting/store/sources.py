@@ -1,0 +1,129 @@
+"""Where a model's URL leads: a directory that is called like a bucket, the host's own store, or an S3 service."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.store.directory_place import DirectoryPlace
+from halimede.hosting.store.extraction import extract
+from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.places import Location, Place, failed
+from halimede.hosting.store.remote_place import RemotePlace, check_endpoint
+from halimede.hosting.store.source import ObjectInfo, OnProgress
+from halimede.hosting.store.store_place import StorePlace
+
+_EXTRACTIONS = 8
+"""So many at a time; the others wait."""
+
+
+def model_source(
+    store: ObjectStore,
+    s3_endpoint: str = "",
+    directories: Mapping[str, Path] | None = None,
+) -> "Places":
+    """Fetches models from wherever their URLs lead (`ModelSource`).
+
+    Args:
+        store: the host's own store.
+        s3_endpoint: the URL of an S3 service that has the buckets which the store has not; ``aws`` for AWS's; "" for
+            none.
+        directories: bucket → directory whose files are its objects; these come first.
+
+    Raises:
+        ApiError: the endpoint is none.
+    """
+    if s3_endpoint:
+        check_endpoint(s3_endpoint)
+    aliases = {bucket: DirectoryPlace(path) for bucket, path in (directories or {}).items()}
+    remote = RemotePlace(s3_endpoint) if s3_endpoint else None
+    return Places(StorePlace(store), remote, aliases)
+
+
+class Places:
+    """All places (`ModelSource`). Lives on the event loop."""
+
+    def __init__(self, store: StorePlace, remote: RemotePlace | None, aliases: Mapping[str, Place]) -> None:
+        self._store = store
+        self._remote = remote
+        self._aliases = aliases
+        self._threads = ThreadPoolExecutor(_EXTRACTIONS, "halimede-models")
+
+    async def describe(self, url: str) -> ObjectInfo:
+        """What is known of the object at a URL.
+
+        Raises:
+            ApiError: it is not there or cannot be read; the text names bucket and key, and what to check.
+        """
+        location = _location(url)
+        place = await self._place(location)
+        return await place.describe(location)
+
+    async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
+        """Download an archive and extract it into `directory`, which must not be there; nothing is left of a failure.
+
+        Returns:
+            The bytes that it takes on disk.
+
+        Raises:
+            ApiError: it is not there, is no archive that may be served, does not fit on the disk, or it took longer
+                than `timeout_s`; the text says which, and what to do.
+        """
+        location = _location(url)
+        reached = "was looked for"
+
+        def progress(done: int, total: int) -> None:
+            nonlocal reached
+            reached = f"{done:,} of {total:,} bytes had been downloaded"
+            on_progress(done, total)
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                place = await self._place(location)
+                async with place.archive(location, directory.parent, progress) as archive:
+                    return await extract(archive, directory, url, self._threads)
+        except TimeoutError:
+            advice = "Raise ModelDataDownloadTimeoutInSeconds of the variant, or pack the model without compression"
+            raise failed(
+                location, f"it took longer than {timeout_s:g} seconds, and {reached}", advice
+            ) from None
+
+    async def _place(self, location: Location) -> Place:
+        """Where an object is, if it is anywhere.
+
+        Raises:
+            ApiError: nothing here has such a bucket.
+        """
+        alias = self._aliases.get(location.bucket)
+        if alias is not None:
+            return alias
+        if self._remote is None or await self._store.has(location.bucket):
+            return await self._own(location)
+        return self._remote
+
+    async def _own(self, location: Location) -> Place:
+        if not await self._store.has(location.bucket):
+            raise _no_bucket(location)
+        return self._store
+
+
+def _no_bucket(location: Location) -> ApiError:
+    advice = (
+        f"Make it with: aws s3 mb s3://{location.bucket}; or start the host with --s3-endpoint if the bucket is in "
+        f"another S3 service, or with --bucket {location.bucket}=DIRECTORY if it is a directory"
+    )
+    return failed(location, "there is no such bucket in this host's object store", advice)
+
+
+def _location(url: str) -> Location:
+    """The object that a URL names.
+
+    Raises:
+        ApiError: it names none.
+    """
+    if url.startswith("s3://"):
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        if bucket and key:
+            return Location(bucket, key)
+    raise invalid(f"'{url}' is no URL of model data; expected s3://BUCKET/KEY")

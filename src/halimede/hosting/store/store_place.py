@@ -1,0 +1,63 @@
+"""Objects of the host's own store: their files are extracted where they are."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.places import Location, failed
+from halimede.hosting.store.source import ObjectInfo, OnProgress
+
+
+class StorePlace:
+    """The host's own store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def has(self, bucket: str) -> bool:
+        """Whether the store has a bucket."""
+        try:
+            await self._store.bucket(bucket)
+        except ApiError:
+            return False
+        return True
+
+    async def describe(self, location: Location) -> ObjectInfo:
+        """What is known of an object.
+
+        Raises:
+            ApiError: it is not there.
+        """
+        try:
+            stored = await self._store.object(location.bucket, location.key)
+        except ApiError as error:
+            raise _absent(location, error) from None
+        return ObjectInfo(stored.size, stored.etag)
+
+    @asynccontextmanager
+    async def archive(
+        self, location: Location, directory: Path, on_progress: OnProgress
+    ) -> AsyncIterator[Path]:
+        """The object's own file.
+
+        Raises:
+            ApiError: it is not there.
+        """
+        del directory
+        try:
+            stored, file = await self._store.open_object(location.bucket, location.key)
+        except ApiError as error:
+            raise _absent(location, error) from None
+        with file:
+            on_progress(stored.size, stored.size)
+            # by the open file, since the name goes when the object is replaced
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+
+
+def _absent(location: Location, error: ApiError) -> ApiError:
+    if error.status != 404:
+        return error
+    advice = f"Put it there with: aws s3 cp model.tar.gz {location.url}"
+    return failed(location, "there is no such object in this host's object store", advice)

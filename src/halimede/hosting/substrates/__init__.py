@@ -1,0 +1,1 @@
+"""Where instances run: what places, watches and ends their processes."""

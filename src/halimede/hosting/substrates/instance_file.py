@@ -1,0 +1,60 @@
+"""What an instance leaves in its directory, for the next process of the host to find."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+
+_NAME = "instance.json"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFile:
+    """An instance that has been started.
+
+    Attributes:
+        running: what is known of it.
+        began: when its process was started, in the kernel's ticks.
+        gpus: which of the GPUs that the host may use it has, from 0.
+    """
+
+    running: RunningInstance
+    began: int
+    gpus: list[int]
+
+    def write(self, directory: Path) -> None:
+        """Write it whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        beside = directory / f"{_NAME}.new"
+        beside.write_bytes(orjson.dumps(asdict(self), default=str))
+        beside.rename(directory / _NAME)
+
+
+def read_instance_file(directory: Path) -> InstanceFile:
+    """What lies in an instance's directory.
+
+    Raises:
+        ValueError: there is none, or not that of this directory's instance.
+    """
+    try:
+        document = orjson.loads((directory / _NAME).read_bytes())
+        found = InstanceFile(_running(document["running"]), int(document["began"]), list(document["gpus"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{directory} holds no instance: {error}") from None
+    if found.running.request.id != directory.name:
+        raise ValueError(f"{directory} holds the instance {found.running.request.id}")
+    return found
+
+
+def _running(document: dict[str, Any]) -> RunningInstance:
+    request = document["request"]
+    request["resources"] = Resources(**request["resources"])
+    request["model"] = None if request["model"] is None else Path(request["model"])
+    document = {**document, "request": InstanceRequest(**request), "models": Path(document["models"])}
+    return RunningInstance(**document)

@@ -1,0 +1,320 @@
+"""Instances as processes of this machine, each with directories of its own.
+
+DIRECTORY/instances/ID/instance.json    what runs, for the next process of the host to find
+DIRECTORY/instances/ID/models           (multi-model) extracted archives
+DIRECTORY/logs/ENDPOINT/VARIANT/ID.log  what it prints
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
+from halimede.hosting.substrates.images import Images
+from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
+from halimede.hosting.substrates.launcher import UNABLE
+from halimede.hosting.substrates.processes import MARK, Watched, end_marked, start_time
+from halimede.hosting.substrates.program import HOST, SEEN_MODELS, can_isolate, environment_of, isolated
+
+logger = logging.getLogger("halimede")
+
+_LAST_LINES = 6
+_TAIL_BYTES = 8192
+
+_PATIENCE_S = 1.0
+"""So long the processes that an instance leaves behind may take to notice that it has ended."""
+
+
+@dataclass(slots=True, eq=False)
+class _Instance:
+    """An instance that is being started, runs, or is being ended.
+
+    Attributes:
+        request: what it is started from.
+        port: where it is to listen.
+        gpus: which of the host's GPUs it has, from 0.
+        running: what others know of it; None while it is being started.
+        watched: its process; None while it is being started.
+        process: the same, if this process of the host started it.
+        asked: it has ended, or somebody has asked it to.
+    """
+
+    request: InstanceRequest
+    port: int
+    gpus: list[int]
+    running: RunningInstance | None = None
+    watched: Watched | None = None
+    process: "subprocess.Popen[bytes] | None" = None
+    asked: bool = False
+
+
+class LocalSubstrate:
+    """Processes of this machine. Lives on the event loop."""
+
+    def __init__(
+        self, directory: Path, images: Images, machine: Resources, oversubscription: float = 8.0
+    ) -> None:
+        """A substrate.
+
+        Args:
+            directory: where instances have their directories and logs.
+            images: what runs for an image.
+            machine: what there is.
+            oversubscription: how many times the machine's processors instances may have been given.
+        """
+        self._directory = directory.absolute()
+        self._images = images
+        self._machine = machine
+        self._oversubscription = oversubscription
+        self._instances: dict[str, _Instance] = {}
+        self._clearing: set[asyncio.Task[None]] = set()
+        self._on_exit: OnExit = _ignore
+        self._isolates = False
+
+    async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
+        """Begin; the instances that an earlier process of the host left, and that still run."""
+        self._on_exit = on_exit
+        self._isolates = await asyncio.to_thread(can_isolate)
+        if not self._isolates:
+            logger.warning(
+                "user namespaces are not allowed here: instances see SAGEMAKER_BASE_DIR instead of /opt/ml, and share "
+                "/dev/shm"
+            )
+        for found in await asyncio.to_thread(lambda: list(self._left())):
+            self._adopt(found)
+        await asyncio.to_thread(self._tidy)
+        return self.instances()
+
+    def _left(self) -> Iterator[InstanceFile]:
+        """What instances left files of."""
+        (self._directory / "instances").mkdir(parents=True, exist_ok=True)
+        for directory in sorted((self._directory / "instances").iterdir()):
+            try:
+                yield read_instance_file(directory)
+            except ValueError as error:
+                logger.warning("%s", error)
+
+    def _adopt(self, found: InstanceFile) -> None:
+        """Take an instance over, if it still runs."""
+        running = found.running
+        instance = _Instance(running.request, running.port, found.gpus, running)
+        try:
+            watched = Watched(running.pid, lambda: self._ended(instance))
+        except (OSError, TypeError):
+            return
+        if not found.began or start_time(running.pid) != found.began:  # its number is another process's now
+            watched.forget()
+            return
+        instance.watched = watched
+        self._instances[running.request.id] = instance
+        logger.info("instance %s still runs (process %d)", running.request.id, running.pid)
+
+    def _tidy(self) -> None:
+        """End and remove what is left of instances that do not run."""
+        every = self._directory / "instances"
+        known = [every / name for name in self._instances]
+        end_marked(every, _PATIENCE_S, known)
+        for directory in every.iterdir():
+            if directory not in known:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    async def launch(self, request: InstanceRequest) -> RunningInstance:
+        """Start an instance; its process runs, and may not answer yet.
+
+        Raises:
+            ApiError: there is no room for it (``ResourceLimitExceeded``), its image resolves to nothing that could
+                be started (``ValidationException``), or its directory cannot be made (``InternalFailure``).
+        """
+        command, own = self._images.command(request.image)
+        self._check_room(request)
+        gpus = self._free_gpus()[: request.resources.gpus]
+        instance = self._instances[request.id] = _Instance(request, self._free_port(), gpus)
+        try:
+            process, running = await asyncio.to_thread(self._spawn, instance, command, own)
+        except Exception:
+            del self._instances[request.id]
+            await asyncio.to_thread(shutil.rmtree, self._at(request), ignore_errors=True)
+            raise
+        instance.process, instance.running = process, running
+        instance.watched = Watched(process.pid, lambda: self._ended(instance))
+        return running
+
+    def _at(self, request: InstanceRequest) -> Path:
+        return self._directory / "instances" / request.id
+
+    def _spawn(
+        self, instance: _Instance, command: tuple[str, ...], own: bool
+    ) -> "tuple[subprocess.Popen[bytes], RunningInstance]":
+        """Make an instance's directory and start its process."""
+        request, directory = instance.request, self._at(instance.request)
+        models, log = directory / "models", self.log(request)
+        environment = environment_of(request, instance.port, instance.gpus, own=own)
+        environment[MARK] = str(directory)
+        seen = SEEN_MODELS
+        try:
+            models.mkdir(parents=True)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            if self._isolates:
+                command = isolated(request, models, command)
+            else:
+                environment["SAGEMAKER_BASE_DIR"] = str(directory)
+                seen = str(models)
+                if request.model is not None:
+                    (directory / "model").symlink_to(request.model.absolute(), target_is_directory=True)
+            output = log.open("ab")
+        except OSError as error:
+            msg = f"cannot make the directory of an instance: {error}"
+            raise ApiError("InternalFailure", msg, 500) from None
+        with output:
+            try:
+                # a session of its own: the terminal's signals do not reach it
+                process = subprocess.Popen(  # noqa: S603 - what the user's rules say
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    cwd=directory,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:  # ValueError: a variable with a zero byte in it
+                reason = error.strerror if isinstance(error, OSError) else error
+                msg = f"cannot start '{command[0]}' for the image '{request.image}': {reason}"
+                raise ApiError("ValidationException", msg) from None
+        running = RunningInstance(request, HOST, instance.port, process.pid, models, seen, instance.gpus)
+        try:
+            InstanceFile(running, start_time(process.pid), instance.gpus).write(directory)
+        except OSError as error:  # it runs all the same
+            logger.warning("instance %s will not outlive this host: %s", request.id, error)
+        return process, running
+
+    def _check_room(self, request: InstanceRequest) -> None:
+        free = self.free()
+        if request.resources.cpus > free.cpus:
+            machine = self._machine
+            msg = (
+                f"no room for another instance of {request.resources.cpus:g} processors: {len(self._instances)} "
+                f"instances have {machine.cpus * self._oversubscription - free.cpus:g} of the "
+                f"{machine.cpus * self._oversubscription:g} that this machine of {machine.cpus:g} gives out. Delete "
+                f"endpoints, lower instance counts, or raise --oversubscription"
+            )
+            raise ApiError("ResourceLimitExceeded", msg)
+        if request.resources.gpus > len(self._free_gpus()):
+            msg = (
+                f"no room for another instance of {request.resources.gpus} GPUs: {len(self._free_gpus())} of the "
+                f"{self._machine.gpus} of this machine are free"
+            )
+            raise ApiError("ResourceLimitExceeded", msg)
+
+    def _free_gpus(self) -> list[int]:
+        taken = {gpu for instance in self._instances.values() for gpu in instance.gpus}
+        return [gpu for gpu in range(self._machine.gpus) if gpu not in taken]
+
+    def _free_port(self) -> int:
+        """A port that nobody listens at, and that no instance was given: an instance takes a while to listen."""
+        taken = {instance.port for instance in self._instances.values()}
+        while True:
+            with socket.socket() as listener:
+                listener.bind((HOST, 0))
+                port: int = listener.getsockname()[1]
+            if port not in taken:
+                return port
+
+    def total(self) -> Resources:
+        """What there is."""
+        return self._machine
+
+    def free(self) -> Resources:
+        """What no instance has been given; memory is not given out."""
+        given = sum(instance.request.resources.cpus for instance in self._instances.values())
+        return replace(
+            self._machine,
+            cpus=self._machine.cpus * self._oversubscription - given,
+            gpus=len(self._free_gpus()),
+        )
+
+    def instances(self) -> list[RunningInstance]:
+        """The instances that run."""
+        return [each.running for each in self._instances.values() if each.running is not None]
+
+    def log(self, request: InstanceRequest) -> Path:
+        """The file of what an instance prints."""
+        return self._directory / "logs" / request.endpoint / request.variant / f"{request.id}.log"
+
+    def _ended(self, instance: _Instance) -> None:
+        """An instance's process has ended."""
+        reason = self._reason(instance)
+        if instance.asked:
+            return
+        instance.asked = True
+        task = asyncio.get_running_loop().create_task(self._clear(instance))
+        self._clearing.add(task)
+        task.add_done_callback(self._clearing.discard)
+        self._on_exit(instance.request.id, reason)
+
+    def _reason(self, instance: _Instance) -> str:
+        """Why it has ended: its status, and the last of what it printed."""
+        status = "it ended"
+        if instance.process is not None:
+            code = instance.process.wait()
+            status = _killed(-code) if code < 0 else f"it ended with status {code}"
+            if code == UNABLE:
+                status += ", as it could not be given directories of its own"
+        lines = _last_lines(self.log(instance.request))
+        return f"{status}; its last words: {' / '.join(lines)}" if lines else status
+
+    async def _clear(self, instance: _Instance) -> None:
+        """End what the process has left, and forget it."""
+        directory = self._at(instance.request)
+        await asyncio.to_thread(end_marked, directory, _PATIENCE_S)
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        self._instances.pop(instance.request.id, None)
+
+    async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
+        """End an instance and everything that it started: asked first, killed after `grace_s`."""
+        instance = self._instances.get(instance_id)
+        if instance is None or instance.watched is None:
+            return
+        instance.asked = True
+        await instance.watched.end(grace_s)
+        await self._clear(instance)
+
+    async def stop(self, *, leave: bool) -> None:
+        """End; `leave` lets the instances run on, for the next process of the host to find."""
+        if leave:
+            for instance in self._instances.values():
+                if instance.watched is not None:
+                    instance.watched.forget()
+                if instance.process is not None and instance.process.returncode is None:
+                    instance.process.returncode = 0  # it is not this process that will wait for it
+        else:
+            await asyncio.gather(*(self.terminate(each) for each in list(self._instances)))
+        await asyncio.gather(*self._clearing)
+
+
+def _ignore(_: str, __: str) -> None:
+    """Nobody wants to know yet."""
+
+
+def _killed(number: int) -> str:
+    name = signal.Signals(number).name if number in list(signal.Signals) else str(number)
+    hint = ", as the kernel does when memory runs out" if number == signal.SIGKILL else ""
+    return f"it was killed by signal {name}{hint}"
+
+
+def _last_lines(log: Path) -> list[str]:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:]

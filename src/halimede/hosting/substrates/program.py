@@ -1,0 +1,80 @@
+"""How an instance's program is started: its variables, and directories of its own where that is allowed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from halimede.core.gpus import VISIBLE, listed_entries
+from halimede.hosting.substrates.base import InstanceRequest
+
+HOST = "127.0.0.1"
+"""Where instances listen."""
+
+_ML = "/opt/ml"
+"""Where containers find their models."""
+
+SEEN_MODELS = f"{_ML}/models"
+"""Where an instance with directories of its own sees its models."""
+
+_LAUNCHER = (sys.executable, "-m", "halimede.hosting.substrates.launcher")
+_INHERITED = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "PYTHONPATH",
+)
+"""Variables of the host that instances get; none of them holds a secret."""
+
+
+def can_isolate() -> bool:
+    """Whether programs can be given directories of their own here. Blocks for a moment."""
+    command = _launched({"empty": _ML, "mounts": {}, "shm_bytes": 1 << 20, "command": []})
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 - our own
+
+
+def isolated(request: InstanceRequest, models: Path, command: Sequence[str]) -> tuple[str, ...]:
+    """The command that starts a program with directories of its own."""
+    mounts = {SEEN_MODELS: str(models)} if request.multi_model else {}
+    if request.model is not None:
+        mounts[f"{_ML}/model"] = str(request.model.absolute())
+    shm_bytes = request.resources.memory_bytes // 2
+    return _launched({"empty": _ML, "mounts": mounts, "shm_bytes": shm_bytes, "command": command})
+
+
+def _launched(plan: dict[str, Any]) -> tuple[str, ...]:
+    return (*_LAUNCHER, orjson.dumps(plan).decode())
+
+
+def environment_of(request: InstanceRequest, port: int, gpus: Sequence[int], *, own: bool) -> dict[str, str]:
+    """The variables of an instance.
+
+    Args:
+        request: the instance.
+        port: where it is to listen.
+        gpus: which of the GPUs that the host may use it has, from 0.
+        own: its program is this package's server.
+    """
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    listed = os.environ.get(VISIBLE)
+    names = [str(gpu) for gpu in gpus] if listed is None else [listed_entries(listed)[gpu] for gpu in gpus]
+    environment[VISIBLE] = ",".join(names)
+    if own:
+        environment["SAGEMAKER_TRITON_LOG_VERBOSE"] = "false"
+    environment |= request.environment
+    environment["SAGEMAKER_BIND_TO_PORT"] = str(port)
+    if request.multi_model:
+        environment["SAGEMAKER_MULTI_MODEL"] = "true"
+    if own:
+        further = request.environment.get("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "")
+        environment["SAGEMAKER_TRITON_ADDITIONAL_ARGS"] = f"--sagemaker-address={HOST} {further}".strip()
+    return environment

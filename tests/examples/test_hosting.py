@@ -1,0 +1,145 @@
+"""The walk-throughs of SageMaker, against a fresh host that they find by AWS_ENDPOINT_URL alone."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.hosting.build import build
+from tests.examples.test_pages import commands
+from tests.support.host import HostProcess, start_host
+
+NAMES = ("single_model", "multi_model", "ab_test")
+
+# CloudWatch counts by the minute, and all that a walk-through asks for comes after one
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make host` builds."""
+    directory = tmp_path_factory.mktemp("hosting")
+    build(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    """A fresh host."""
+    with start_host(tmp_path_factory.mktemp("host") / "host") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def started(host: HostProcess, built: Path) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
+    """The walk-throughs, all at once: they wait for each other's minute."""
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", f"examples.hosting.{name}", str(built)],
+            env=dict(host.environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for name in NAMES
+    }  # fmt: skip
+    yield running
+    for process in running.values():
+        process.kill()
+        process.communicate()
+
+
+def printed(process: "subprocess.Popen[str]") -> list[str]:
+    """The lines that a walk-through has printed when it has ended well."""
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, output
+    return output.splitlines()
+
+
+def test_ensemble_on_an_endpoint_of_its_own(started: dict[str, "subprocess.Popen[str]"]) -> None:
+    first, *rest = printed(started["single_model"])
+    assert re.fullmatch(r"read-digit-[-\d]+: InService", first)
+    assert rest == ["as JSON: seven", "as bytes: seven", "deleted"]
+
+
+def test_models_of_several_frameworks_on_one_endpoint(started: dict[str, "subprocess.Popen[str]"]) -> None:
+    first, *rounds, loaded, hits, last = printed(started["multi_model"])
+    assert re.fullmatch(r"many-models-[-\d]+: InService", first)
+    assert len(rounds) == 5
+    for line in rounds:
+        assert "add_sub.tar.gz, read_digit.tar.gz: 7, [1.5, 2.0, 4.0, 6.0], seven (" in line
+    assert (loaded, hits, last) == ("LoadedModelCount: 3", "ModelCacheHit: 12 of 15", "deleted")
+
+
+def test_two_variants_of_which_the_better_one_wins(started: dict[str, "subprocess.Popen[str]"]) -> None:
+    first, by_weight, right, second, counts, last = printed(started["ab_test"])
+    assert first.endswith(": InService; weights: current 3, candidate 1")
+    assert by_weight.startswith("by weight: current 1")
+    assert right.startswith("right of 200: current 19")
+    assert second.endswith(": InService; weights: current 1, candidate 0")
+    current, candidate = map(int, re.findall(r"\d+", counts))
+    assert counts == f"CloudWatch: current {current}, candidate {candidate}"
+    assert (current + candidate, last) == (800, "deleted")
+
+
+def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subprocess.Popen[str]"]) -> None:
+    for process in started.values():
+        process.communicate(timeout=280)
+    sagemaker = host.client("sagemaker")
+    assert sagemaker.list_models()["Models"] == []
+    assert sagemaker.list_endpoint_configs()["EndpointConfigs"] == []
+    assert host.client("s3").list_buckets()["Buckets"] == []
+    waiter = sagemaker.get_waiter("endpoint_deleted")
+    for entry in sagemaker.list_endpoints()["Endpoints"]:
+        waiter.wait(EndpointName=entry["EndpointName"], WaiterConfig={"Delay": 1})
+
+
+def test_wrong_answer_ends_a_walk_through_with_an_error(
+    host: HostProcess, built: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "other"
+    directory.mkdir()
+    (directory / "archives").symlink_to(built / "archives")
+    (directory / "digit.json").write_text((built / "digit.json").read_text())
+    (directory / "digit.bin").write_bytes(bytes(64))  # no ink at all
+
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.hosting.single_model", str(directory)],
+        env=dict(host.environment), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr == "wrong answer: the picture shows a seven\n"
+
+
+@pytest.fixture
+def page_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Variables for the commands of the page, and a host of their own."""
+    with start_host(tmp_path / "host") as running:
+        environment = dict(running.environment)
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        yield environment
+
+
+def test_page_says_what_its_commands_print(page_environment: dict[str, str], built: Path) -> None:
+    page = Path("docs/hosting.md").read_text()
+    program = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)[0].replace("build/hosting", str(built))
+    subprocess.run([sys.executable, "-c", program], env=page_environment, check=True, timeout=120)
+
+    for command in commands("hosting.md"):
+        done = subprocess.run(
+            ["bash", "-c", command.line.replace("build/hosting", str(built))],
+            env=page_environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+        assert times.sub("then", done.stdout).rstrip("\n") == times.sub("then", command.output).rstrip("\n")
+
+
+def test_clients_are_made_as_published_code_makes_them() -> None:
+    for name in NAMES:
+        source = Path(f"examples/hosting/{name}.py").read_text()
+        assert re.findall(r"boto3\.client\((.*)\)", source)
+        assert not re.findall(r'boto3\.client\("[^"]*",', source)
+        assert "endpoint_url" not in source

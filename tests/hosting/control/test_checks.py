@@ -1,0 +1,90 @@
+"""What models and configurations may not ask for is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from halimede.hosting.control.checks import check_config, check_endpoint_config_change, check_model
+from halimede.hosting.errors import ApiError
+from tests.hosting.control.fakes import URL, variant
+
+CONTAINER = {"Image": "halimede", "ModelDataUrl": URL}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"PrimaryContainer": CONTAINER},
+        {"PrimaryContainer": {"Image": "halimede"}},
+        {"Containers": [CONTAINER]},
+        {"PrimaryContainer": {"Image": "halimede", "Mode": "MultiModel", "ModelDataUrl": "s3://b/models/"}},
+    ],
+)
+def test_models_that_can_be_served_pass(model: dict[str, Any]) -> None:
+    check_model(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ({}, "needs a container"),
+        ({"Containers": []}, "needs a container"),
+        ({"PrimaryContainer": CONTAINER, "Containers": [CONTAINER]}, "not both"),
+        ({"Containers": [CONTAINER, CONTAINER]}, "2 containers"),
+        ({"PrimaryContainer": {"ModelDataUrl": URL}}, "needs an Image"),
+        ({"PrimaryContainer": {"Image": "i", "ModelDataSource": {"S3DataSource": {}}}}, "use ModelDataUrl"),
+        ({"PrimaryContainer": {"Image": "i", "ModelPackageName": "p"}}, "ModelPackageName"),
+        ({"PrimaryContainer": {"Image": "i", "Mode": "MultiModel"}}, "needs ModelDataUrl"),
+        ({"PrimaryContainer": {**CONTAINER, "Mode": "MultiModel"}}, "is a prefix, not an archive"),
+    ],
+)
+def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: str) -> None:
+    with pytest.raises(ApiError, match=text) as raised:
+        check_model(model)
+    assert raised.value.code == "ValidationException"
+
+
+@pytest.mark.parametrize(
+    ("further", "text"),
+    [
+        ({"AsyncInferenceConfig": {"OutputConfig": {}}}, "asynchronous inference"),
+        ({"ShadowProductionVariants": [variant()]}, "shadow variants"),
+        ({"ExplainerConfig": {"a": 1}}, "explanations"),
+        ({"DataCaptureConfig": {"EnableCapture": True}}, "data capture"),
+        ({"ProductionVariants": [variant(), variant()]}, "have the name 'A'"),
+        ({"ProductionVariants": [variant(ServerlessConfig={"MemorySizeInMB": 1024})]}, "serverless"),
+        ({"ProductionVariants": [variant(ManagedInstanceScaling={"Status": "ENABLED"})]}, "instance scaling"),
+        ({"ProductionVariants": [variant(CoreDumpConfig={"DestinationS3Uri": "s3://b"})]}, "core dumps"),
+        ({"ProductionVariants": [{"VariantName": "A", "ModelName": "m"}]}, "has no InstanceType"),
+        ({"ProductionVariants": [{"VariantName": "A", "InstanceType": "ml.local.cpu"}]}, "has no ModelName"),
+        ({"ProductionVariants": [variant(count=0)]}, "must be 1 or more"),
+    ],
+)
+def test_configurations_of_later_versions_are_refused(further: dict[str, Any], text: str) -> None:
+    with pytest.raises(ApiError, match=text):
+        check_config({"ProductionVariants": [variant()], **further})
+
+
+def test_a_configuration_with_capture_switched_off_passes() -> None:
+    check_config(
+        {"ProductionVariants": [variant(), variant("B")], "DataCaptureConfig": {"EnableCapture": False}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("deployment", "text"),
+    [
+        ({"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": {"Type": "CANARY"}}}, "type CANARY"),
+        ({"RollingUpdatePolicy": {"MaximumBatchSize": {}}}, "rolling updates"),
+        ({"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "a"}]}}, "rollback by alarms"),
+    ],
+)
+def test_deployments_of_later_versions_are_refused(deployment: dict[str, Any], text: str) -> None:
+    with pytest.raises(ApiError, match=text):
+        check_endpoint_config_change({"DeploymentConfig": deployment})
+
+
+def test_an_all_at_once_deployment_passes() -> None:
+    policy = {"TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}}
+    check_endpoint_config_change({"DeploymentConfig": {"BlueGreenUpdatePolicy": policy}})
+    check_endpoint_config_change({})

@@ -1,0 +1,109 @@
+"""Instances that die or hang are replaced."""
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from halimede.hosting.errors import ApiError, invalid
+from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
+
+
+@on_loop
+async def test_an_instance_that_dies_is_replaced(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=2))
+        victim, other = world.substrate.of()
+        world.substrate.kill(victim)
+        await until(lambda: [target.id for target in world.targets()] == [other])
+        described = await world.describe()
+        assert described["EndpointStatus"] == "InService"
+        assert described["ProductionVariants"][0]["DesiredInstanceCount"] == 2
+        await until(lambda: len(world.targets()) == 2)
+        assert victim not in {target.id for target in world.targets()}
+        # the archive is fetched once for the fleet
+        assert len(world.source.fetched) == 1
+
+
+@pytest.mark.parametrize("ping", [500, 0])
+@on_loop
+async def test_an_instance_that_stops_answering_is_replaced(tmp_path: Path, ping: int) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (sick,) = world.substrate.of()
+        world.substrate.instances[sick].ping = ping
+        await until(lambda: bool(world.targets()) and world.targets()[0].id != sick)
+        assert sick not in world.substrate.instances
+
+
+@on_loop
+async def test_one_ping_without_an_answer_is_forgiven(tmp_path: Path) -> None:
+    async with World(tmp_path, replace(QUICK, failed_pings=50)) as world:
+        await world.serve()
+        (instance,) = world.substrate.instances.values()
+        instance.ping = 500
+        await asyncio.sleep(0.1)
+        instance.ping = 200
+        await asyncio.sleep(0.1)
+        assert len(world.substrate.launched) == 1
+
+
+@on_loop
+async def test_replacing_is_tried_again_and_again(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        world.substrate.refusal = ApiError("ResourceLimitExceeded", "no room")
+        world.substrate.kill(*world.substrate.of())
+        await until(lambda: len(world.substrate.launched) >= 4)
+        world.substrate.refusal = RuntimeError("nobody foresaw this")
+        await until(lambda: len(world.substrate.launched) >= 7)
+        world.substrate.refusal = None
+        world.substrate.die = 3
+        await until(lambda: len(world.targets()) == 1)
+        assert await world.status() == "InService"
+
+
+@on_loop
+async def test_replacing_takes_longer_each_time(tmp_path: Path) -> None:
+    async with World(tmp_path, replace(QUICK, backoff_s=0.02, longest_backoff_s=0.08)) as world:
+        await world.serve()
+        world.substrate.refusal = invalid("no")
+        loop = asyncio.get_running_loop()
+        times = [loop.time()]
+        world.substrate.kill(*world.substrate.of())
+        for count in range(2, 7):
+            await until(lambda count=count: len(world.substrate.launched) >= count)  # type: ignore[misc]
+            times.append(loop.time())
+        waits = [after - before for before, after in pairwise(times)]
+        for wait, least in zip(waits, (0.02, 0.04, 0.08, 0.08, 0.08), strict=True):
+            assert wait > 0.9 * least
+        world.substrate.refusal = None
+
+
+@on_loop
+async def test_a_model_that_was_removed_is_fetched_for_the_next_instance(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        model = world.substrate.launched[0].model
+        assert model is not None
+        (model / "config.pbtxt").unlink()
+        model.rmdir()
+        world.substrate.kill(*world.substrate.of())
+        await until(lambda: len(world.substrate.launched) == 2)
+        assert (model / "config.pbtxt").exists()
+
+
+@on_loop
+async def test_residency_learns_of_instances_that_come_and_go(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.create_model(Mode="MultiModel", ModelDataUrl="s3://b/models/")
+        await world.create_config("c", variant(count=2))
+        await world.create_endpoint()
+        assert await world.status() == "InService"
+        (residency,) = world.residencies
+        victim = residency.targets[0]
+        world.substrate.kill(victim)
+        await until(lambda: victim not in residency.targets)
+        await until(lambda: len(residency.targets) == 2)

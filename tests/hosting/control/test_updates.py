@@ -1,0 +1,285 @@
+"""Updates: another fleet takes over, or the old one stays; weights and counts change."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halimede.hosting.errors import ApiError, invalid
+from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
+
+
+async def _second_config(world: World, *variants: dict[str, Any]) -> None:
+    await world.create_config("c2", *(variants or (variant(count=2),)))
+
+
+async def _update(world: World, **further: Any) -> None:
+    await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", **further)
+
+
+async def _set(world: World, **desired: Any) -> None:
+    await world.call(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[{"VariantName": "A", **desired}],
+    )
+
+
+# another fleet
+
+
+@on_loop
+async def test_requests_go_to_the_new_fleet_when_all_of_it_answers(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await _second_config(world)
+        (old,) = world.targets()
+        world.substrate.gate.clear()
+        await _update(world)
+        await until(lambda: len(world.substrate.launched) == 3)
+        assert [target.id for target in world.targets()] == [old.id]
+        assert not old.draining
+        record = world.controller._endpoints["e"].record
+        assert record.status == "Updating"
+        world.substrate.gate.set()
+        described = await world.describe()
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        assert len(world.targets()) == 2
+        await until(lambda: old.id not in world.substrate.instances)
+        await until(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
+
+
+@on_loop
+async def test_describe_tells_of_the_update_that_is_pending(tmp_path: Path) -> None:
+    async with World(tmp_path, replace(QUICK, describe_hold_s=0)) as world:
+        await world.create_model()
+        await world.create_config()
+        await world.create_endpoint()
+        await until(lambda: world.now() == "InService")
+        await _second_config(world)
+        world.substrate.gate.clear()
+        await _update(world)
+        described = await world.describe()
+        assert described["EndpointStatus"] == "Updating"
+        assert described["EndpointConfigName"] == "c"
+        assert described["ProductionVariants"][0]["CurrentInstanceCount"] == 1
+        pending = described["PendingDeploymentSummary"]
+        assert pending["EndpointConfigName"] == "c2"
+        assert pending["ProductionVariants"][0]["DesiredInstanceCount"] == 2
+        world.substrate.gate.set()
+        await until(lambda: world.now() == "InService")
+        assert "PendingDeploymentSummary" not in await world.describe()
+
+
+@on_loop
+async def test_the_old_fleet_ends_when_what_it_was_asked_is_answered(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await _second_config(world)
+        (old,) = world.targets()
+        old.inflight += 2
+        await _update(world)
+        assert await world.status() == "InService"
+        await until(lambda: old.draining)
+        old.answered()
+        await asyncio.sleep(0.05)
+        assert old.id in world.substrate.instances
+        old.answered()
+        await until(lambda: old.id not in world.substrate.instances)
+
+
+@on_loop
+async def test_the_old_fleet_ends_at_the_latest_when_draining_is_over(tmp_path: Path) -> None:
+    async with World(tmp_path, replace(QUICK, drain_s=0.1)) as world:
+        await world.serve()
+        await _second_config(world)
+        (old,) = world.targets()
+        old.inflight += 1
+        await _update(world)
+        assert await world.status() == "InService"
+        await until(lambda: old.id not in world.substrate.instances)
+
+
+@on_loop
+async def test_an_instance_that_dies_while_it_drains_is_not_waited_for_nor_replaced(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await _second_config(world, variant())
+        (old,) = world.targets()
+        old.inflight += 1
+        await _update(world)
+        assert await world.status() == "InService"
+        await until(lambda: old.draining)
+        world.substrate.kill(old.id)
+        await until(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
+        await asyncio.sleep(0.05)
+        assert len(world.substrate.launched) == 2
+        assert [target.id for target in world.targets()] == world.substrate.of()
+
+
+@pytest.mark.parametrize("trouble", ["fetch", "launch", "end"])
+@on_loop
+async def test_an_update_that_fails_leaves_the_old_fleet(tmp_path: Path, trouble: str) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await _second_config(world)
+        (old,) = world.targets()
+        if trouble == "fetch":
+            world.source.failure = invalid("there is no such archive")
+        elif trouble == "launch":
+            world.substrate.refusal = invalid("there is no such archive")
+        else:
+            world.substrate.die = 9
+        await _update(world)
+        described = await world.describe()
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert "did not pass" in described["FailureReason"] or "no such archive" in described["FailureReason"]
+        assert "PendingDeploymentSummary" not in described
+        assert world.targets() == [old]
+        assert world.substrate.of() == [old.id]
+        assert len(list((tmp_path / "fleets").iterdir())) == 1
+        # and the next one may come about
+        world.source.failure = world.substrate.refusal = None
+        world.substrate.die = 0
+        await _update(world)
+        described = await world.describe()
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        assert "FailureReason" not in described
+
+
+@on_loop
+async def test_an_endpoint_keeps_the_snapshot_that_it_was_made_from(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.call("DeleteEndpointConfig", EndpointConfigName="c")
+        await world.call("DeleteModel", ModelName="m")
+        await world.create_model("m", Image="other")
+        world.substrate.kill(*world.substrate.of())
+        await until(lambda: len(world.targets()) == 1)
+        assert [request.image for request in world.substrate.launched] == ["halimede"] * 2
+        await world.restart()
+        assert await world.status() == "InService"
+
+
+@on_loop
+async def test_an_update_retains_what_it_is_asked_to(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await _set(world, DesiredWeight=7.0, DesiredInstanceCount=3)
+        assert await world.status() == "InService"
+        await _second_config(world, variant(InitialVariantWeight=2.0))
+        await _update(world, RetainAllVariantProperties=True)
+        (described,) = (await world.describe())["ProductionVariants"]
+        assert (described["DesiredWeight"], described["DesiredInstanceCount"]) == (7.0, 3)
+        excluded = [{"VariantPropertyType": "DesiredInstanceCount"}]
+        await _update(world, RetainAllVariantProperties=True, ExcludeRetainedVariantProperties=excluded)
+        (described,) = (await world.describe())["ProductionVariants"]
+        assert (described["DesiredWeight"], described["DesiredInstanceCount"]) == (7.0, 1)
+        await _update(world)
+        (described,) = (await world.describe())["ProductionVariants"]
+        assert (described["DesiredWeight"], described["DesiredInstanceCount"]) == (2.0, 1)
+
+
+@on_loop
+async def test_a_variant_that_is_gone_after_the_update_takes_its_instances_along(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant("A"), variant("B", 2))
+        await _second_config(world, variant("C"))
+        await _update(world)
+        assert await world.status() == "InService"
+        route = world.table.find("e")
+        assert route is not None
+        assert set(route.variants) == {"C"}
+        await until(lambda: len(world.substrate.instances) == 1)
+
+
+# weights and counts
+
+
+@on_loop
+async def test_weights_change_without_other_instances(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant("A"), variant("B"))
+        before = set(world.substrate.instances)
+        await _set(world, DesiredWeight=0.25)
+        described = await world.describe()
+        assert [each["CurrentWeight"] for each in described["ProductionVariants"]] == [0.25, 1.0]
+        route = world.table.find("e")
+        assert route is not None
+        assert [each.weight for each in route.variants.values()] == [0.25, 1.0]
+        assert set(world.substrate.instances) == before
+        await world.restart()
+        assert await world.status() == "InService"
+        route = world.table.find("e")
+        assert route is not None
+        assert [each.weight for each in route.variants.values()] == [0.25, 1.0]
+
+
+@on_loop
+async def test_a_variant_grows_and_shrinks(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (first,) = world.targets()
+        await _set(world, DesiredInstanceCount=3)
+        assert await world.status() == "InService"
+        assert len(world.targets()) == 3
+        assert first in world.targets()
+        await _set(world, DesiredInstanceCount=1)
+        assert await world.status() == "InService"
+        assert world.targets() == [first]
+        assert world.substrate.of() == [first.id]
+        assert len(world.source.fetched) == 1
+
+
+@on_loop
+async def test_an_instance_that_is_too_many_answers_what_it_was_asked(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=2))
+        spare = world.targets()[1]
+        kept = world.targets()[0]
+        if world.controller._endpoints["e"]._current._variants["A"]._slots[0].instance_id == spare.id:  # type: ignore[union-attr]
+            spare, kept = kept, spare
+        spare.inflight += 1
+        await _set(world, DesiredInstanceCount=1)
+        await until(lambda: world.targets() == [kept])
+        assert spare.id in world.substrate.instances
+        assert world.now() == "Updating"
+        spare.answered()
+        assert await world.status() == "InService"
+        assert spare.id not in world.substrate.instances
+
+
+@on_loop
+async def test_growth_without_room_leaves_what_there_was(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=2))
+        world.substrate.refusal = ApiError("ResourceLimitExceeded", "no room for another instance")
+        await _set(world, DesiredInstanceCount=4, DesiredWeight=5.0)
+        described = await world.describe()
+        assert described["EndpointStatus"] == "InService"
+        assert described["FailureReason"] == "no room for another instance"
+        (of,) = described["ProductionVariants"]
+        assert (of["CurrentInstanceCount"], of["DesiredInstanceCount"]) == (2, 2)
+        await world.restart()
+        (of,) = (await world.describe())["ProductionVariants"]
+        assert of["DesiredInstanceCount"] == 2
+
+
+@on_loop
+async def test_desired_values_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        wanted = [{"VariantName": "Z", "DesiredWeight": 1.0}]
+        text = await world.refused(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
+        )
+        assert text.startswith('The variant name "Z" does not exist for endpoint "arn:')
+        assert text.endswith("Its variants are A.")
+        wanted = [{"VariantName": "A", "DesiredInstanceCount": 0}]
+        text = await world.refused(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
+        )
+        assert text == 'variant "A": DesiredInstanceCount is 0; it must be 1 or more'
+        assert world.now() == "InService"

@@ -1,0 +1,158 @@
+"""Metering on a clock that the test sets, asked through boto3."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from halimede.hosting.api.dispatcher import Dispatcher
+from halimede.hosting.api.gate import Gate
+from halimede.hosting.http.connection import ClientConnection
+from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.identity import Caller
+from halimede.hosting.metering.cloudwatch import cloudwatch_service
+from halimede.hosting.metering.logs import logs_service
+from halimede.hosting.metering.metering import Metering
+from halimede.hosting.metering.variant import VariantMeter
+from halimede.hosting.pages import pages
+from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.specs import Container, Variant
+from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+from tests.support.loops import LoopThread
+
+NOON = 1_772_625_600.0
+"""Noon of the fourth of March 2026, in UTC."""
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class Residency:
+    """What the meters need of a residency: instance → how many models it holds."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+
+    def loaded_counts(self) -> Mapping[str, int]:
+        return self.counts
+
+
+@dataclass
+class Metered:
+    """A running host that only measures.
+
+    Attributes:
+        loop: where it runs.
+        metering: what measures.
+        table: its endpoints.
+        now: the time, which stands still.
+        instances: the instances that run.
+        logs: where their logs are.
+        port: where it listens.
+    """
+
+    loop: LoopThread
+    directory: Path
+    now: float = NOON
+    instances: list[RunningInstance] = field(default_factory=list)
+    table: RoutingTable = field(default_factory=RoutingTable)
+    port: int = 0
+    metering: Metering = field(init=False)
+
+    @property
+    def logs(self) -> Path:
+        return self.directory / "logs"
+
+    def client(self, service: str) -> Any:
+        """A client of boto3, which tries once."""
+        return boto3.client(
+            service,
+            endpoint_url=f"http://127.0.0.1:{self.port}",
+            region_name="eu-west-1",
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+            config=Config(retries={"total_max_attempts": 1}, parameter_validation=False),
+        )
+
+    def publish(self, endpoint: str, variant: str, residency: Any = None) -> VariantMeter:
+        """Let an endpoint take requests: the meter of its variant."""
+
+        def put() -> VariantMeter:
+            meter = self.metering.meter(endpoint, variant)
+            spec = Variant(variant, "m", Container("x"), "ml.local.cpu")
+            targets = [
+                Target("i-1", UpstreamPool("127.0.0.1", 1), 2),
+                Target("i-2", UpstreamPool("127.0.0.1", 1)),
+            ]
+            route = VariantRoute(spec, 1.0, targets, residency, meter)
+            self.table.publish(EndpointRoute(endpoint, "arn", "eu-west-1", "1", "c", {variant: route}))
+            return meter
+
+        return self.loop.call(put)
+
+    def count(self, work: Callable[[], object]) -> None:
+        """Count something, as the hot path does."""
+        self.loop.call(work)
+
+    def tick(self, now: float) -> None:
+        """Let it be a time, on a whole second."""
+        self.now = now
+        self.loop.run(self.metering.tick())
+
+
+@contextmanager
+def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
+    """A host while the block runs; what it measured stays in the directory."""
+    with LoopThread() as loop:
+        host = Metered(loop, directory, now)
+        connections: set[ClientConnection] = set()
+
+        async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
+            host.metering = Metering(
+                directory / "metrics.db", host.logs, lambda: host.instances, host.table, lambda: host.now
+            )
+            await host.metering.start()
+            invocations = Invocations(host.table)
+            services = [
+                cloudwatch_service(host.metering.store, host.metering.flush, lambda: host.now),
+                logs_service(host.logs),
+            ]
+            dispatcher = Dispatcher(
+                Gate(None, Caller()), services, invocations, None, pages(host.table, host.metering)
+            )
+            server = await asyncio.get_running_loop().create_server(
+                lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0
+            )
+            return invocations, dispatcher, server
+
+        invocations, dispatcher, server = loop.run(start())
+        host.port = server.sockets[0].getsockname()[1]
+
+        async def stop() -> None:
+            server.close()
+            for connection in list(connections):
+                connection.abort()
+            await dispatcher.close()
+            invocations.close()
+            await host.metering.stop()
+
+        try:
+            yield host
+        finally:
+            loop.run(stop())
+
+
+def instance(name: str, pid: int, models: Path, gpus: Sequence[int] = ()) -> RunningInstance:
+    """An instance whose process is `pid`."""
+    request = InstanceRequest(name, "e", "v", "f", "image", {}, None, False, Resources(1, 1 << 30, len(gpus)))
+    return RunningInstance(request, "127.0.0.1", 1, pid, models, gpus=gpus)

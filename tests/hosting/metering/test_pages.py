@@ -1,0 +1,105 @@
+"""The host's own pages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from halimede.hosting.metering.variant import METRICS
+from halimede.hosting.pages import _COUNTERS, _SUMMARIES
+from tests.frontends.http.serving import Client, get
+from tests.hosting.metering.serving import NOON, Metered, Residency, instance, metered
+
+Samples = dict[tuple[str, ...], float]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Metered]:
+    with metered(tmp_path) as running:
+        yield running
+
+
+def scrape(host: Metered) -> dict[str, Samples]:
+    """Sample's name → values of labels → value."""
+    with Client(host.port) as client:
+        answer = client.ask(get("/metrics"), "GET")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found: dict[str, Samples] = {}
+    for family in text_string_to_metric_families(answer.body.decode()):
+        assert family.documentation
+        assert family.type in ("counter", "gauge", "summary")
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_it_is_there(host: Metered) -> None:
+    with Client(host.port) as client:
+        assert client.ask(get("/ping"), "GET").status == 200
+
+
+def test_without_endpoints_there_are_only_names(host: Metered) -> None:
+    assert scrape(host) == {}
+
+
+def test_all_that_is_counted_is_shown() -> None:
+    assert sorted(metric for _, metric, _ in (*_COUNTERS, *_SUMMARIES)) == sorted(METRICS)
+
+
+def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
+    meter = host.publish("e", "v", Residency({"i-1": 3}))
+
+    def count() -> None:
+        for status in (200, 424, 503):
+            meter.sent(2)
+            meter.ended(status, 2_000_000_000, 500_000_000, model_error=status == 424)
+        meter.placed(1_000_000_000, cache_hit=False)
+        meter.placed(0, cache_hit=True)
+        meter.loaded(3_000_000_000)
+
+    host.count(count)
+    host.instances.append(instance("i-1", 0, tmp_path))
+    host.tick(NOON + 60)
+    host.tick(NOON + 120)
+    found = scrape(host)
+    of = ("e", "v")
+    assert {name: samples[of] for name, samples in found.items() if of in samples} == {
+        "halimede_host_invocations_total": 3,
+        "halimede_host_invocations_per_instance_total": 1.5,
+        "halimede_host_invocation_4xx_errors_total": 1,
+        "halimede_host_invocation_5xx_errors_total": 1,
+        "halimede_host_invocation_model_errors_total": 1,
+        "halimede_host_model_cache_hits_total": 1,
+        "halimede_host_model_cache_lookups_total": 2,
+        "halimede_host_model_latency_seconds_sum": 6,
+        "halimede_host_model_latency_seconds_count": 3,
+        "halimede_host_overhead_latency_seconds_sum": 1.5,
+        "halimede_host_overhead_latency_seconds_count": 3,
+        "halimede_host_model_loading_wait_seconds_sum": 1,
+        "halimede_host_model_loading_wait_seconds_count": 1,
+        "halimede_host_model_downloading_seconds_sum": 0,
+        "halimede_host_model_downloading_seconds_count": 0,
+        "halimede_host_model_loading_seconds_sum": 3,
+        "halimede_host_model_loading_seconds_count": 1,
+        "halimede_host_model_unloading_seconds_sum": 0,
+        "halimede_host_model_unloading_seconds_count": 0,
+        "halimede_host_instances": 2,
+        "halimede_host_requests_in_flight": 2,
+    }
+    assert found["halimede_host_loaded_models"] == {("e", "v", "i-1"): 3}
+    for kind in ("cpu", "memory", "disk"):
+        assert ("e", "v", "i-1") in found[f"halimede_host_instance_{kind}_utilization_percent"]
+    assert "halimede_host_instance_gpu_utilization_percent" not in found
+    host.count(lambda: meter.sent(1))
+    assert scrape(host)["halimede_host_invocations_total"][of] == 4
+
+
+def test_labels_may_be_anything(host: Metered) -> None:
+    name = 'a"b\\c\nd} 1'
+    host.publish(name, "v")
+    assert scrape(host)["halimede_host_instances"] == {(name, "v"): 2}
+    with Client(host.port) as client:
+        text = client.ask(get("/metrics"), "GET").body.decode()
+    assert 'endpoint="a\\"b\\\\c\\nd} 1"' in text

@@ -1,0 +1,190 @@
+"""The runtime on a real socket, before instances that tests play, and clients for it."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from halimede.frontends.server import Connections
+from halimede.hosting.http.connection import ClientConnection
+from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.routing.settings import InvocationSettings
+from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.specs import Container, Variant
+from tests.frontends.http.serving import Client
+from tests.hosting.instances import FakeInstance
+from tests.support.loops import LoopThread
+
+ENDPOINT = "my-endpoint"
+ACCOUNT = "123456789012"
+
+
+@dataclass
+class Meter:
+    """Writes down what is counted (`InvocationMeter`)."""
+
+    sent_to: list[int] = field(default_factory=list)
+    answers: list[tuple[int, bool]] = field(default_factory=list)
+    placements: list[bool] = field(default_factory=list)
+    times: list[tuple[int, int]] = field(default_factory=list)
+
+    def sent(self, instances: int) -> None:
+        self.sent_to.append(instances)
+
+    def ended(self, status: int, model_ns: int, overhead_ns: int, *, model_error: bool) -> None:
+        self.answers.append((status, model_error))
+        self.times.append((model_ns, overhead_ns))
+
+    def placed(self, wait_ns: int, *, cache_hit: bool) -> None:
+        self.placements.append(cache_hit)
+
+
+class Runtime:
+    """A running runtime with one endpoint.
+
+    Attributes:
+        loop: where it runs.
+        table: its endpoints.
+        route: the one that there is.
+        invocations: what is under way.
+        port: where it listens.
+    """
+
+    def __init__(self, loop: LoopThread, route: EndpointRoute, settings: InvocationSettings | None) -> None:
+        self.loop = loop
+        self.table = RoutingTable()
+        self.table.publish(route)
+        self.route = route
+        self.connections: Connections[ClientConnection] = Connections()
+
+        async def listen() -> tuple[Invocations, asyncio.Server]:
+            invocations = Invocations(self.table, settings)
+            server = await asyncio.get_running_loop().create_server(
+                lambda: ClientConnection(
+                    lambda request: invocations.handle(request, ACCOUNT), None, self.connections
+                ),
+                "127.0.0.1",
+                0,
+            )
+            return invocations, server
+
+        self.invocations, self._server = loop.run(listen())
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._clients: list[Any] = []
+
+    @property
+    def variant(self) -> VariantRoute:
+        return next(iter(self.route.variants.values()))
+
+    @property
+    def targets(self) -> list[Target]:
+        return [target for variant in self.route.variants.values() for target in variant.targets]
+
+    @property
+    def meter(self) -> Meter:
+        meter = self.variant.meter
+        assert isinstance(meter, Meter)
+        return meter
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing is left of what was."""
+        return self.loop.call(
+            lambda: not self.invocations.count and not any(target.inflight for target in self.targets)
+        )
+
+    def client(self, attempts: int = 1, **settings: Any) -> Any:
+        """A client of boto3."""
+        config = Config(retries={"total_max_attempts": attempts}, max_pool_connections=64, **settings)
+        client = boto3.client(
+            "sagemaker-runtime",
+            endpoint_url=f"http://127.0.0.1:{self.port}",
+            region_name="eu-west-1",
+            aws_access_key_id="AKID",
+            aws_secret_access_key="secret",
+            config=config,
+        )
+        self._clients.append(client)
+        return client
+
+    def raw(self) -> Client:
+        """A client that sends bytes as they are."""
+        return Client(self.port)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.loop.call(self._server.close)
+        self.loop.call(self.connections.shutdown)
+        self.loop.run(asyncio.wait_for(self.connections.gone(), 5), 10)
+        self.loop.call(self.invocations.close)
+        for target in self.targets:
+            self.loop.call(target.pool.close)
+
+
+def invoke(client: Any, body: bytes = b"body", **more: Any) -> Any:
+    """The response to one invocation, whose body has been received."""
+    answer = client.invoke_endpoint(EndpointName=ENDPOINT, Body=body, **more)
+    with closing(answer["Body"]) as received:
+        answer["Body"] = BytesIO(received.read())
+    return answer
+
+
+def variant_route(
+    name: str, instances: Sequence[FakeInstance], weight: float = 1.0, **spec: Any
+) -> VariantRoute:
+    """A variant of one model with those instances."""
+    container = spec.pop("container", Container("image"))
+    targets = [
+        Target(f"{name}-{number}", UpstreamPool("127.0.0.1", one.port))
+        for number, one in enumerate(instances)
+    ]
+    return VariantRoute(
+        Variant(name, "model", container, "ml.local.cpu", **spec), weight, targets, meter=Meter()
+    )
+
+
+def endpoint_route(*variants: VariantRoute) -> EndpointRoute:
+    """The endpoint with those variants."""
+    by_name = {variant.spec.name: variant for variant in variants}
+    return EndpointRoute(ENDPOINT, f"arn:{ENDPOINT}", "eu-west-1", ACCOUNT, "config", by_name)
+
+
+@contextmanager
+def runtime(*variants: VariantRoute, settings: InvocationSettings | None = None) -> Iterator[Runtime]:
+    """A runtime before those variants."""
+    with LoopThread() as loop:
+        one = Runtime(loop, endpoint_route(*variants), settings)
+        try:
+            yield one
+        finally:
+            one.close()
+
+
+@contextmanager
+def instances(count: int) -> Iterator[list[FakeInstance]]:
+    """So many instances."""
+    with ExitStack() as stack:
+        made = [FakeInstance() for _ in range(count)]
+        for one in made:
+            stack.callback(one.close)
+        yield made
+
+
+@contextmanager
+def one_instance(
+    settings: InvocationSettings | None = None, **spec: Any
+) -> Iterator[tuple[Runtime, FakeInstance]]:
+    """A runtime before one instance; at the end nothing may be left under way."""
+    with (
+        instances(1) as [instance],
+        runtime(variant_route("AllTraffic", [instance], **spec), settings=settings) as one,
+    ):
+        yield one, instance
+        assert one.is_idle

@@ -1,0 +1,1 @@
+"""AWS's SDKs and the host."""

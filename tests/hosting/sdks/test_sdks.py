@@ -1,0 +1,100 @@
+"""The SageMaker SDKs, each in a process of its own, against one host; they are in the extra `test-sdks`."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.sagemaker.build import build
+from tests.support.host import HostProcess, start_host
+
+HERE = Path(__file__).parent
+SCRIPTS = {
+    "classic_model": ("read_digit.tar.gz",),
+    "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
+    "core_resources": ("read_digit.tar.gz",),
+}
+ROLE = "arn:aws:iam::000000000000:role/halimede"
+
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("sagemaker") is None, reason="the SageMaker SDK (sagemaker<3) is not installed"
+    ),
+    pytest.mark.timeout(300),  # the SDK sleeps half a minute before it looks at an endpoint
+]
+
+Documents = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("sdks")
+    build(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    with start_host(tmp_path_factory.mktemp("host") / "host") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def started(host: HostProcess, built: Path) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
+    """All scripts at once: they sleep most of the time."""
+    running = {}
+    for name, archives in SCRIPTS.items():
+        paths = [built / "archives" / archive for archive in archives]
+        paths += [built / "digit.json", built / f"{name}.json"]
+        running[name] = subprocess.Popen(
+            [sys.executable, str(HERE / f"{name}.py"), *map(str, paths)],
+            # no way out: whatever they ask of anybody else fails
+            env={**host.environment, "HTTPS_PROXY": "http://127.0.0.1:9", "SAGEMAKER_SUPPRESS_V2_WARNING": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+    yield running
+    for process in running.values():
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def said(
+    request: pytest.FixtureRequest, started: Mapping[str, "subprocess.Popen[str]"], built: Path
+) -> Documents:
+    """What a script has to say when it has ended well."""
+    output, _ = started[request.param].communicate(timeout=280)
+    assert started[request.param].returncode == 0, output
+    documents: Documents = json.loads((built / f"{request.param}.json").read_text())
+    return documents
+
+
+@pytest.mark.parametrize("said", ["classic_model"], indirect=True)
+def test_model_is_deployed_and_asked(said: Documents) -> None:
+    assert (said["role"], said["account"]) == (ROLE, "000000000000")
+    assert said["bucket"] == "sagemaker-us-east-1-000000000000"
+    assert said["word"] == "seven"
+    assert "Cannot create already existing endpoint" in said["again"]
+    assert said["there"] == [True, False]
+    assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["classic_multi_model"], indirect=True)
+def test_many_models_are_deployed_added_listed_and_asked(said: Documents) -> None:
+    assert said["models"] == ["digits.tar.gz", "ensembles/read_digit.tar.gz"]
+    assert (said["digit"], said["word"]) == (7, "seven")
+    assert "missing.tar.gz" in said["missing"]
+    assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["core_resources"], indirect=True)
+def test_resources_are_created_waited_for_invoked_changed_and_deleted(said: Documents) -> None:
+    assert (said["role"], said["word"]) == (ROLE, "seven")
+    assert said["endpoints"] == ["core"]
+    assert said["instances"] == [2]
+    assert said["gone"] == 'Could not find model "arn:aws:sagemaker:us-east-1:000000000000:model/core".'

@@ -1,0 +1,105 @@
+"""A host that has only an object store, on a real socket, and clients for it."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from halimede.hosting.api.dispatcher import Dispatcher
+from halimede.hosting.api.gate import Gate
+from halimede.hosting.api.keys import Key
+from halimede.hosting.http.connection import ClientConnection
+from halimede.hosting.identity import Caller
+from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.routing.table import RoutingTable
+from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.s3_service import S3Service
+from tests.support.loops import LoopThread
+
+ACCESS_KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG"
+
+
+@dataclass
+class StoreHost:
+    """A running host.
+
+    Attributes:
+        loop: where it runs.
+        store: its store.
+        port: where it listens.
+        connections: those that are open.
+        scheme: http or https.
+    """
+
+    loop: LoopThread
+    store: ObjectStore
+    port: int
+    connections: set[ClientConnection]
+    scheme: str
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    def client(self, region: str = "us-east-1", **settings: Any) -> Any:
+        """A client of boto3, which tries once."""
+        config = Config(retries={"total_max_attempts": 1}, **settings.pop("config", {}))
+        values: dict[str, Any] = {
+            "endpoint_url": self.endpoint,
+            "region_name": region,
+            "aws_access_key_id": ACCESS_KEY,
+            "aws_secret_access_key": SECRET,
+        }
+        return boto3.client("s3", config=config, **(values | settings))
+
+
+@contextmanager
+def store_host(
+    directory: Path,
+    keys: Mapping[str, Key] | None = None,
+    certificate: tuple[Path, Path] | None = None,
+    domains: tuple[str, ...] = ("localhost",),
+) -> Iterator[StoreHost]:
+    """A host while the block runs; the store stays on disk."""
+    with LoopThread() as loop:
+        context = None
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+
+        async def start() -> tuple[ObjectStore, Invocations, Dispatcher, asyncio.Server]:
+            store = ObjectStore(directory)
+            await store.open()
+            invocations = Invocations(RoutingTable())
+            service = S3Service(store, domains)
+            dispatcher = Dispatcher(Gate(keys, Caller()), (), invocations, service.handle)
+            server = await asyncio.get_running_loop().create_server(
+                lambda: ClientConnection(dispatcher.handle, connections=connections),
+                "127.0.0.1",
+                0,
+                ssl=context,
+            )
+            return store, invocations, dispatcher, server
+
+        async def stop() -> None:
+            server.close()
+            for connection in list(connections):
+                connection.abort()
+            await dispatcher.close()
+            invocations.close()
+            await store.close()
+
+        connections: set[ClientConnection] = set()
+        store, invocations, dispatcher, server = loop.run(start())
+        try:
+            scheme = "https" if certificate else "http"
+            yield StoreHost(loop, store, server.sockets[0].getsockname()[1], connections, scheme)
+        finally:
+            loop.run(stop())

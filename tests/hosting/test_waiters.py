@@ -1,0 +1,174 @@
+"""What clients rely on while an endpoint changes: botocore's waiters, published polling loops, the SDKs' texts."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError, WaiterError
+
+from tests.support.host import HostProcess, start_host
+from tests.support.program import write_program
+
+ROLE = "arn:aws:iam::000000000000:role/any"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("waiters")
+
+
+@pytest.fixture(scope="module")
+def host(directory: Path) -> Iterator[HostProcess]:
+    with start_host(directory / "host") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def program(directory: Path) -> Path:
+    return write_program(directory)
+
+
+@pytest.fixture
+def sagemaker(host: HostProcess) -> Any:
+    return host.client("sagemaker")
+
+
+def script(directory: Path, *lines: str) -> Path:
+    """An executable of these lines."""
+    path = directory / f"script-{time.monotonic_ns()}"
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+    return path
+
+
+def create(sagemaker: Any, name: str, image: Path) -> None:
+    """An endpoint of one instance, and all that is below it."""
+    sagemaker.create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": str(image)})
+    variant = {
+        "VariantName": "v",
+        "ModelName": name,
+        "InstanceType": "ml.local.cpu",
+        "InitialInstanceCount": 1,
+    }
+    sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+
+def test_waiters_see_an_endpoint_come_and_go(sagemaker: Any, program: Path) -> None:
+    create(sagemaker, "waited", program)
+    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="waited")
+    assert sagemaker.describe_endpoint(EndpointName="waited")["EndpointStatus"] == "InService"
+
+    sagemaker.delete_endpoint(EndpointName="waited")
+    sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="waited", WaiterConfig={"Delay": 1})
+    assert sagemaker.list_endpoints(NameContains="waited")["Endpoints"] == []
+
+
+def test_waiter_ends_when_the_endpoint_fails(sagemaker: Any, directory: Path) -> None:
+    create(sagemaker, "failing", script(directory, "echo there is no model", "exit 4"))
+
+    with pytest.raises(WaiterError, match="terminal failure state") as failure:
+        sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="failing")
+
+    last = failure.value.last_response
+    assert last["EndpointStatus"] == "Failed"
+    assert "it ended with status 4; its last words: there is no model" in last["FailureReason"]
+    sagemaker.delete_endpoint(EndpointName="failing")
+
+
+def test_published_loop_sleeps_for_nothing(sagemaker: Any, directory: Path, program: Path) -> None:
+    create(sagemaker, "polled", script(directory, "sleep 1", f"exec {program} serve"))
+
+    polls = 1
+    status = sagemaker.describe_endpoint(EndpointName="polled")["EndpointStatus"]
+    while status == "Creating":
+        time.sleep(60)
+        polls += 1
+        status = sagemaker.describe_endpoint(EndpointName="polled")["EndpointStatus"]
+
+    assert (status, polls) == ("InService", 1)
+    sagemaker.delete_endpoint(EndpointName="polled")
+
+
+def test_answers_are_not_held_where_the_host_is_told_so(tmp_path: Path) -> None:
+    with start_host(tmp_path / "host", "--describe-hold=0") as host:
+        sagemaker = host.client("sagemaker")
+        create(sagemaker, "slow", script(tmp_path, "exec sleep 1000"))
+        began = time.monotonic()
+        assert sagemaker.describe_endpoint(EndpointName="slow")["EndpointStatus"] == "Creating"
+        assert time.monotonic() - began < 5
+
+
+def test_host_that_is_stopped_holds_no_answer_back(tmp_path: Path) -> None:
+    with start_host(tmp_path / "host") as host:
+        create(host.client("sagemaker"), "slow", script(tmp_path, "exec sleep 1000"))
+        client = host.client("sagemaker")
+        failures: list[Exception] = []
+
+        def describe() -> None:
+            try:
+                client.describe_endpoint(EndpointName="slow")
+            except BotoCoreError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=describe)
+        thread.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert host.stop() == 0
+        thread.join(10)
+        assert time.monotonic() - began < 15
+        assert not thread.is_alive()
+        assert len(failures) == 1  # the connection was closed
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "kind"),
+    [
+        ("describe_model", {"ModelName": "missing"}, "model"),
+        ("delete_model", {"ModelName": "missing"}, "model"),
+        ("describe_endpoint_config", {"EndpointConfigName": "missing"}, "endpoint-config"),
+        ("delete_endpoint_config", {"EndpointConfigName": "missing"}, "endpoint-config"),
+        ("describe_endpoint", {"EndpointName": "missing"}, "endpoint"),
+        ("delete_endpoint", {"EndpointName": "missing"}, "endpoint"),
+        ("update_endpoint", {"EndpointName": "missing", "EndpointConfigName": "missing"}, "endpoint"),
+        ("create_endpoint", {"EndpointName": "new", "EndpointConfigName": "missing"}, "endpoint-config"),
+    ],
+)
+def test_what_is_missing_is_told_as_the_sdks_expect(
+    sagemaker: Any, operation: str, parameters: dict[str, str], kind: str
+) -> None:
+    with pytest.raises(ClientError) as refused:
+        getattr(sagemaker, operation)(**parameters)
+    error = refused.value.response["Error"]
+    assert error["Code"] == "ValidationException"
+    assert error["Message"].startswith("Could not find ")
+    assert f":{kind}/missing" in error["Message"]
+
+
+def test_what_is_there_already_is_told_as_the_sdks_expect(sagemaker: Any, program: Path) -> None:
+    create(sagemaker, "twice", program)
+    variant = {
+        "VariantName": "v",
+        "ModelName": "twice",
+        "InstanceType": "ml.local.cpu",
+        "InitialInstanceCount": 1,
+    }
+    for operation, parameters, words in (
+        ("create_model", {"ModelName": "twice", "PrimaryContainer": {"Image": str(program)}}, "model"),
+        (
+            "create_endpoint_config",
+            {"EndpointConfigName": "twice", "ProductionVariants": [variant]},
+            "endpoint configuration",
+        ),
+        ("create_endpoint", {"EndpointName": "twice", "EndpointConfigName": "twice"}, "endpoint"),
+    ):
+        with pytest.raises(ClientError) as refused:
+            getattr(sagemaker, operation)(**parameters)
+        error = refused.value.response["Error"]
+        assert error["Code"] == "ValidationException"
+        assert error["Message"].startswith(f"Cannot create already existing {words} ")
+    sagemaker.delete_endpoint(EndpointName="twice")

@@ -1,0 +1,115 @@
+"""A real host process, for end-to-end tests."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+_STARTED = re.compile(r"Started SageMaker host at \S+:(\d+)")
+
+
+class HostProcess:
+    """A running `halimede host`.
+
+    Attributes:
+        process: the process.
+        url: where it listens; "" while it does not.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self.process = process
+        self.url = ""
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What it has written so far, standard output and error together."""
+        return self._log.read_text()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that point AWS's SDKs there, and nothing else that they would read."""
+        others = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        return {
+            **others,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }
+
+    def client(self, service: str) -> Any:
+        """A boto3 client, which tries nothing twice."""
+        return boto3.client(
+            service,
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"total_max_attempts": 1}),
+        )
+
+    def wait_until_ready(self, timeout: float = 60) -> None:
+        """Return once it answers."""
+        self._poll(lambda: _STARTED.search(self.log) is not None, "an open socket", timeout)
+        [port] = _STARTED.findall(self.log)
+        self.url = f"http://127.0.0.1:{port}"
+        self._poll(self._answers, "an answer", timeout)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/ping", timeout=10):
+                return True
+        except urllib.error.HTTPError as error:
+            with error:
+                return False
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 60) -> int:
+        """Send a signal; the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout)
+
+    def _poll(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            status = self.process.poll()
+            assert status is None, f"the host ended with {status} before {what}:\n{self.log}"
+            assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}:\n{self.log}"
+            time.sleep(0.02)
+
+
+@contextmanager
+def start_host(directory: Path, *flags: str) -> Iterator[HostProcess]:
+    """A host on a free port of 127.0.0.1 that answers, ended at the end of the block with its instances.
+
+    Args:
+        directory: where it keeps everything; its log is beside that.
+        flags: further flags.
+    """
+    log = directory.parent / f"{directory.name}-{time.monotonic_ns()}.log"
+    command = [sys.executable, "-m", "halimede", "host", f"--directory={directory}", "--port=0", *flags]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+    host = HostProcess(process, log)
+    try:
+        host.wait_until_ready()
+        yield host
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
