@@ -6,13 +6,20 @@ BIN := $(VENV)/bin
 EXAMPLES := build/examples
 EMBEDDINGS := build/sentence-embeddings
 SAGEMAKER := build/sagemaker
+XGBOOST := build/xgboost-ensemble
+T5 := build/t5-python
+INCEPTION := build/inception-ensemble
+HOSTING := build/hosting
+RESNET50 := build/resnet50
+BERT := build/bert
+ROBERTA := build/roberta-onnx
 FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
 
-.PHONY: help serve sentence-embeddings sagemaker test check bench fuzz soak stress protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sagemaker host test check bench fuzz soak stress protos docs clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
 
 serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
 	exec $(BIN)/halimede serve --model-repository $(EXAMPLES)/models
@@ -20,13 +27,35 @@ serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports
 sentence-embeddings: $(VENV)/.examples $(EMBEDDINGS)/.built ## Serve text embeddings: tokenizer, encoder and pooling as an ensemble
 	exec $(BIN)/halimede serve --model-repository $(EMBEDDINGS)/models
 
+resnet50: $(VENV)/.walkthroughs $(RESNET50)/.built ## Serve ResNet-50 as TorchScript, torch.export and ONNX
+	exec $(BIN)/halimede serve --model-repository $(RESNET50)/models --model-control-mode=explicit --load-model='*'
+
+bert: $(VENV)/.walkthroughs $(BERT)/.built ## Serve BERT as TorchScript and ONNX, and pack five copies for a multi-model container
+	exec $(BIN)/halimede serve --model-repository $(BERT)/models
+
+roberta-onnx: $(VENV)/.walkthroughs $(ROBERTA)/.built ## Serve RoBERTa with ONNX Runtime's parameters for memory and graph
+	exec $(BIN)/halimede serve --model-repository $(ROBERTA)/models --model-control-mode=explicit
+
+inception-ensemble: $(VENV)/.walkthroughs $(INCEPTION)/.built ## Serve Inception v3: pictures decoded by DALI, a TensorFlow graph, labels
+	exec $(BIN)/halimede serve --model-repository $(INCEPTION)/models
+
+xgboost-ensemble: $(VENV)/.walkthroughs $(XGBOOST)/.built ## Serve XGBoost trees between Python models: text in, a diagnosis out
+	exec $(BIN)/halimede serve --model-repository $(XGBOOST)/models
+
+t5-python: $(VENV)/.walkthroughs $(T5)/.built ## Serve translation by T5 in a Python model; it is trained first, which takes a minute
+	exec $(BIN)/halimede serve --model-repository $(T5)/models
+
 sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
 	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit exec $(BIN)/serve
+
+host: $(VENV)/.examples $(VENV)/.host $(HOSTING)/.built ## Host models as SageMaker does, on port 8088
+	exec $(BIN)/halimede host --directory build/host
 
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
 	scripts/need-debian-package.sh curl curl
 	$(BIN)/pytest
+	scripts/test-frameworks.sh $(BIN)/pytest
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
 	$(BIN)/ruff check
@@ -74,6 +103,34 @@ $(EMBEDDINGS)/.built: $(VENV)/.examples $(shell find examples/sentence-embedding
 	$(BIN)/python examples/sentence-embeddings/build.py $(EMBEDDINGS)
 	touch $@
 
+$(RESNET50)/.built: $(VENV)/.walkthroughs examples/exports.py $(shell find examples/resnet50 -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.resnet50.build $(RESNET50)
+	touch $@
+
+$(BERT)/.built: $(VENV)/.walkthroughs examples/exports.py $(shell find examples/bert -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.bert.build $(BERT)
+	touch $@
+
+$(ROBERTA)/.built: $(VENV)/.walkthroughs examples/exports.py $(shell find examples/roberta_onnx -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.roberta_onnx.build $(ROBERTA)
+	touch $@
+
+$(INCEPTION)/.built: $(VENV)/.walkthroughs $(shell find examples/inception_ensemble -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.inception_ensemble.build $(INCEPTION)
+	touch $@
+
+$(XGBOOST)/.built: $(VENV)/.walkthroughs $(shell find examples/xgboost_ensemble -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.xgboost_ensemble.build $(XGBOOST)
+	touch $@
+
+$(T5)/.built: $(VENV)/.walkthroughs $(shell find examples/t5_python -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.t5_python.build $(T5)
+	touch $@
+
 $(SAGEMAKER)/.built: $(VENV)/.examples $(shell find examples/digits examples/python/models/add_sub examples/sagemaker -type f -not -name '*.pyc')
 	$(BIN)/python -m examples.sagemaker.build $(SAGEMAKER)
+	touch $@
+
+$(HOSTING)/.built: $(VENV)/.examples $(shell find examples/digits examples/python/models/add_sub examples/sagemaker examples/hosting -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.hosting.build $(HOSTING)
 	touch $@

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import (
     eviction,
     footprint,
+    hosting,
     json_decoding,
     python_backend,
     report,
@@ -20,11 +21,23 @@ from benchmarks import (
     wire,
 )
 from benchmarks.errors import BenchmarkError
+from benchmarks.frameworks import rows as frameworks
 from benchmarks.tools import ROOT
 from benchmarks.workload import Against, Result, Workload, measure
 
 OUTPUT = ROOT / "build" / "benchmarks.json"
-SUBJECTS = (wire, resnet, json_decoding, footprint, sagemaker, eviction, python_backend, repository_control)
+SUBJECTS = (
+    wire,
+    resnet,
+    json_decoding,
+    footprint,
+    sagemaker,
+    eviction,
+    frameworks,
+    python_backend,
+    repository_control,
+    hosting,
+)
 
 
 def main() -> None:
@@ -45,7 +58,9 @@ def main() -> None:
         print("\n".join(one.name for one in (chosen or every)))
         parser.exit(0 if arguments.list else 2)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended
-    possible, skipped = without_rival(chosen)
+    possible, skipped = without_missing(chosen)
+    possible, without = without_rival(possible)
+    skipped += without
     results: list[Result] = []
     failed: list[str] = []
     for workload in possible:
@@ -61,22 +76,28 @@ def main() -> None:
     for against in Against:
         if any(result.workload.against is against for result in results):
             print(f"\n{report.table(results, against)}")
-    if skipped:
-        print(f"\nSkipped: {skipped}")
+    for line in skipped:
+        print(f"\nSkipped: {line}")
     if failed:
         parser.exit(1, f"\nNot measured: {', '.join(failed)}\n")
 
 
-def without_rival(chosen: Sequence[Workload]) -> tuple[Sequence[Workload], str]:
-    """The workloads that can run on this machine, and which cannot and why, if any."""
+def without_missing(chosen: Sequence[Workload]) -> tuple[Sequence[Workload], list[str]]:
+    """The workloads that have what they need, and a line for each that has not."""
+    skipped = [f"{one.name}: there is no {one.missing} here" for one in chosen if one.missing]
+    return [one for one in chosen if not one.missing], skipped
+
+
+def without_rival(chosen: Sequence[Workload]) -> tuple[Sequence[Workload], list[str]]:
+    """The workloads that can run without tritonserver, or all if it is here, and a line that has the others."""
     names = [one.name for one in chosen if one.against is Against.TRITONSERVER]
     if names:
         try:
             rival.environment()
         except rival.UnavailableError as error:
             possible = [one for one in chosen if one.against is not Against.TRITONSERVER]
-            return possible, f"{', '.join(names)}: there is no tritonserver here: {error}"
-    return chosen, ""
+            return possible, [f"{', '.join(names)}: there is no tritonserver here: {error}"]
+    return chosen, []
 
 
 def run(workload: Workload, rounds: int, seconds: float) -> Result:

@@ -117,6 +117,10 @@ class Server:
         """Resident memory."""
         return resident_mb(self.child.pid)
 
+    def resident_mb_of_all(self) -> float:
+        """Resident memory of it and of all processes below it; what they share counts for each."""
+        return sum(resident_mb(one.pid) for one in tree(self.child.pid))
+
     def await_ready(self) -> None:
         """Return as soon as the server says that it is ready."""
         deadline = time.monotonic() + READY_WITHIN_S

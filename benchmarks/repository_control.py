@@ -19,6 +19,7 @@ LEAST_CYCLES = 3
 ENDS_WITHIN_S = 60
 POLL_S = 0.001
 VERBS = ("load", "unload")
+MODEL = "identity"
 
 
 def workloads() -> list[Workload]:
@@ -59,20 +60,20 @@ def median_time(verb: str, seconds: float, server: Server) -> Sample:
     return Sample(statistics.median(times), (server.cpu_seconds() - cpu) / len(times) * 1e6)
 
 
-def load(connection: http.client.HTTPConnection) -> float:
+def load(connection: http.client.HTTPConnection, model: str = MODEL) -> float:
     """Load the model; the seconds until the answer, which comes when it is ready."""
     started = time.perf_counter()
-    post(connection, "models/identity/load")
+    post(connection, f"models/{model}/load")
     took = time.perf_counter() - started
     if state(connection) != "READY":
         raise BenchmarkError("The model is not ready after it was loaded")
     return took
 
 
-def unload(connection: http.client.HTTPConnection) -> float:
+def unload(connection: http.client.HTTPConnection, model: str = MODEL) -> float:
     """Unload the model; the seconds until the index has it as unavailable."""
     started = time.perf_counter()
-    post(connection, "models/identity/unload")
+    post(connection, f"models/{model}/unload")
     while state(connection) != "UNAVAILABLE":
         if time.perf_counter() - started > ENDS_WITHIN_S:
             raise BenchmarkError(f"The model is not unloaded within {ENDS_WITHIN_S} s")

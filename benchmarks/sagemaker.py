@@ -5,12 +5,9 @@ import hashlib
 import http.client
 import json
 import shutil
-import socket
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import models
+from benchmarks.connections import Call, median_time
 from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server, cores, free_ports, halimede, pinned
 from benchmarks.workload import Compare, Sample, Sides, Workload
@@ -43,23 +41,6 @@ def workloads() -> list[Workload]:
         ),
         Workload("models-load-100MB", "ms", Compare.AT_MOST, LOAD_GOAL, load_100mb),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that is sent again and again.
-
-    Attributes:
-        port: where.
-        path: of the call.
-        headers: beside the length.
-        body: what is sent.
-    """
-
-    port: int
-    path: str
-    headers: dict[str, str]
-    body: bytes
 
 
 def invocations(seconds: float) -> AbstractContextManager[Sides]:
@@ -102,36 +83,6 @@ def small_request() -> tuple[bytes, bytes]:
         "outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}],
     }
     return json.dumps(document).encode(), tensor
-
-
-def median_time(server: Server, call: Call, seconds: float) -> Sample:
-    """The median over requests that follow each other for so long, in µs; the first tenth does not count."""
-    head = [f"POST {call.path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(call.body)}"]
-    head += [f"{name}: {value}" for name, value in call.headers.items()]
-    message = "\r\n".join([*head, "", ""]).encode() + call.body
-    times: list[float] = []
-    with closing(socket.create_connection(("127.0.0.1", call.port))) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        size = len(exchange(connection, message, 0))
-        began, cpu = time.perf_counter(), server.cpu_seconds()
-        while time.perf_counter() - began < seconds:
-            started = time.perf_counter()
-            exchange(connection, message, size)
-            times.append(time.perf_counter() - started)
-        cpu = server.cpu_seconds() - cpu
-    kept = times[len(times) // 10 :]
-    return Sample(statistics.median(kept) * 1e6, cpu / len(times) * 1e6)
-
-
-def exchange(connection: socket.socket, message: bytes, size: int) -> bytes:
-    """Send the request; the answer, which is known to be of that size, or comes at one stroke if that is 0."""
-    connection.sendall(message)
-    answer = connection.recv(65536)
-    while size and len(answer) < size:
-        answer += connection.recv(65536)
-    if not answer.startswith(b"HTTP/1.1 200"):
-        raise BenchmarkError(f"The answer is {answer[:300]!r}")
-    return answer
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class Workload:
         against: what the other side is.
         cpu_goal: how many times the other's CPU time for a request this server may take; None where that is
             not compared. It gets a row of its own.
+        once: it takes so long that it is measured once, without a warm-up.
+        missing: what it needs and this machine lacks; "" if it can run.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Workload:
     open: Callable[[float], AbstractContextManager[Sides]]
     against: Against = Against.LIMIT
     cpu_goal: float | None = None
+    once: bool = False
+    missing: str = ""
 
 
 @dataclass(slots=True)
@@ -106,9 +110,10 @@ def measure(workload: Workload, rounds: int, seconds: float) -> Iterator[Result]
     """The result so far, after each round; the sides take turns, after one warm-up each that does not count."""
     result = Result(workload)
     with workload.open(seconds) as sides:
-        sides.ours()
-        sides.other()
-        for _ in range(rounds):
+        if not workload.once:
+            sides.ours()
+            sides.other()
+        for _ in range(1 if workload.once else rounds):
             result.ours.append(sides.ours())
             result.other.append(sides.other())
             yield result

@@ -1,13 +1,26 @@
-"""Generate the reference pages of `docs/` from the tables in the code; `--check` only says whether they are fresh."""
+"""Generate the reference pages of `docs/` and the README's support table; `--check` only says whether they are fresh.
+
+Their sources are tables in the code.
+"""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from halimede.cli.flags import flags_document
 from halimede.cli.sagemaker_environment import environment_document
 
-_DOCS = Path(__file__).parent.parent / "docs"
-PAGES = {_DOCS / "flags.md": flags_document, _DOCS / "sagemaker-environment.md": environment_document}
+_ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(_ROOT))  # some packages install tests too
+
+from tests.frameworks.matrix.table import with_table  # noqa: E402 - the tests are not installed
+
+_README = _ROOT / "README.md"
+PAGES: dict[Path, Callable[[], str]] = {
+    _ROOT / "docs" / "flags.md": flags_document,
+    _ROOT / "docs" / "sagemaker-environment.md": environment_document,
+    _README: lambda: with_table(_README.read_text()),
+}
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -170,25 +171,31 @@ def test_cpu_instances_run_on_the_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "provider"),
+    ("text", "kind", "provider", "package"),
     [
-        ("", "KIND_GPU", "CUDAExecutionProvider"),
+        ("", "KIND_GPU", "CUDAExecutionProvider", "onnxruntime-gpu"),
         (
             'optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } } }',
             "KIND_GPU",
             "TensorrtExecutionProvider",
+            "onnxruntime-gpu",
         ),
         (
             'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }',
             "KIND_CPU",
             "OpenVINOExecutionProvider",
+            "onnxruntime-openvino",
         ),
     ],
 )
-def test_absent_provider_is_told(text: str, kind: str, provider: str) -> None:
+def test_absent_provider_is_told(
+    text: str, kind: str, provider: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(UnsupportedError) as caught:
         providers(config_of(text), kind, 0)
     assert f"model 'm' needs the {provider} of onnxruntime" in caught.value.message
+    assert f"install the package {package} in place of onnxruntime" in caught.value.message
     assert "CPUExecutionProvider" in caught.value.message
 
 
@@ -198,6 +205,16 @@ def test_unknown_accelerator_is_told(side: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         providers(config_of(text), f"KIND_{side.upper()}", 0)
     assert caught.value.message == "unknown Execution Accelerator 'warp' is requested"
+
+
+def test_the_accelerator_openvino_has_no_parameters() -> None:
+    text = """optimization { execution_accelerators { cpu_execution_accelerator {
+        name: "openvino" parameters { key: "num_streams" value: "2" } } } }"""
+    with pytest.raises(InvalidArgumentError) as caught:
+        providers(config_of(text), "KIND_CPU", 0)
+    assert caught.value.message == (
+        "the Execution Accelerator 'openvino' has no parameters; remove 'num_streams'"
+    )
 
 
 @pytest.fixture
@@ -265,6 +282,68 @@ def test_accelerators_come_before_cuda_with_their_parameters() -> None:
     ]
 
 
+TENSORRT_KEYS = [
+    "int8_use_native_calibration_table",
+    "int8_calibration_table_name",
+    "max_partition_iterations",
+    "min_subgraph_size",
+    "dla_enable",
+    "dla_core",
+    "engine_cache_enable",
+    "engine_cache_path",
+    "engine_cache_prefix",
+    "dump_subgraphs",
+    "force_sequential_engine_build",
+    "context_memory_sharing_enable",
+    "layer_norm_fp32_fallback",
+    "timing_cache_enable",
+    "timing_cache_path",
+    "force_timing_cache",
+    "detailed_build_log",
+    "build_heuristics_enable",
+    "sparsity_enable",
+    "builder_optimization_level",
+    "auxiliary_streams",
+    "tactic_sources",
+    "extra_plugin_lib_paths",
+    "profile_min_shapes",
+    "profile_max_shapes",
+    "profile_opt_shapes",
+    "cuda_graph_enable",
+    "dump_ep_context_model",
+    "ep_context_file_path",
+    "ep_context_embed_mode",
+]
+
+
+@pytest.mark.usefixtures("every_provider")
+@pytest.mark.parametrize("prefix", ["", "trt_"])
+@pytest.mark.parametrize("key", TENSORRT_KEYS)
+def test_every_tensorrt_parameter_reaches_the_provider(key: str, prefix: str) -> None:
+    text = f"""optimization {{ execution_accelerators {{ gpu_execution_accelerator {{
+        name: "TensorRT" parameters {{ key: "{prefix}{key}" value: "1" }} }} }} }}"""
+    (name, options), *_ = providers(config_of(text), "KIND_GPU", 0)
+    assert name == "TensorrtExecutionProvider"
+    assert options in ({"device_id": "0", f"trt_{key}": value} for value in ("1", "True"))
+
+
+@pytest.mark.usefixtures("every_provider")
+@pytest.mark.parametrize(
+    ("mode", "option"),
+    [
+        ("FP32", {}),
+        ("FP16", {"trt_fp16_enable": "True"}),
+        ("BF16", {"trt_bf16_enable": "True"}),
+        ("INT8", {"trt_int8_enable": "True"}),
+    ],
+)
+def test_tensorrt_precisions_are_switches_of_the_provider(mode: str, option: dict[str, str]) -> None:
+    text = f"""optimization {{ execution_accelerators {{ gpu_execution_accelerator {{
+        name: "tensorrt" parameters {{ key: "precision_mode" value: "{mode}" }} }} }} }}"""
+    (_, options), *_ = providers(config_of(text), "KIND_GPU", 0)
+    assert options == {"device_id": "0", **option}
+
+
 @pytest.mark.usefixtures("every_provider")
 @pytest.mark.parametrize(
     ("key", "value", "message"),
@@ -291,6 +370,19 @@ def test_openvino_serves_cpu_instances() -> None:
         "OpenVINOExecutionProvider",
         {"device_type": "CPU"},
     )
+
+
+@pytest.mark.skipif(
+    "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(),
+    reason="needs the OpenVINO provider of onnxruntime: pip install onnxruntime-openvino",
+)
+def test_the_accelerator_openvino_gives_the_models_answers(tmp_path: Path) -> None:
+    text = 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }'
+    loaded = load(tmp_path, text, onnx_models.add_sub())
+    array = np.arange(32, dtype=np.float32).reshape(2, 16)
+    outputs = loaded(INPUT0=array, INPUT1=array)
+    np.testing.assert_allclose(outputs["OUTPUT0"], array + array)
+    loaded.close()
 
 
 @pytest.mark.usefixtures("every_provider")

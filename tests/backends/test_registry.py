@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from halimede.backends.registry import backend_class, usable_gpus
+from halimede.backends.registry import backend_class
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 
@@ -23,7 +23,7 @@ def test_backend_or_platform_chooses_the_class(config: ModelConfig, name: str) -
     assert backend_class(config).__name__ == name
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "libtorch"])
+@pytest.mark.parametrize("backend", ["caffe2", "libtorch"])
 def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         backend_class(ModelConfig(name="m", backend=backend))
@@ -46,7 +46,6 @@ def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytes
     config = ModelConfig(backend="onnxruntime")
     with pytest.raises(UnsupportedError, match=r'pip install "halimede\[onnx\]"'):
         backend_class(config)
-    assert usable_gpus(config, (0,)) == ()
 
 
 def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +55,13 @@ def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.Mo
     for config in (ModelConfig(backend="pytorch"), ModelConfig(platform="pytorch_libtorch")):
         with pytest.raises(UnsupportedError, match=r'pip install "halimede\[pytorch\]"'):
             backend_class(config)
-        assert usable_gpus(config, (0,)) == ()
+
+
+def test_without_dali_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "halimede.backends.dali", raising=False)
+    monkeypatch.setitem(sys.modules, "nvidia", None)
+    with pytest.raises(UnsupportedError, match=r'pip install "halimede\[dali\]"'):
+        backend_class(ModelConfig(backend="dali"))
 
 
 def test_without_openvino_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +79,3 @@ def test_only_the_asked_for_framework_is_imported() -> None:
         "backend_class(ModelConfig(backend='identity')); assert 'onnxruntime' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_gpus_are_of_no_use_without_a_provider_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    onnx = ModelConfig(backend="onnxruntime")
-    assert usable_gpus(onnx, (0, 1)) == ()
-    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
-    assert usable_gpus(onnx, (0, 1)) == (0, 1)
-    assert usable_gpus(ModelConfig(backend="identity"), (0, 1)) == ()

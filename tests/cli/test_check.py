@@ -306,6 +306,27 @@ def test_unknown_backend_and_unsupported_settings_are_told(tmp_path: Path) -> No
     assert unsupported["field"] == "sequence_batching"
 
 
+def test_a_gpu_that_is_not_there_is_told_once_and_the_model_looked_at_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    model = onnx_models.identity()
+    onnx_models.write_model(tmp_path, "m", model, "instance_group {\n  kind: KIND_GPU\n}\n")
+    (found,) = problems(tmp_path)
+    assert (found["line"], found["field"], found["mend"]) == (2, "instance_group[0].kind", "kind: KIND_CPU")
+    assert "no GPUs are available: this server sees no NVIDIA GPU" in str(found["message"])
+    (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"no model")
+    assert len(problems(tmp_path)) == 2
+
+
+def test_isolation_of_no_kind_is_told_with_its_line(tmp_path: Path) -> None:
+    config = 'backend: "identity"\nparameters { key: "isolation" value { string_value: "fork" } }'
+    onnx_models.write_model(tmp_path, "m", None, config)
+    (problem,) = problems(tmp_path)
+    assert problem["line"] == 2
+    assert "parameter 'isolation' must be one of 'process', 'thread', got 'fork'" in str(problem["message"])
+
+
 def test_named_config_is_used_where_it_exists(tmp_path: Path) -> None:
     directory = onnx_models.write_model(tmp_path, "m", onnx_models.identity(), "max_batch_size: 1")
     (directory / "configs").mkdir()

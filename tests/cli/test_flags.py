@@ -109,6 +109,17 @@ def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
     assert parse(argument)[1] == []
 
 
+def test_metrics_of_gpus_that_are_asked_for_and_cannot_be_had_are_remarked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("halimede.cli.flags.missing_for_metrics", lambda: "there is no NVIDIA GPU here")
+    options, remarks = parse("--allow-gpu-metrics")
+    assert options.allow_gpu_metrics
+    assert remarks == ["--allow-gpu-metrics has no effect: there is no NVIDIA GPU here"]
+    assert parse("--allow-gpu-metrics=false") == (ServeOptions(allow_gpu_metrics=False), [])
+    assert parse()[1] == []
+
+
 def test_flags_without_effect_are_remarked_on() -> None:
     _, remarks = parse("--http-thread-count=16", "--cuda-memory-pool-byte-size=0:1", "--cache-directory=/x")
     assert remarks == [

@@ -37,6 +37,8 @@ def filled(text: str, directory: Path, *files: str) -> tuple[str, str, str]:
         (["1/model.pt"], ("pytorch", "pytorch_libtorch", "model.pt")),
         (["1/model.pt2"], ("pytorch", "torch_aoti", "model.pt2")),
         (["1/model.py"], ("python", "", "model.py")),
+        (["1/model.dali"], ("dali", "", "model.dali")),
+        (["1/dali.py"], ("dali", "", "dali.py")),
         (["1/model.py", "1/model.onnx"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
         (["1/model.savedmodel", "1/model.py"], ("python", "", "model.py")),
         # the first version as text, not as number; what is no version does not count
@@ -47,6 +49,21 @@ def test_backend_is_told_by_the_file(
     tmp_path: Path, files: list[str], expected: tuple[str, str, str]
 ) -> None:
     assert filled("", tmp_path, *files) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "expected"),
+    [
+        ('backend: "pytorch" runtime: "model.py"', ["1/model.pt", "1/model.py"], "model.py"),
+        ('backend: "pytorch" runtime: "model.py"', ["1/model.pt"], "model.pt"),
+        ('backend: "pytorch"', ["1/model.pt", "1/model.py"], "model.pt"),
+        ('backend: "pytorch"', ["1/model.py"], "model.py"),
+    ],
+)
+def test_a_module_of_python_code_is_told_by_its_runtime_or_its_file(
+    tmp_path: Path, text: str, files: list[str], expected: str
+) -> None:
+    assert filled(text, tmp_path, *files) == ("pytorch", "pytorch_libtorch", expected)
 
 
 @pytest.mark.parametrize(

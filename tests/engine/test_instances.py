@@ -6,12 +6,13 @@ import pytest
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
+from halimede.backends.execution import execute
 from halimede.core.clock import MICROSECOND
 from halimede.core.datatypes import FP32
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.instances import Runner, execute
+from halimede.engine.instances import ALONE_RUNS, FEWEST_WATCHED, Runner
 from tests.engine.scheduling import signature, spec
 from tests.support.loops import LoopThread
 
@@ -67,8 +68,55 @@ def test_a_tiny_model_moves_to_the_loop_once_it_is_measured() -> None:
 
 
 def test_a_slow_model_stays_on_its_thread() -> None:
-    instance = Recording(cost_us=300)
+    instance = Recording(cost_us=700)
     run(instance, [batch() for _ in range(MANY)])
+    assert set(instance.threads) == {"instance-thread"}
+
+
+def test_a_model_of_some_time_runs_on_the_loop_while_requests_come_one_by_one() -> None:
+    instance = Recording(cost_us=200)
+    run(instance, [batch() for _ in range(FEWEST_WATCHED + ALONE_RUNS + MANY)])
+    assert set(instance.threads[:FEWEST_WATCHED]) == {"instance-thread"}
+    first = instance.threads.index("test-loop")
+    assert first >= FEWEST_WATCHED
+    assert (
+        instance.threads.count("test-loop") > MANY
+    )  # fewer than ALONE_RUNS if the machine holds one of them up
+    assert "instance-thread" in instance.threads[first:]  # to see whether requests still come one by one
+
+
+def test_a_model_of_some_time_stays_on_its_thread_while_others_are_under_way() -> None:
+    instance, other = Recording(cost_us=200), Recording(cost_us=200)
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        first = Runner("first", instance, loop.loop, lambda runner, batch: done.release())
+        second = Runner("second", other, loop.loop, lambda runner, batch: done.release())
+        for _ in range(2 * FEWEST_WATCHED + MANY):
+            started = loop.call(lambda: [runner.run(batch()) for runner in (first, second)])
+            for on_loop in started:
+                assert on_loop or done.acquire(timeout=10)
+        first.close()
+        second.close()
+    assert set(instance.threads) == {"first"}
+    assert set(other.threads) == {"second"}
+
+
+def test_a_model_of_some_time_stays_on_its_thread_while_requests_wait_for_it() -> None:
+    instance = Recording(cost_us=200)
+    waiting = [batch() for _ in range(2 * FEWEST_WATCHED + MANY)]
+    with LoopThread() as loop:
+        done = threading.Event()
+
+        def next_batch(runner: Runner, _: Batch) -> None:
+            if not waiting:
+                done.set()
+            elif runner.run(waiting.pop()):
+                next_batch(runner, _)
+
+        runner = Runner("instance-thread", instance, loop.loop, next_batch)
+        loop.call(runner.run, waiting.pop())
+        assert done.wait(10)
+        runner.close()
     assert set(instance.threads) == {"instance-thread"}
 
 

@@ -1,7 +1,7 @@
 """Forests of decision trees: XGBoost, LightGBM and, by way of treelite, scikit-learn.
 
-Treelite reads them. ONNX Runtime computes them, as it is the fastest at it on a CPU; what ONNX has no words for, such
-as categorical splits, treelite computes.
+Treelite reads them. ONNX Runtime computes them, as it is the fastest at it on a CPU but for large batches, which
+XGBoost's own forests leave to XGBoost; what ONNX has no words for, such as categorical splits, treelite computes.
 """
 
 import tempfile
@@ -15,11 +15,13 @@ import treelite
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
+from halimede.backends.fil_booster import Booster
 from halimede.backends.fil_config import check, complete
-from halimede.backends.fil_files import find_file, read_forest
+from halimede.backends.fil_files import find_file, of_xgboost, read_forest
 from halimede.backends.fil_forest import ForestSpec, OutputForm
 from halimede.backends.fil_onnx import INPUT, OUTPUT, to_onnx
 from halimede.backends.fil_settings import output_form, remark_without_effect
+from halimede.backends.fil_xgboost import LEAST_ROWS, XgboostInstance, booster_of
 from halimede.backends.onnx_providers import run_options, session_options
 from halimede.backends.onnxruntime import OnnxInstance, onnx_error
 from halimede.backends.parameters import integer_parameter
@@ -37,8 +39,8 @@ class FilModel(BackendModel):
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         super().__init__(source, options)
         self._lock = Lock()
-        kind, self._path = find_file(source)
-        self._forest: treelite.Model | None = read_forest(source, kind, self._path)
+        self._kind, self._path = find_file(source)
+        self._forest: treelite.Model | None = read_forest(source, self._kind, self._path)
         try:
             self._spec = ForestSpec.of(self._forest)
         except UnsupportedError as error:
@@ -46,6 +48,7 @@ class FilModel(BackendModel):
         except ValueError as error:
             raise self._damaged(error) from error
         self._session: Any = None
+        self._booster: Booster | None = None
 
     def complete_config(self) -> None:
         """Fill in input, output and batching as the forest has them."""
@@ -66,14 +69,16 @@ class FilModel(BackendModel):
             if self._session is None and self._forest is not None:
                 self._load(self._forest)
         if self._session is not None:
-            options = run_options(config, self.options)
-            return OnnxInstance(self._session, Signature.from_config(config), options, may_block=False)
+            signature, options = Signature.from_config(config), run_options(config, self.options)
+            if self._booster is None:
+                return OnnxInstance(self._session, signature, options, may_block=False)
+            return XgboostInstance(self._session, signature, options, self._booster, self._form())
         assert self._forest is not None
         return TreeliteInstance(self._forest, self._spec, self._form(), _threads(config, self.options))
 
     def close(self) -> None:
         """Give up the forest; its memory is free once no instance holds it."""
-        self._session = self._forest = None
+        self._session = self._forest = self._booster = None
 
     def _form(self) -> OutputForm:
         return output_form(self.source.config, self._spec)
@@ -102,6 +107,10 @@ class FilModel(BackendModel):
                 )
             except Exception as error:  # onnxruntime's errors have no common base
                 raise onnx_error(error) from error
+        config = self.source.config
+        large = config.max_batch_size >= LEAST_ROWS and _threads(config, self.options) == 1
+        if large and of_xgboost(self._kind):
+            self._booster = booster_of(self._path, forest, self._spec)
         self._forest = None
 
 

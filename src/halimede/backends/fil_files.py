@@ -49,6 +49,11 @@ _PICKLES = (".pkl", ".pickle", ".joblib")
 _PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+: (Check failed: [^:]*: )?")
 
 
+def of_xgboost(kind: Format) -> bool:
+    """Whether XGBoost wrote files of that format."""
+    return kind in (UBJSON, JSON, LEGACY)
+
+
 def find_file(source: ModelSource) -> tuple[Format, Path]:
     """The model's file and its format.
 

@@ -31,6 +31,9 @@ TENSORRT = "TensorrtExecutionProvider"
 OPENVINO = "OpenVINOExecutionProvider"
 CPU = "CPUExecutionProvider"
 
+_PACKAGES = {CUDA: "onnxruntime-gpu", TENSORRT: "onnxruntime-gpu", OPENVINO: "onnxruntime-openvino"}
+"""The published packages that have a provider, each of which takes the place of `onnxruntime`."""
+
 _SWITCH = {"0": "0", "1": "1"}
 _SESSION_SWITCHES = (
     "session.use_device_allocator_for_initializers",
@@ -212,6 +215,11 @@ def has_cuda() -> bool:
     return CUDA in onnxruntime.get_available_providers()
 
 
+def installed() -> str:
+    """The onnxruntime that is installed, in words."""
+    return f"onnxruntime {onnxruntime.__version__} ({', '.join(onnxruntime.get_available_providers())})"
+
+
 def providers(config: ModelConfig, kind: str, device: int) -> Providers:
     """The execution providers of an instance, the preferred one first, each with its options.
 
@@ -234,8 +242,8 @@ def providers(config: ModelConfig, kind: str, device: int) -> Providers:
         if name not in available:
             msg = (
                 f"model '{config.name}' needs the {name} of onnxruntime, which the installed package does not "
-                f"have (it has {', '.join(available)}); install an onnxruntime package that has it, or change "
-                f"instance_group and optimization.execution_accelerators"
+                f"have (it has {', '.join(available)}); install the package {_PACKAGES[name]} in place of onnxruntime, "
+                f"or change instance_group and optimization.execution_accelerators"
             )
             raise UnsupportedError(msg)
     return [*chosen, (CPU, {})]
@@ -267,6 +275,10 @@ def _cpu_providers(accelerators: Accelerators) -> Providers:
     for accelerator in accelerators:
         if accelerator.name.lower() != "openvino":
             raise _unknown_accelerator(accelerator.name)
+        if accelerator.parameters:
+            keys = ", ".join(f"'{key}'" for key in sorted(accelerator.parameters))
+            msg = f"the Execution Accelerator 'openvino' has no parameters; remove {keys}"
+            raise InvalidArgumentError(msg)
         chosen.append((OPENVINO, {"device_type": "CPU"}))
     return chosen
 

@@ -18,8 +18,9 @@ from halimede.backends.base import BackendModel, BackendOptions, Instance, Insta
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.onnx_bound import bound_runs
-from halimede.backends.onnx_config import Ports, check, complete
+from halimede.backends.onnx_ports import session_ports
 from halimede.backends.onnx_providers import has_cuda, providers, run_options, session_options
+from halimede.backends.ports import Ports, check, complete
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BF16, BYTES
@@ -69,7 +70,7 @@ class OnnxModel(BackendModel):
 
     def _ports(self) -> Ports:
         """What the model says of itself, asked of a session that the first instance will use."""
-        return Ports.of_session(self._session(*_first_place(self.source.config, self.options.gpus)))
+        return session_ports(self._session(*_first_place(self.source.config, self.options.gpus)))
 
     def _session(self, kind: str, device: int) -> Any:
         place = (kind, device) if kind == "KIND_GPU" else ("KIND_CPU", 0)

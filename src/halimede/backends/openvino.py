@@ -4,6 +4,7 @@ The instances of a model share one compiled model, so that weights and threads a
 request of its own, and as many run at a time as there are streams.
 """
 
+import re
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,10 +15,10 @@ import openvino
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
-from halimede.backends.onnx_config import Ports, check, complete
 from halimede.backends.openvino_errors import openvino_error, plain_text
 from halimede.backends.openvino_settings import CPU, OpenVinoSettings
 from halimede.backends.openvino_shapes import batches_by_layout, name_of, ports_of, reshape
+from halimede.backends.ports import Ports, check, complete
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BF16
 from halimede.core.errors import (
@@ -31,6 +32,11 @@ from halimede.core.tensors import Array
 
 _SMALL = 65_536
 """Bytes up to which a copy costs less than a tensor over memory that may not be written."""
+
+_IR_VERSIONS = (10, 11)
+"""The versions of OpenVINO's own format that it reads."""
+
+_NET = re.compile(rb'<net\b[^>]*\bversion="(\d+)"')
 
 
 class OpenVinoModel(BackendModel):
@@ -107,6 +113,14 @@ class OpenVinoModel(BackendModel):
         try:
             self._read = core.read_model(str(self._path))
         except Exception as error:  # OpenVINO's errors have no common base
+            version = _ir_version(self._path)
+            if version is not None and version not in _IR_VERSIONS:
+                msg = (
+                    f"unable to load model '{self.source.name}': {self._path} is IR of version {version}, and "
+                    f"OpenVINO {openvino.__version__} reads versions {' and '.join(map(str, _IR_VERSIONS))}; "
+                    f"convert the model with a release of OpenVINO that writes one of them"
+                )
+                raise InvalidArgumentError(msg) from error
             raise self._error(error) from error
         return self._read
 
@@ -260,6 +274,15 @@ def _lead(max_batch_size: int, settings: OpenVinoSettings) -> int:
     if max_batch_size == 0:
         return 0
     return max_batch_size if settings.fixed_batch else -1
+
+
+def _ir_version(path: Path) -> int | None:
+    """The version of OpenVINO's own format that a file says; None for one that says none, and for a directory."""
+    if path.is_dir():
+        return None
+    with path.open("rb") as file:
+        found = _NET.search(file.read(4096))
+    return int(found[1]) if found else None
 
 
 def _model_path(source: ModelSource) -> Path:

@@ -1,32 +1,30 @@
-"""The tensors of a model as OpenVINO has read it, described for the configuration, and its inputs' shapes changed.
-
-Once described, the rules that complete and check a configuration are those of ONNX models.
-"""
+"""The tensors of a model as OpenVINO has read it, described for the configuration, and its inputs' shapes changed."""
 
 from typing import Any
 
 import openvino
 
-from halimede.backends.onnx_config import Port, Ports
 from halimede.backends.openvino_errors import plain_text
 from halimede.backends.openvino_settings import OpenVinoSettings
+from halimede.backends.ports import Port, Ports
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput
+from halimede.core import datatypes
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 
-_ONNX_TYPES = {
-    "boolean": "tensor(bool)",
-    "u8": "tensor(uint8)",
-    "u16": "tensor(uint16)",
-    "u32": "tensor(uint32)",
-    "u64": "tensor(uint64)",
-    "i8": "tensor(int8)",
-    "i16": "tensor(int16)",
-    "i32": "tensor(int32)",
-    "i64": "tensor(int64)",
-    "f16": "tensor(float16)",
-    "bf16": "tensor(bfloat16)",
-    "f32": "tensor(float)",
-    "f64": "tensor(double)",
+_DATATYPES = {
+    "boolean": datatypes.BOOL,
+    "u8": datatypes.UINT8,
+    "u16": datatypes.UINT16,
+    "u32": datatypes.UINT32,
+    "u64": datatypes.UINT64,
+    "i8": datatypes.INT8,
+    "i16": datatypes.INT16,
+    "i32": datatypes.INT32,
+    "i64": datatypes.INT64,
+    "f16": datatypes.FP16,
+    "bf16": datatypes.BF16,
+    "f32": datatypes.FP32,
+    "f64": datatypes.FP64,
 }
 
 
@@ -122,7 +120,9 @@ def _port(port: Any, side: str, fixed_batch: int) -> Port:
             f"run the model with the backend onnxruntime, or give it numbers"
         )
         raise UnsupportedError(msg)
-    return Port(name, _ONNX_TYPES.get(element, element), tuple(shape))
+    datatype = _DATATYPES.get(element)
+    refusal = "" if datatype else f"unsupported datatype '{element}' for I/O '{name}'"
+    return Port(name, datatype, tuple(shape), refusal)
 
 
 def _sizes(shape: Any) -> list[int]:

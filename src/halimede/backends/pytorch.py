@@ -1,25 +1,35 @@
-"""PyTorch models: TorchScript (`model.pt`) and programs of `torch.export` (`model.pt2`).
+"""PyTorch models: TorchScript, programs of `torch.export`, packages of AOTInductor and modules of Python code.
 
 Which of them a file is, its content says. Instances have modules of their own unless ENABLE_WEIGHT_SHARING lets them
 share one a device; calls of one module may overlap.
 """
 
+import logging
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Lock
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.decoupled import refuse_decoupled
-from halimede.backends.onnx_config import complete_batching
+from halimede.backends.parameters import text_parameter
+from halimede.backends.ports import Port as TensorPort
+from halimede.backends.ports import complete_batching, describe
+from halimede.backends.pytorch_compile import PARAMETER as COMPILE
+from halimede.backends.pytorch_compile import compiling
 from halimede.backends.pytorch_errors import pytorch_error
 from halimede.backends.pytorch_exported import Exported
-from halimede.backends.pytorch_files import program_class
+from halimede.backends.pytorch_files import RUNTIME, Kind, file_kind, model_path
 from halimede.backends.pytorch_instance import PyTorchInstance
+from halimede.backends.pytorch_module import Module
+from halimede.backends.pytorch_package import Package
 from halimede.backends.pytorch_ports import Port, Side, check_tensor, listed_names
-from halimede.backends.pytorch_program import Program
+from halimede.backends.pytorch_program import Program, TorchScript
 from halimede.backends.pytorch_settings import Settings, process
-from halimede.config.model_config_pb2 import ModelInput, ModelOutput
-from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
+from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
+
+logger = logging.getLogger("halimede")
+
+_RUNTIMES = ("", "libtriton_pytorch.so", RUNTIME)
 
 
 class PyTorchModel(BackendModel):
@@ -27,14 +37,28 @@ class PyTorchModel(BackendModel):
 
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         super().__init__(source, options)
-        if source.config.runtime:
+        config = source.config
+        if config.runtime not in _RUNTIMES:
             msg = (
-                f"unable to load model '{source.name}': runtime '{source.config.runtime}' asks for a module of "
-                f"Python code, which the pytorch backend does not run; save it with torch.export.save or "
-                f"torch.jit.save, or use the backend 'python'"
+                f"unable to load model '{source.name}': the pytorch backend has no runtime '{config.runtime}'; leave "
+                f"it out, or set '{RUNTIME}' for a module of Python code"
             )
             raise UnsupportedError(msg)
-        self._path = _model_path(source)
+        self._path = model_path(source)
+        self._kind = file_kind(source.name, self._path)
+        self._compiling = compiling(config)
+        if self._compiling is not None and self._kind in (Kind.SCRIPT, Kind.PACKAGE):
+            msg = (
+                f"unable to load model '{source.name}': parameter '{COMPILE}' is for modules and programs of "
+                f"torch.export, and {self._path.name} is {self._kind.value}"
+            )
+            raise InvalidArgumentError(msg)
+        if self._kind is Kind.MODULE and text_parameter(config, "isolation") == "thread":
+            msg = (
+                f"unable to load model '{source.name}': parameter 'isolation' cannot be 'thread' for a module of "
+                f"Python code, whose instances always have processes of their own; leave it out"
+            )
+            raise InvalidArgumentError(msg)
         self._settings = Settings.from_config(source.config)
         process.set_up(source.config, options)
         self._shared: dict[str | None, Program] = {}
@@ -43,15 +67,16 @@ class PyTorchModel(BackendModel):
         self._lock = Lock()
 
     def complete_config(self) -> None:
-        """Fill in inputs, outputs and batching as an exported program has them; TorchScript says none of them."""
+        """Fill in inputs, outputs and batching as the file tells them; TorchScript and modules tell none of them."""
         config = self.source.config
         if config.input and config.output:
             return
         program = self._described()
-        if not isinstance(program, Exported):
+        if isinstance(program, Package):
+            program.describe()
+        if any(port.shape is None for port in _ports(program)):
             return
-        ports = [*program.inputs.ports, *program.outputs.ports]
-        if all(port.shape is not None and port.shape[:1] == (-1,) for port in ports):
+        if program.batches:
             complete_batching(config, dict(self.options.settings))
         elif config.max_batch_size != 0:
             msg = (
@@ -62,10 +87,10 @@ class PyTorchModel(BackendModel):
         batched = config.max_batch_size > 0
         if not config.input:
             for port in program.inputs.ports:
-                _describe(config.input.add(), port, batched=batched)
+                describe(config.input.add(), _tensor(port), batched=batched)
         if not config.output:
             for port in program.outputs.ports:
-                _describe(config.output.add(), port, batched=batched)
+                describe(config.output.add(), _tensor(port), batched=batched)
 
     def check_config(self) -> None:
         """Hold the complete configuration against the program."""
@@ -75,10 +100,12 @@ class PyTorchModel(BackendModel):
         inputs, outputs = program.inputs, program.outputs
         if not (config.input or config.batch_input) or not config.output:
             msg = (
-                f"unable to load model '{config.name}': TorchScript says neither datatypes nor shapes, so "
-                f"config.pbtxt must list input and output. forward takes {inputs.text} and gives {outputs.text}"
+                f"unable to load model '{config.name}': {self._kind.value} does not say all datatypes and shapes, so "
+                f"config.pbtxt must list input and output. It takes {inputs.text} and gives {outputs.text}"
             )
             raise InvalidArgumentError(msg)
+        if isinstance(program, Package):
+            _check_rows(config, program)
         sides: tuple[tuple[Side, Sequence[ModelInput | ModelOutput]], ...]
         sides = (inputs, config.input), (outputs, config.output)
         for side, entries in sides:
@@ -101,7 +128,7 @@ class PyTorchModel(BackendModel):
             program = self._shared.get(device) or self._take_first(device) or self._load(device)
             if self._settings.shared:
                 self._shared[device] = program
-        return PyTorchInstance(program, self.source.config, self._settings, device)
+        return PyTorchInstance(program, self.source.config, self._settings, program.home)
 
     def close(self) -> None:
         """Give back the weights."""
@@ -112,57 +139,80 @@ class PyTorchModel(BackendModel):
         self._first = None
 
     def _described(self) -> Program:
-        """A program that says what the model takes and gives; the first instance uses it if it is on the CPU."""
+        """A program that says what the model takes and gives; the first instance uses it if it is on its device."""
         with self._lock:
             if self._first is None:
-                self._first = self._load("cpu")
+                # a package is on the device that it was compiled for
+                self._first = self._load(None if self._kind is Kind.PACKAGE else "cpu")
             return self._first
 
     def _take_first(self, device: str | None) -> Program | None:
         """What `_described` has loaded, if it is still there and the device is its own."""
         first, self._first = self._first, None
-        if first is not None and device != "cpu":
+        if first is not None and device != first.home:
             self._programs.remove(first)
             first.close()
             return None
         return first
 
     def _load(self, device: str | None) -> Program:
-        kind = program_class(self.source.name, self._path)
+        where = f"unable to load model '{self.source.name}'"
         try:
-            program = kind(str(self._path), device)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(
-                f"unable to load model '{self.source.name}': {error.message}"
-            ) from error
+            program = self._opened(device)
+        except HalimedeError as error:
+            raise type(error)(f"{where}: {error.message}") from error
         except Exception as error:  # PyTorch's errors have no common base
-            raise pytorch_error(
-                f"unable to load model '{self.source.name}': {self._path.name}", error
-            ) from error
+            raise pytorch_error(f"{where}: {self._path.name}", error) from error
         self._programs.append(program)
         return program
 
+    def _opened(self, device: str | None) -> Program:
+        match self._kind:
+            case Kind.SCRIPT:
+                return TorchScript(str(self._path), device)
+            case Kind.EXPORTED:
+                return Exported(str(self._path), device, self._compiling)
+            case Kind.PACKAGE:
+                return Package(self._path, device)
+            case Kind.MODULE:
+                return Module(self._path, device, self.source.config, self._compiling)
 
-def _describe(entry: ModelInput | ModelOutput, port: Port, *, batched: bool) -> None:
-    assert port.datatype is not None
-    assert port.shape is not None
-    entry.name = port.name
-    entry.data_type = port.datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
-    dims = port.shape[1:] if batched else port.shape
-    entry.dims.extend(dims or (1,))
-    if not dims and batched:
-        entry.reshape.SetInParent()
+
+def _ports(program: Program) -> Sequence[Port]:
+    """What it says of what it takes and gives; nothing known of a dictionary, or of a list of any length."""
+    unknown = [Port(side.word) for side in (program.inputs, program.outputs) if side.keyed or side.counted]
+    return [*program.inputs.ports, *program.outputs.ports, *unknown]
 
 
-def _model_path(source: ModelSource) -> Path:
-    """The model's file."""
-    config = source.config
-    default = "model.pt2" if config.platform == "torch_aoti" else "model.pt"
-    path = source.version_directory / (config.default_model_filename or default)
-    if not path.is_file():
+def _check_rows(config: ModelConfig, package: Package) -> None:
+    """Can the package take batches as large as the configuration allows?
+
+    Raises:
+        InvalidArgumentError: it cannot, or does not say so.
+    """
+    most, limit = config.max_batch_size, package.checks.most_rows
+    if most > 1 and package.checks.inputs is None:
         msg = (
-            f"unable to load model '{source.name}': there is no file {path}; expected TorchScript (model.pt) or "
-            f"a program of torch.export (model.pt2) there. The setting default_model_filename names another"
+            f"unable to load model '{config.name}': max_batch_size is {most}, but the package was written without "
+            f"its source and so does not say whether it batches; set max_batch_size to 1 or 0"
         )
-        raise NotFoundError(msg)
-    return path
+        raise InvalidArgumentError(msg)
+    if limit is not None and most > limit:
+        msg = (
+            f"unable to load model '{config.name}': max_batch_size is {most}, but the package was compiled for at most "
+            f"{limit} rows"
+        )
+        raise InvalidArgumentError(msg)
+    if most > 0 and package.least_rows > 1:
+        logger.info(
+            "model '%s': the package was compiled for %d rows or more, so smaller batches are filled up; compile it "
+            "with aot_inductor.check_lowerbound off, and they are not",
+            config.name,
+            package.least_rows,
+        )
+
+
+def _tensor(port: Port) -> TensorPort:
+    """A value of which the program says all."""
+    assert port.shape is not None
+    return TensorPort(port.name, port.datatype, port.shape)

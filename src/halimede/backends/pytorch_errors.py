@@ -16,5 +16,7 @@ def pytorch_error(what: str, error: Exception) -> InternalError | OutOfMemoryErr
     text = str(error).strip() or type(error).__name__
     if text.startswith(_TORCHSCRIPT):
         text = text.splitlines()[-1].removeprefix("RuntimeError: ")
+    elif not isinstance(error, RuntimeError):
+        text = f"{type(error).__name__}: {text}"
     kind = OutOfMemoryError if is_out_of_memory(f"{type(error).__name__}: {text}") else InternalError
     return kind(f"{what}: {text}")

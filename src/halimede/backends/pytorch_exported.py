@@ -1,17 +1,22 @@
 """Programs that `torch.export.save` has written, which say the datatypes and shapes of all that they take and give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._export.utils import _check_input_constraints_for_graph
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.export.passes import move_to_device_pass
-from torch.utils import _pytree as pytree
 
+from halimede.backends.pytorch_compile import Compiling
+from halimede.backends.pytorch_names import input_names, leaves, output_names
 from halimede.backends.pytorch_ports import Place, Port, Side
 from halimede.backends.pytorch_program import Program, Value
 from halimede.backends.pytorch_tensors import DATATYPES
 from halimede.core.errors import InvalidArgumentError
+
+_MOST_PASSED = 1024
+"""Combinations of shapes that a program remembers to have checked."""
 
 
 class Exported(Program):
@@ -20,13 +25,14 @@ class Exported(Program):
     Args:
         path: the file, whose name may end with anything.
         device: where its weights go; None leaves them where the file says.
+        compiling: how to compile it, None for not at all.
 
     Raises:
         InvalidArgumentError: it takes or gives what requests cannot have.
         Exception: PyTorch cannot load it; its errors have no common base.
     """
 
-    def __init__(self, path: str, device: str | None) -> None:
+    def __init__(self, path: str, device: str | None, compiling: Compiling | None = None) -> None:
         with open(path, "rb") as file:  # noqa: PTH123 - by path, PyTorch wants names that end with .pt2
             program = torch.export.load(file)
         if device is not None and device != "cpu":
@@ -40,10 +46,15 @@ class Exported(Program):
         given = [each.arg for each in signature.output_specs if each.kind is OutputKind.USER_OUTPUT]
         call = program.module_call_graph[0].signature
         arguments = list(call.forward_arg_names or ()) if call is not None else []
-        self.inputs = _side("input", _input_names(in_spec, arguments), taken, metas)
-        self.outputs = _side("output", _output_names(out_spec), given, metas)
-        self._in_spec = in_spec
-        self._module = program.module()
+        self.inputs = _side("input", input_names(in_spec, arguments), taken, metas)
+        self.outputs = _side("output", output_names(out_spec), given, metas)
+        self.home = device or "cpu"
+        self._order = range(len(self.inputs.ports))
+        self._module, self._guards = _flattened(program)
+        self._passed: set[tuple[torch.Size, ...]] = set()
+        self._run: Callable[..., Any] = self._module.forward
+        if compiling is not None:
+            self._run = torch.compile(self._module, **compiling)
         self.writes = bool(signature.buffers_to_mutate or signature.user_inputs_to_mutate) or any(
             _is_mutable(node.target)
             for module in program.graph_module.modules()
@@ -53,10 +64,16 @@ class Exported(Program):
 
     def call(self, values: Mapping[Place, Value]) -> Sequence[Any]:
         """What the program gives, flat."""
-        args, kwargs = pytree.tree_unflatten(
-            [values[index] for index in range(len(self.inputs.ports))], self._in_spec
-        )
-        return pytree.tree_leaves(self._module(*args, **kwargs))
+        flat: list[Any] = [values[index] for index in self._order]
+        # the check looks at nothing but shapes, and takes longer than small programs
+        shapes = tuple([tensor.shape for tensor in flat])
+        if shapes not in self._passed:
+            self._guards(*flat)
+            if len(self._passed) >= _MOST_PASSED:
+                self._passed.clear()
+            self._passed.add(shapes)
+        given: Sequence[Any] = self._run(*flat)
+        return given
 
     def close(self) -> None:
         """Give back the weights now: the module is part of a cycle, which lives until the garbage is collected."""
@@ -70,45 +87,31 @@ def _is_mutable(target: Any) -> bool:
     return bool(schema is not None and schema.is_mutable)
 
 
-def _input_names(spec: pytree.TreeSpec, arguments: list[str]) -> list[tuple[str, str]]:
-    """Name and alias of each leaf: the argument's name or the dictionary's key, and where it is in a call."""
-    names: list[tuple[str, str]] = []
-    for (side, *path), _ in _leaves(spec):
-        first, *rest = path
-        if side.idx == 0:
-            place = f"ARGS[{first.idx}]"
-            name = arguments[first.idx] if first.idx < len(arguments) else place
-        else:
-            place, name = f"KWARGS[{first.key}]", str(first.key)
-        names.append(_named(name, place, rest))
-    return _distinct(names)
+def _flattened(program: torch.export.ExportedProgram) -> tuple[torch.fx.GraphModule, Callable[..., Any]]:
+    """The program as a module whose inputs and outputs are flat, and what checks the shapes of inputs for it.
 
+    PyTorch's own module of a program takes trees apart and puts them together in Python, and checks each call's.
+    """
+    module = program.module()
+    graph = module.graph
+    in_spec = program.call_spec.in_spec
+    assert in_spec is not None
+    guards: Callable[..., Any] | None = None
+    for node in graph.find_nodes(op="call_module", target="_guards_fn"):
+        guards = module.get_submodule("_guards_fn")
+        graph.erase_node(node)
+    if guards is None:  # a program that was saved without its example
+        paths = [path for path, _ in leaves(in_spec)]
+        placeholders = graph.find_nodes(op="placeholder")
 
-def _output_names(spec: pytree.TreeSpec) -> list[tuple[str, str]]:
-    """Name and alias of each leaf: the dictionary's key or ``OUTPUT__<index>``, and where it is in the result."""
-    return _distinct(
-        [_named(f"OUTPUT__{index}", "RESULT", path) for index, (path, _) in enumerate(_leaves(spec))]
-    )
+        def guards(*flat: torch.Tensor) -> None:
+            _check_input_constraints_for_graph(
+                placeholders, list(zip(paths, flat, strict=True)), program.range_constraints
+            )
 
-
-def _leaves(spec: pytree.TreeSpec) -> list[tuple[Any, Any]]:
-    """Path of each leaf."""
-    return pytree.tree_flatten_with_path(pytree.tree_unflatten(range(spec.num_leaves), spec))[0]
-
-
-def _named(name: str, place: str, path: Sequence[Any]) -> tuple[str, str]:
-    keys = [key.idx if isinstance(key, pytree.SequenceKey) else key.key for key in path]
-    place += "".join(f"[{key}]" for key in keys)
-    if keys and isinstance(path[-1], pytree.MappingKey):
-        return str(keys[-1]), place
-    # an element of a list within an argument has no name but its place
-    return (place if keys and not place.startswith("RESULT") else name), place
-
-
-def _distinct(names: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same, with the place for a name that is there twice."""
-    every = [name for name, _ in names]
-    return [(name if every.count(name) == 1 else place, place) for name, place in names]
+    graph.set_codegen(torch.fx.graph.CodeGen())
+    # a module without the hooks of the old one, which expect trees
+    return torch.fx.GraphModule(module, graph), guards
 
 
 def _side(word: str, names: list[tuple[str, str]], arguments: list[Any], metas: dict[str, Any]) -> Side:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from halimede.backends.base import Instance
@@ -20,15 +21,23 @@ from halimede.core.tensors import Array
 
 
 class PyTorchInstance(Instance):
-    """Runs batches in a program."""
+    """Runs batches in a program.
 
-    def __init__(self, program: Program, config: ModelConfig, settings: Settings, device: str | None) -> None:
-        self.may_block = device is not None and device != "cpu"
+    Args:
+        program: the program.
+        config: the model's configuration.
+        settings: how to run it.
+        device: where its inputs go.
+    """
+
+    def __init__(self, program: Program, config: ModelConfig, settings: Settings, device: str) -> None:
+        self.may_block = device != "cpu" or program.may_block
         self.repeatable = not program.writes
         self._program: Program | None = program
         self._settings = settings
-        self._device = device if self.may_block else None
+        self._device = None if device == "cpu" else device
         self._signature = Signature.from_config(config)
+        self._batched = self._signature.max_batch_size > 0
         self._datatypes = {name: spec.datatype for name, spec in self._signature.inputs.items()}
         for batch_input in self._signature.batch_inputs:
             datatype = BY_NUMBER[batch_input.data_type]
@@ -36,26 +45,27 @@ class PyTorchInstance(Instance):
         self._scattered = {name for each in self._signature.batch_outputs for name in each.target_name}
         self._inputs = program.inputs.places(config, listed_names(config, "input"))
         self._outputs = program.outputs.places(config, listed_names(config, "output"))
+        flat = self._signature.ragged or self._signature.batch_inputs
+        self._least = program.least_rows if self._batched and not flat else 0
 
     def execute(self, batch: Batch) -> None:
         """Run the batch; the program computes every output, and responses get those that are wanted."""
         program = self._program
         assert program is not None
         arrays = batch.gather()
+        if batch.size < self._least:
+            arrays = {name: _padded(array, self._least) for name, array in arrays.items()}
         try:
             with self._settings.running():
                 values = {self._inputs[name]: self._value(name, array) for name, array in arrays.items()}
                 results = results_of(program, program.call(values))
-                outputs = {
-                    name: self._shaped(name, self._output(name, results, values), batch.size)
-                    for name in batch.wanted()
-                }
+                outputs = {name: self._output(name, results, values, batch.size) for name in batch.wanted()}
         except HalimedeError:
             raise
         except Exception as error:  # PyTorch's errors have no common base
             raise pytorch_error("PyTorch execute failure", error) from error
         finally:
-            if self.may_block and self._settings.clean_cache:
+            if self._settings.clean_cache and self._device is not None:
                 torch.cuda.empty_cache()
         batch.scatter(outputs)
 
@@ -72,7 +82,9 @@ class PyTorchInstance(Instance):
         tensor = from_array(array, datatype, copy=self._program.writes and self._device is None)
         return tensor if self._device is None else tensor.to(self._device)
 
-    def _output(self, name: str, results: Mapping[Place, Any], values: Mapping[Place, Value]) -> Array:
+    def _output(
+        self, name: str, results: Mapping[Place, Any], values: Mapping[Place, Value], size: int
+    ) -> Array:
         """Output `name` as an array of which nobody else has a view, with what the configuration says of it."""
         spec = self._signature.outputs[name]
         place = self._outputs[name]
@@ -85,39 +97,48 @@ class PyTorchInstance(Instance):
         if spec.datatype is BYTES:
             if not isinstance(value, list) or not all(isinstance(element, str) for element in value):
                 raise _wrong(spec, f"{type(value).__name__}, not a list of strings")
-            return from_strings(value)
+            return self._shaped(spec, from_strings(value), size)
         if not isinstance(value, torch.Tensor):
             raise _wrong(spec, f"{type(value).__name__}, not a tensor")
-        if DATATYPES.get(value.dtype) is not spec.datatype:
-            found = DATATYPES.get(value.dtype)
-            raise _wrong(spec, f"datatype {found.config_name if found else value.dtype}")
+        datatype = DATATYPES.get(value.dtype)
+        if datatype is not spec.datatype:
+            raise _wrong(spec, f"datatype {datatype.config_name if datatype else value.dtype}")
         if value.layout is not torch.strided:
             value = value.to_dense()
         assert self._program is not None
-        if self._device is None and (self._program.writes or _is_view(value, values)):
+        if value.is_cpu and (self._program.writes or _is_view(value, values)):
             value = value.clone()
-        return to_array(value)
+        array = to_array(value)
+        if size < self._least:
+            array = array[:size]
+        return self._shaped(spec, array, size)
 
-    def _shaped(self, name: str, array: Array, size: int) -> Array:
+    def _shaped(self, spec: TensorSpec, array: Array, size: int) -> Array:
         """The array with the dimensions of the configuration, which has no scalars and says one element instead."""
-        if name in self._scattered:
+        if spec.name in self._scattered:
             return array
-        spec = self._signature.outputs[name]
         dims = spec.backend_dims
-        batched = self._signature.max_batch_size > 0
+        batched = self._batched
         if batched and spec.datatype is BYTES and dims and array.size % size == 0:
             array = array.reshape(size, -1)
         if not batched and not array.ndim and dims == (1,):
             array = array.reshape(1)
         tail = array.shape[1:] if batched else array.shape
+        if tail == dims:
+            return array
         if len(tail) != len(dims) or any(dim not in (-1, part) for dim, part in zip(dims, tail, strict=True)):
             expected = [-1, *dims] if batched else list(dims)
             msg = (
-                f"output '{name}' of the model has shape {list(array.shape)}, but the configuration says "
+                f"output '{spec.name}' of the model has shape {list(array.shape)}, but the configuration says "
                 f"{expected}"
             )
             raise InternalError(msg)
         return array
+
+
+def _padded(array: Array, rows: int) -> Array:
+    """The array with its last row repeated, so that it has that many."""
+    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
 
 
 def _wrong(spec: TensorSpec, found: str) -> InternalError:

@@ -47,6 +47,7 @@ class Side:
         ports: the values in order; empty if `keyed` or `counted`.
         keyed: it is one dictionary, and names are its keys.
         counted: it is a list of tensors, whose length only a run tells.
+        untyped: a value of which it says no datatype may also be strings, as only a run tells.
         strict: a name that is neither the program's nor indexed is an error, and does not go by its position.
     """
 
@@ -55,6 +56,7 @@ class Side:
     ports: tuple[Port, ...] = ()
     keyed: bool = False
     counted: bool = False
+    untyped: bool = False
     strict: bool = False
 
     def places(self, config: ModelConfig, names: Sequence[str]) -> dict[str, Place]:
@@ -118,7 +120,7 @@ def check_tensor(config: ModelConfig, side: Side, entry: ModelInput | ModelOutpu
             f"{port.datatype.config_name}"
         )
         raise InvalidArgumentError(msg)
-    if port.datatype is None and datatype is BYTES:
+    if port.datatype is None and datatype is BYTES and not side.untyped:
         msg = f"{where} strings for {side.word} '{entry.name}', model provides a tensor (in {side.text})"
         raise InvalidArgumentError(msg)
     dims = tuple(entry.reshape.shape if entry.HasField("reshape") else entry.dims)

@@ -1,4 +1,4 @@
-"""The programs that the PyTorch backend runs, all called alike: TorchScript and `torch.export`."""
+"""The programs that the PyTorch backend runs, all called alike; and TorchScript, one of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -20,11 +20,23 @@ class Program(ABC):
         inputs: what it takes.
         outputs: what it gives.
         writes: it may write to its inputs, or to state that its outputs may be views of.
+        home: the device that it is on, where its inputs belong.
+        may_block: it may wait for something other than the processor.
+        least_rows: a batch must have that many rows.
     """
 
     inputs: Side
     outputs: Side
     writes: bool
+    home: str = "cpu"
+    may_block: bool = False
+    least_rows: int = 0
+
+    @property
+    def batches(self) -> bool:
+        """The first dimension of every input and output is free."""
+        ports = [*self.inputs.ports, *self.outputs.ports]
+        return all(port.shape is not None and port.shape[:1] == (-1,) for port in ports)
 
     @abstractmethod
     def call(self, values: Mapping[Place, Value]) -> Any:
@@ -51,12 +63,13 @@ class TorchScript(Program):
     """
 
     def __init__(self, path: str, device: str | None) -> None:
-        module = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
+        module = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]  # it has no annotations
         if hasattr(module, "training"):  # a frozen module is in evaluation mode for good
             module.eval()
         schema = module.forward.schema
         arguments = [argument for argument in schema.arguments if argument.name != "self"]
         text = "(" + ", ".join(f"{each.name}: {each.type.annotation_str}" for each in arguments) + ")"
+        self.home = device or "cpu"
         self._module = module
         self._names = [argument.name for argument in arguments]
         if len(arguments) == 1 and _is_tensor_dictionary(arguments[0].type):

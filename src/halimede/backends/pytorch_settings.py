@@ -14,6 +14,7 @@ from torch.jit._fuser import optimized_execution
 from halimede.backends.base import BackendOptions
 from halimede.backends.parameters import choice_parameter, integer_parameter
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.errors import InvalidArgumentError
 
 logger = logging.getLogger("halimede")
 
@@ -81,8 +82,8 @@ class _Process:
         Raises:
             InvalidArgumentError: a parameter has no such value.
         """
-        intra = integer_parameter(config, "INTRA_OP_THREAD_COUNT", 1)
-        inter = integer_parameter(config, "INTER_OP_THREAD_COUNT", 1)
+        intra = _threads(config, "INTRA_OP_THREAD_COUNT", "NUM_THREADS")
+        inter = _threads(config, "INTER_OP_THREAD_COUNT", "NUM_INTEROP_THREADS")
         executor, profiling = _switch(config, "ENABLE_JIT_EXECUTOR"), _switch(config, "ENABLE_JIT_PROFILING")
         cudnn = _switch(config, "DISABLE_CUDNN")
         with self._lock:
@@ -119,6 +120,18 @@ class _Process:
 
 
 process = _Process()
+
+
+def _threads(config: ModelConfig, key: str, other: str) -> int | None:
+    """The count by either name; the second is that of Triton's Python runtime for PyTorch."""
+    counts = {name: integer_parameter(config, name, 1) for name in (key, other)}
+    if None not in counts.values() and counts[key] != counts[other]:
+        msg = (
+            f"model '{config.name}': parameters '{key}' and '{other}' mean the same, but are {counts[key]} and "
+            f"{counts[other]}; leave one out"
+        )
+        raise InvalidArgumentError(msg)
+    return counts[key] or counts[other]
 
 
 def _switch(config: ModelConfig, key: str) -> bool | None:

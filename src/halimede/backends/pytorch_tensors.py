@@ -1,7 +1,7 @@
 """Arrays as PyTorch's tensors and back, without a copy where that is safe."""
 
+import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -51,18 +51,20 @@ def from_array(array: Array, datatype: Datatype, *, copy: bool) -> torch.Tensor:
         copy: the program may write to the tensor, so it gets memory of its own.
     """
     # kernels read with instructions that need an element's alignment; a view on a message may lack it
-    if copy or not (array.flags.aligned and array.flags.c_contiguous):
+    flags = array.flags
+    if copy or not (flags.aligned and flags.c_contiguous):
         array = array.copy()
-    elif not array.flags.writeable:
-        # PyTorch warns of memory that it must not write to; a program that gets here does not
-        array = np.asarray(_Unlocked(array))
     tensor = torch.from_numpy(array)
     return tensor.view(torch.bfloat16) if datatype is BF16 else tensor
 
 
 def to_array(tensor: torch.Tensor) -> Array:
     """The tensor's elements, on the CPU, not copied if they are there and in order; BF16 as their 16 bits."""
-    tensor = tensor.detach().to("cpu").contiguous().resolve_conj().resolve_neg()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if not tensor.is_cpu:
+        tensor = tensor.cpu()
+    tensor = tensor.contiguous().resolve_neg()
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.view(torch.uint16)
     array: Array = tensor.numpy()
@@ -92,11 +94,11 @@ def from_strings(strings: Sequence[str]) -> Array:
     return array
 
 
-class _Unlocked:
-    """An array's memory without the mark that it is read-only; lives for as long as an array is over it."""
+def _silence() -> None:
+    """Have PyTorch's one warning of memory that it must not write to; a program that gets such memory does not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(np.frombuffer(b"0", np.uint8))
 
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        interface: dict[str, Any] = array.__array_interface__
-        interface["data"] = (interface["data"][0], False)
-        self.__array_interface__ = interface
+
+_silence()

@@ -7,12 +7,27 @@ from halimede.core.errors import InvalidArgumentError, UnsupportedError
 PYTHON = "python"
 """The backend whose instances have processes of their own, which `workers` provides."""
 
-BACKENDS = ("fil", "identity", "onnxruntime", "openvino", PYTHON, "pytorch", "repeat", "square")
+BACKENDS = (
+    "dali",
+    "fil",
+    "identity",
+    "onnxruntime",
+    "openvino",
+    PYTHON,
+    "pytorch",
+    "repeat",
+    "square",
+    "tensorflow",
+    "tensorrt",
+)
 _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
     "libtorch": "pytorch",
     "torch_aoti": "pytorch",
+    "tensorflow_graphdef": "tensorflow",
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorrt_plan": "tensorrt",
 }
 
 
@@ -33,12 +48,18 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
     match name:
         case "onnxruntime":
             return _onnxruntime()
+        case "dali":
+            return _dali()
         case "fil":
             return _fil()
         case "openvino":
             return _openvino()
         case "pytorch":
             return _pytorch()
+        case "tensorflow":
+            return _tensorflow()
+        case "tensorrt":
+            return _tensorrt()
         case "identity":
             from halimede.backends.identity import IdentityModel
 
@@ -61,23 +82,6 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
     raise InvalidArgumentError(msg)
 
 
-def usable_gpus(config: ModelConfig, gpus: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of `gpus` that the configuration's backend can use as it is installed here.
-
-    KIND_AUTO means KIND_GPU only where there are any.
-    """
-    name = backend_name(config)
-    if gpus and name == "pytorch":
-        return _pytorch_gpus(gpus)
-    if not gpus or name != "onnxruntime":
-        return ()
-    try:
-        from halimede.backends.onnx_providers import has_cuda
-    except ModuleNotFoundError:
-        return ()
-    return gpus if has_cuda() else ()
-
-
 def _onnxruntime() -> type[BackendModel]:
     try:
         from halimede.backends.onnxruntime import OnnxModel
@@ -98,6 +102,17 @@ def _openvino() -> type[BackendModel]:
         msg = 'the openvino backend is not installed; install it with: pip install "halimede[openvino]"'
         raise UnsupportedError(msg) from error
     return OpenVinoModel
+
+
+def _dali() -> type[BackendModel]:
+    try:
+        from halimede.backends.dali import DaliModel
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "nvidia":
+            raise
+        msg = 'the dali backend is not installed; install it with: pip install "halimede[dali]"'
+        raise UnsupportedError(msg) from error
+    return DaliModel
 
 
 def _fil() -> type[BackendModel]:
@@ -125,10 +140,27 @@ def _pytorch() -> type[BackendModel]:
     return PyTorchModel
 
 
-def _pytorch_gpus(gpus: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of `gpus` that the installed PyTorch sees."""
+def _tensorflow() -> type[BackendModel]:
     try:
-        import torch
-    except ModuleNotFoundError:
-        return ()
-    return tuple(gpu for gpu in gpus if gpu < torch.cuda.device_count())
+        from halimede.backends.tensorflow import TensorFlowModel
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "tensorflow":
+            raise
+        msg = 'the tensorflow backend is not installed; install it with: pip install "halimede[tensorflow]"'
+        raise UnsupportedError(msg) from error
+    return TensorFlowModel
+
+
+def _tensorrt() -> type[BackendModel]:
+    try:
+        from halimede.backends.tensorrt import TensorRTModel
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0].replace("cuda", "cuda-python")
+        if package not in ("tensorrt", "cuda-python"):
+            raise
+        msg = (
+            f"the tensorrt backend needs {package}, which is not installed; install it with: "
+            f'pip install "halimede[tensorrt]"'
+        )
+        raise UnsupportedError(msg) from error
+    return TensorRTModel

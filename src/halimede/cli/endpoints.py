@@ -9,6 +9,7 @@ from halimede.cli.checks import metrics_address, metrics_switches, uses_tls
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
+from halimede.frontends.gpu_gauges import open_gpu_gauges
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
@@ -153,6 +154,8 @@ def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:
             interval_ms=options.metrics_interval_ms,
             pinned_memory_bytes=options.pinned_memory_pool_byte_size,
         ),
+        # as tritonserver, which measures twice an interval
+        open_gpu_gauges(max(1, options.metrics_interval_ms // 2)) if options.allow_gpu_metrics else None,
     )
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(

@@ -6,7 +6,9 @@ from math import prod
 from pathlib import Path
 
 from halimede.backends.base import BackendOptions, ModelSource
-from halimede.backends.registry import PYTHON, backend_class, backend_name, usable_gpus
+from halimede.backends.isolation import ISOLATION, runs_in_process
+from halimede.backends.placement import Placement, placement
+from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.cli.contradictions import contradictions
 from halimede.cli.misfits import Part, misfits
 from halimede.cli.python_sources import source_problems
@@ -17,6 +19,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import ConfigTextError, parse_text, read_text
 from halimede.config.validate import Problem, find_problems
+from halimede.config.validate.instances import instance_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError
 from halimede.core.gpus import visible_gpus
@@ -131,10 +134,11 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
             return result
     config = result.config
     problems = [*_repeated_keys(config, name, locations), *_complete(config, name, directory)]
-    gpus = usable_gpus(config, visible_gpus())
-    normalise(config, gpus)
+    placed = placement(config, visible_gpus())
+    normalise(config, placed.gpus)
     named = any(problem.where in ("backend", "platform") for problem in problems)
-    problems += [each for each in find_problems(config, gpus) if not (named and each.where == "backend")]
+    found = find_problems(config, placed.gpus, placed.missing)
+    problems += [each for each in found if not (named and each.where == "backend")]
     problems += _unsupported(config)
     sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
     problems += [
@@ -150,7 +154,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     if sound and not is_ensemble(config):
         seen = {finding.message for finding in result.findings}
         for version in result.versions:
-            for finding in _open(result, version, path, locations, gpus):
+            for finding in _open(result, version, path, locations, placed):
                 if finding.message not in seen:
                     seen.add(finding.message)
                     result.findings.append(finding)
@@ -264,16 +268,27 @@ def _lacking(directory: Path, file: str) -> str:
 
 
 def _open(
-    result: Examination, version: int, path: Path, locations: Locations, gpus: tuple[int, ...]
+    result: Examination, version: int, path: Path, locations: Locations, placed: Placement
 ) -> Iterator[Finding]:
     """What the model's backend says of a version; the configuration it completes becomes the result's."""
     config = ModelConfig()
     config.CopyFrom(result.config)
+    if any(instance_problems(config, placed.gpus)):
+        # told already; the framework has its look at the model on the CPU
+        config.ClearField("instance_group")
+        placed = Placement()
+        normalise(config)
     source = ModelSource(result.name, version, result.directory, config)
+    try:
+        runs_in_process(source)
+    except HalimedeError as error:
+        problem = Problem(config.name, f'parameters["{ISOLATION}"].string_value', error.message)
+        yield _place(problem, path, locations)
+        return
     if backend_name(config) == PYTHON:
         yield from _look_at_source(source)
         return
-    options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=gpus)
+    options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=placed.gpus)
     try:
         backend = backend_class(config)(source, options)
     except HalimedeError as error:
@@ -287,8 +302,8 @@ def _open(
                 yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.mend)
     finally:
         backend.close()
-    normalise(config, gpus)
-    for problem in find_problems(config, gpus):
+    normalise(config, placed.gpus)
+    for problem in find_problems(config, placed.gpus, placed.missing):
         yield _place(problem, path, locations)
     result.config = config
 

@@ -8,6 +8,7 @@ import click
 
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting, Status
+from halimede.core.gpus import missing_for_metrics
 
 
 class _Value(click.ParamType[Any]):
@@ -52,7 +53,7 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
 
     def callback(**values: Any) -> int:
         given = {name: value for name, value in values.items() if value not in (None, ())}
-        remarks = [*refuse_and_remark(given), *deprecation_remarks(given)]
+        remarks = [*refuse_and_remark(given), *deprecation_remarks(given), *gpu_remarks(given)]
         names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
         return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
 
@@ -98,6 +99,14 @@ def deprecation_remarks(given: Mapping[str, Any]) -> list[str]:
             "'--disable-auto-complete-config'!"
         )
     return remarks
+
+
+def gpu_remarks(given: Mapping[str, Any]) -> list[str]:
+    """What is missing for metrics of GPUs, if those were asked for by name."""
+    if not given.get("allow_gpu_metrics"):
+        return []
+    missing = missing_for_metrics()
+    return [f"--allow-gpu-metrics has no effect: {missing}"] if missing else []
 
 
 def flags_document() -> str:

@@ -10,8 +10,14 @@ from halimede import __version__
 
 COMMANDS = {
     "serve": "halimede.cli.serve",
+    "host": "halimede.cli.host",
+    "endpoints": "halimede.cli.host_endpoints",
+    "models": "halimede.cli.host_models",
+    "invoke": "halimede.cli.host_invoke",
+    "logs": "halimede.cli.host_logs",
     "check": "halimede.cli.check",
     "pack": "halimede.cli.pack",
+    "build-engine": "halimede.cli.build_engine",
 }
 """Sub-command → the module whose `command` it is."""
 

@@ -265,6 +265,9 @@ class ServeOptions:
     allow_cpu_metrics: bool = setting(
         METRICS, BOOL, True, "Whether metrics tell of the machine's CPUs and memory."
     )
+    allow_gpu_metrics: bool = setting(
+        METRICS, BOOL, True, "Whether metrics tell of the machine's NVIDIA GPUs, where there are any."
+    )
     metrics_address: str = setting(
         METRICS, ADDRESS, "", "Address to serve metrics at.", shown_default="that of --http-address"
     )
@@ -327,9 +330,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
     _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
-    _without(
-        _IGNORED, METRICS, BOOL, "allow-gpu-metrics", True, "Whether metrics tell of the machine's GPUs."
-    ),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
     _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),

@@ -10,7 +10,6 @@ _MIB = 1 << 20
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
-_M_ARENA_MAX = -8
 
 MMAP_THRESHOLDS = (128 * _MIB, 32 * _MIB)
 """Blocks from this size on come from the system and go back to it at once. Older glibc takes no more than the

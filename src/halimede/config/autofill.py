@@ -49,6 +49,9 @@ _FORMATS = (  # in the order in which they are looked for
     _Format("pytorch", "pytorch_libtorch", "model.pt"),
     _Format("pytorch", "torch_aoti", "model.pt2"),
     _Format("python", "", "model.py"),
+    _Format("pytorch", "pytorch_libtorch", "model.py"),
+    _Format("dali", "", "model.dali"),
+    _Format("dali", "", "dali.py"),
 )
 
 
@@ -107,6 +110,8 @@ def _told_format(config: ModelConfig, directory: Path) -> _Format | None:
         and platform in ("", each.platform)
         and (filename in ("", each.filename) or backend == each.backend)
     ]
+    # a runtime that is a Python file runs a model that is one
+    possible.sort(key=lambda each: each.filename != config.runtime)
     named = [each for each in possible if each.filename == filename]
     if named or not filename:
         version = _first_version(directory)

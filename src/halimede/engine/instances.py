@@ -3,22 +3,22 @@
 Handing a batch to a thread and back costs tens of microseconds, more than a tiny model computes. So an instance that
 never blocks runs its small batches on the event loop itself once their cost has been measured to be below that
 hand-over, and goes back to its thread as soon as one was slow.
+
+While requests come one by one, each after the answer to the one before, a longer batch runs there too: nobody is kept
+waiting by it. Whether they do is seen on the thread, to which the instance returns for it again and again.
 """
 
-import logging
 import os
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from queue import SimpleQueue
-from time import monotonic_ns, thread_time_ns
+from time import thread_time_ns
+from weakref import WeakKeyDictionary
 
 from halimede.backends.base import Instance
-from halimede.backends.batch import Batch, fail
-from halimede.core.errors import HalimedeError, InternalError
-from halimede.core.requests import InferResponse
-
-logger = logging.getLogger("halimede")
+from halimede.backends.batch import Batch
+from halimede.backends.execution import execute
 
 INLINE_COST_NS = 60_000
 """An instance whose batches take less moves to the loop."""
@@ -31,6 +31,37 @@ INLINE_BYTES = 65_536
 
 MEASURED_RUNS = 3
 """The first runs on a thread only warm it up."""
+
+ALONE_COST_NS = 500_000
+"""An instance whose batches take more never runs them on the loop."""
+
+FEWEST_WATCHED, MOST_WATCHED = 16, 2048
+"""After so many runs on the thread, during which nothing else was to be run, the instance moves to the loop: twice as
+many each time that something was, and as few as at first when nothing was."""
+
+ALONE_RUNS = 256
+"""Then so many runs are there, and the next again on the thread."""
+
+
+class _Others:
+    """What runs for an event loop beside a batch.
+
+    Attributes:
+        under_way: batches on threads.
+        handing_on: a batch has ended, and what waited for it is being run.
+        met: how often a batch was run while another was under way, or after it had waited for one.
+    """
+
+    __slots__ = ("handing_on", "met", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.handing_on = False
+        self.met = 0
+
+
+_OTHERS: "WeakKeyDictionary[AbstractEventLoop, _Others]" = WeakKeyDictionary()
+"""By the loop."""
 
 
 class Runner:
@@ -64,10 +95,18 @@ class Runner:
         self._inline = False
         self._unmeasured = MEASURED_RUNS
         self._niceness = niceness
+        self._alone = 0  # so many runs are on the loop, as requests come one by one
+        self._watched = self._to_watch = FEWEST_WATCHED
+        self._met = 0
+        self._others = _OTHERS.setdefault(loop, _Others())
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
-        if self._inline and batch.byte_size <= INLINE_BYTES:
+        if self._others.under_way or self._others.handing_on or len(batch.requests) > 1:
+            self._others.met += 1
+            self._alone = 0
+        if (self._inline or self._alone > 0) and batch.byte_size <= INLINE_BYTES:
+            self._alone -= 1
             execute(self.instance, batch)
             self._measure(batch.ended_ns - batch.started_ns)
             return True
@@ -75,6 +114,7 @@ class Runner:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
         self.free = False
+        self._others.under_way += 1
         self._batches.put(batch)
         return False
 
@@ -100,51 +140,29 @@ class Runner:
             self._unmeasured -= 1
         elif not (self.instance.may_block or self._niceness) and batch.byte_size <= INLINE_BYTES:
             self._measure(cost)
+            self._watch()
         self.free = True
-        self._done(self, batch)
+        self._others.under_way -= 1
+        self._others.handing_on = True
+        try:
+            self._done(self, batch)
+        finally:
+            self._others.handing_on = False
+
+    def _watch(self) -> None:
+        """A batch has run on the thread: move to the loop if nothing else was to be run for a while."""
+        if self._met != self._others.met:
+            self._met = self._others.met
+            self._to_watch = self._watched = min(2 * self._to_watch, MOST_WATCHED)
+            return
+        self._watched -= 1
+        if self._watched <= 0 and self._cost_ns < ALONE_COST_NS:
+            self._alone = ALONE_RUNS
+            self._to_watch = self._watched = FEWEST_WATCHED
 
     def _measure(self, cost: int) -> None:
         """A moving average: a run that is slow by itself outweighs many fast ones, but not for long."""
         self._cost_ns += (cost - self._cost_ns) >> 3
         self._inline = self._cost_ns < (THREAD_COST_NS if self._inline else INLINE_COST_NS)
-
-
-def execute(instance: Instance, batch: Batch) -> None:
-    """Run the batch and see to it that every request has a response; whatever goes wrong becomes an error.
-
-    Where that is safe, a batch that fails is run again request by request: one bad request shall not fail its
-    neighbours.
-    """
-    batch.started_ns = monotonic_ns()
-    error = _attempt(instance, batch)
-    if error is not None:
-        if instance.repeatable and len(batch.requests) > 1:
-            _execute_singly(instance, batch)
-        else:
-            fail(batch, error)
-    batch.ended_ns = monotonic_ns()
-
-
-def _attempt(instance: Instance, batch: Batch) -> HalimedeError | None:
-    """Run the batch: what went wrong, or None."""
-    try:
-        instance.execute(batch)
-    except HalimedeError as error:
-        return error
-    except Exception as error:
-        logger.exception("an execution failed")
-        return InternalError(f"{type(error).__name__}: {error}")
-    if not batch.signature.decoupled and len(batch.responses) != len(batch.requests):
-        count = len(batch.responses)
-        return InternalError(f"the backend gave {count} responses to {len(batch.requests)} requests")
-    return None
-
-
-def _execute_singly(instance: Instance, batch: Batch) -> None:
-    """Run each request of the batch by itself."""
-    responses: list[InferResponse] = []
-    for request in batch.requests:
-        single = Batch(batch.signature, [request], request.batch_size)
-        error = _attempt(instance, single)
-        responses += [InferResponse(error=error)] if error is not None else single.responses
-    batch.responses = responses
+        if self._cost_ns >= ALONE_COST_NS:
+            self._alone = 0

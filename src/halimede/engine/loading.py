@@ -13,18 +13,28 @@ from pathlib import Path
 from time import monotonic_ns
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
-from halimede.backends.registry import PYTHON, backend_class, backend_name, usable_gpus
+from halimede.backends.isolation import runs_in_process
+from halimede.backends.placement import Placement, placement
+from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.normalise import normalise
 from halimede.config.signature import Signature
 from halimede.config.validate import validate
-from halimede.core.errors import HalimedeError, InternalError, OutOfMemoryError, UnsupportedError
+from halimede.config.validate.instances import instance_problems
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
 from halimede.engine.warmup import warm_up
 from halimede.repository.labels import read_labels
 from halimede.workers.host import WorkerHost
+from halimede.workers.isolated_model import IsolatedModel
 from halimede.workers.python_model import PythonModel
 
 logger = logging.getLogger("halimede")
@@ -101,13 +111,14 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
                 settings.gpus,
                 settings.verbose,
             )
+            placed = placement(config, settings.gpus)
+            refuse_places(config, placed)
             backend = open_backend(source, options, workers, settings.backend_directory)
             undo.callback(backend.close)
             if settings.auto_complete_config:
                 backend.complete_config()
-                gpus = usable_gpus(config, settings.gpus)
-                normalise(config, gpus)
-                validate(config, gpus)
+                normalise(config, placed.gpus)
+                validate(config, placed.gpus, placed.missing)
                 refuse_unsupported(config)
             backend.check_config()
             signature = Signature.from_config(config)
@@ -156,10 +167,13 @@ def open_backend(
         HalimedeError: there is no such backend, or it refuses the model.
     """
     name = backend_name(source.config)
+    if name != PYTHON and directory is not None and (directory / name / "model.py").is_file():
+        return PythonModel(source, options, workers, directory / name)
+    isolated = runs_in_process(source)
     if name == PYTHON:
         return PythonModel(source, options, workers)
-    if directory is not None and (directory / name / "model.py").is_file():
-        return PythonModel(source, options, workers, directory / name)
+    if isolated:
+        return IsolatedModel(source, options, workers)
     return backend_class(source.config)(source, options)
 
 
@@ -197,6 +211,16 @@ def refuse_unsupported(config: ModelConfig) -> None:
     if config.model_repository_agents.agents:
         msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
         raise UnsupportedError(msg)
+
+
+def refuse_places(config: ModelConfig, placed: Placement) -> None:
+    """Refuse GPUs that there are not, before a framework is asked for them.
+
+    Raises:
+        InvalidArgumentError: the text says what is missing.
+    """
+    for problem in instance_problems(config, placed.gpus, placed.missing):
+        raise InvalidArgumentError(problem.message)
 
 
 def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:

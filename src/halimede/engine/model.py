@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from halimede.backends.batch import LATER, Batch
-from halimede.config.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
+from halimede.backends.execution import niceness_of
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
@@ -18,9 +19,6 @@ from halimede.engine.loading import LoadedVersion
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
 from halimede.workers.instance import WorkerInstance
-
-LEAST_PRIORITY = 19
-"""Niceness of the threads of a model whose `optimization` has the priority PRIORITY_MIN."""
 
 
 class Model:
@@ -66,8 +64,7 @@ class Model:
             self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
         else:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
-        low = self.config.optimization.priority == ModelOptimizationPolicy.PRIORITY_MIN
-        niceness = LEAST_PRIORITY if low else 0
+        niceness = niceness_of(self.config)
         self._runners: list[Runner] = []
         self._workers: list[WorkerInstance] = []
         runners: list[BatchRunner] = []

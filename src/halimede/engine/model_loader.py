@@ -275,9 +275,7 @@ class ModelLoader:
     async def _load_one(self, source: ModelSource, holding: Holding) -> LoadedVersion | HalimedeError:
         load = partial(load_with_retries, source, self._settings, self._workers)
         async with self.slots:
-            return await self._loop.run_in_executor(
-                self._loaders, self._memory.load, holding, source.config, load
-            )
+            return await self._loop.run_in_executor(self._loaders, self._memory.load, holding, source, load)
 
     def _failed(
         self, record: ModelRecord, changed: list[int], failures: dict[int, HalimedeError]

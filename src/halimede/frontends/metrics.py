@@ -13,6 +13,7 @@ from halimede.engine.engine import Engine
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
+from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
 from halimede.frontends.http.protocol import Exchange
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -50,6 +51,12 @@ class Family:
 class _Counter:
     family: Family
     value: Callable[[ModelStatistics], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuGauge:
+    family: Family
+    value: Callable[[GpuSample], int | float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,36 @@ PINNED_TOTAL = Family(
     "nv_pinned_memory_pool_total_bytes", "gauge", "Size of the pool of pinned memory, in bytes"
 )
 PINNED_USED = Family("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory in use, in bytes")
+GPUS = (
+    _GpuGauge(
+        Family("nv_gpu_utilization", "gauge", "Share of the time in which the GPU computed, 0 to 1"),
+        lambda sample: sample.utilization,
+    ),
+    _GpuGauge(
+        Family("nv_gpu_memory_total_bytes", "gauge", "The GPU's memory, in bytes"),
+        lambda sample: sample.memory_total,
+    ),
+    _GpuGauge(
+        Family("nv_gpu_memory_used_bytes", "gauge", "The GPU's memory in use, in bytes"),
+        lambda sample: sample.memory_used,
+    ),
+    _GpuGauge(
+        Family("nv_gpu_power_usage", "gauge", "Power that the GPU draws, in watts"),
+        lambda sample: sample.power_usage,
+    ),
+    _GpuGauge(
+        Family("nv_gpu_power_limit", "gauge", "Power that the GPU may draw, in watts"),
+        lambda sample: sample.power_limit,
+    ),
+    _GpuGauge(
+        Family(
+            "nv_energy_consumption",
+            "counter",
+            "Energy that the GPU used since the server was started, in joules",
+        ),
+        lambda sample: sample.energy,
+    ),
+)
 
 FAMILIES = (
     *(each.family for each in (*COUNTERS, *DURATIONS, *HISTOGRAMS, FIRST_RESPONSE)),
@@ -174,16 +211,19 @@ FAMILIES = (
     PINNED_TOTAL,
     PINNED_USED,
 )
+"""The families of every scrape; where there are GPUs, those of `GPUS` come with them."""
 
 
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, engine: Engine, settings: MetricsSettings) -> None:
+    def __init__(self, engine: Engine, settings: MetricsSettings, gpus: GpuGauges | None = None) -> None:
         self._engine = engine
         self._settings = settings
+        self._gpus = gpus
         self._cpu = CpuUtilization(engine.clock, settings.interval_ms // 2)
         engine.custom_metrics.reserve([family.name for family in FAMILIES])
+        engine.custom_metrics.reserve([each.family.name for each in GPUS])
 
     def render(self) -> bytes:
         """All metrics as they stand, in Prometheus' text format."""
@@ -241,6 +281,10 @@ class Metrics:
             _add(lines, CPU_MEMORY_USED, (("", memory[1]),))
         _add(lines, PINNED_TOTAL, (("", self._settings.pinned_memory_bytes),))
         _add(lines, PINNED_USED, (("", 0),))
+        if self._gpus is not None:
+            samples = self._gpus.samples
+            for each in GPUS:
+                _add(lines, each.family, _gpu_samples(each, samples))
 
 
 def labels(model: ServedModel) -> str:
@@ -251,6 +295,13 @@ def labels(model: ServedModel) -> str:
     }
     named |= {"model": model.name, "version": str(model.version)}
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(named.items()))
+
+
+def _gpu_samples(gauge: _GpuGauge, samples: Sequence[GpuSample]) -> Iterable[tuple[str, int | float]]:
+    for sample in samples:
+        value = gauge.value(sample)
+        if value is not None:
+            yield f'gpu_uuid="{_escaped(sample.uuid)}"', value
 
 
 def _escaped(value: str) -> str:

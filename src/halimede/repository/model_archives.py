@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -26,7 +26,12 @@ MODEL = Rules(entries=100_000, ratio=200, ratio_from=1 << 30, reserve=256 << 20)
 _PREFIX = ".halimede-extracting-"
 
 
-def extract_model(archive: Path, directory: Path, rules: Rules = MODEL) -> None:
+def extract_model(
+    archive: Path,
+    directory: Path,
+    rules: Rules = MODEL,
+    on_started: Callable[[subprocess.Popen[bytes]], None] | None = None,
+) -> None:
     """Extract an archive of models. Blocks.
 
     It is extracted in a directory beside, which takes its place when all is there.
@@ -35,6 +40,7 @@ def extract_model(archive: Path, directory: Path, rules: Rules = MODEL) -> None:
         archive: the file.
         directory: where to; there must be nothing, or an empty directory. The directory above it must be there.
         rules: what the archive may hold.
+        on_started: told the program that extracts; whoever kills it gets an InternalError.
 
     Raises:
         NotFoundError: there is no such file.
@@ -47,7 +53,7 @@ def extract_model(archive: Path, directory: Path, rules: Rules = MODEL) -> None:
     with _opened(archive) as file, _beside(directory) as beside:
         content = beside.path / "content"
         state = file_state(file)
-        _run(archive, file, content, rules, beside.lock)
+        _run(archive, file, content, rules, beside.lock, on_started)
         if file_state(file) != state:
             raise InvalidArgumentError(f"model archive '{archive}' was changed while it was extracted")
         if not any(content.iterdir()):
@@ -107,11 +113,18 @@ def _cannot_make(directory: Path, error: OSError) -> HalimedeError:
     return OutOfMemoryError(text) if error.errno in FULL else InternalError(text)
 
 
-def _run(archive: Path, file: FileIO, content: Path, rules: Rules, lock: int) -> None:
+def _run(
+    archive: Path,
+    file: FileIO,
+    content: Path,
+    rules: Rules,
+    lock: int,
+    on_started: Callable[[subprocess.Popen[bytes]], None] | None,
+) -> None:
     program = command(content, rules)
     try:
         # a session of its own: the terminal's signals don't reach it
-        done = subprocess.run(  # noqa: S603 - the server's own program
+        process = subprocess.Popen(  # noqa: S603 - the server's own program
             program,
             stdin=file,
             stdout=subprocess.DEVNULL,
@@ -121,8 +134,12 @@ def _run(archive: Path, file: FileIO, content: Path, rules: Rules, lock: int) ->
         )
     except OSError as error:
         raise InternalError(f"cannot run '{program[0]}' to extract an archive: {error.strerror}") from error
-    said = done.stderr.decode(errors="replace").strip()
-    match done.returncode:
+    with process:
+        if on_started is not None:
+            on_started(process)
+        stderr = process.communicate()[1]
+    said = stderr.decode(errors="replace").strip()
+    match process.returncode:
         case 0:
             return
         case code if code == REFUSED:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from halimede.backends.registry import usable_gpus
+from halimede.backends.placement import placement
 from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
@@ -71,9 +71,10 @@ def resolve(
     autofill(config, own_name, directory)
     if namespace is not None:
         namespace.rename(config, name)
-    normalise(config, usable_gpus(config, gpus))
+    placed = placement(config, gpus)
+    normalise(config, placed.gpus)
     if not auto_complete:
-        validate(config)
+        validate(config, placed.gpus, placed.missing)
     versions = select_versions(config.version_policy, find_versions(directory))
     if not versions:
         raise InvalidArgumentError(

@@ -4,37 +4,14 @@ from typing import Any
 
 import orjson
 
-from halimede.core.errors import (
-    AlreadyExistsError,
-    CancelledError,
-    HalimedeError,
-    InternalError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnavailableError,
-    UnknownError,
-    UnsupportedError,
-)
+from halimede.core.errors import UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
+from halimede.workers.error_numbers import ERRORS, code_number
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
 from halimede_worker.memory import SharedMemoryError
 
 START_FLAG = 1
 END_FLAG = 2
-
-ERRORS: tuple[type[HalimedeError], ...] = (
-    UnknownError,
-    InternalError,
-    NotFoundError,
-    InvalidArgumentError,
-    UnavailableError,
-    UnsupportedError,
-    AlreadyExistsError,
-    CancelledError,
-)
-"""By the numbers of `TritonError`'s codes."""
-
-_NUMBERS = {error.code: number for number, error in enumerate(ERRORS)}
 
 
 def encode_request(
@@ -93,7 +70,7 @@ def encode_response(response: InferResponse, outgoing: ServerOutgoing) -> tuple[
         MemoryError: there is no shared memory for a large tensor.
     """
     if response.error is not None:
-        return (), "", (_NUMBERS[response.error.code], response.error.message)
+        return (), "", (code_number(response.error), response.error.message)
     return (
         tuple([outgoing.tensor(name, tensor) for name, tensor in response.outputs.items()]),
         orjson.dumps(response.parameters).decode() if response.parameters else "",

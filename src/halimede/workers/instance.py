@@ -17,6 +17,7 @@ from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
+from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.restarts import RestartPolicy
 from halimede.workers.under_way import Open, Owner, Sent, WarmUp, fail_sent
@@ -65,12 +66,13 @@ class WorkerInstance(Instance):
         host: WorkerHost,
         name: WorkerName,
         launch: Launch,
-        arguments: dict[str, str],
+        arguments: dict[str, Any],
         outputs: tuple[str, ...],
         *,
         decoupled: bool,
         timeout_s: float = 0,
         concurrency: int = 1,
+        worker: Worker | None = None,
     ) -> None:
         """An instance that is not started yet.
 
@@ -83,6 +85,7 @@ class WorkerInstance(Instance):
             decoupled: any number of responses may answer a request.
             timeout_s: how long an execution may take; 0 for ever.
             concurrency: how many executions a model with a coroutine `execute` runs at once.
+            worker: a process that runs already, for the first start; None to start one.
         """
         self.free = False
         self.healthy = False
@@ -95,6 +98,7 @@ class WorkerInstance(Instance):
         self._decoupled = decoupled
         self._timeout_s = timeout_s
         self._concurrency = concurrency
+        self._spare = worker
         self._worker: Worker | None = None
         self._owner: Owner = WarmUp(host.loop)
         self._sent: dict[int, Sent] = {}  # by the number of the first request, in the order of sending
@@ -124,9 +128,13 @@ class WorkerInstance(Instance):
         Raises:
             HalimedeError: it does not start, or `initialize` failed.
         """
-        worker = await Worker.start(
-            self._host, self._name, self._launch, self._message, self._exited, self._called
-        )
+        worker, self._spare = self._spare, None
+        if worker is not None and worker.exited is None:
+            worker.adopt(self._message, self._exited)
+        else:
+            worker = await Worker.start(
+                self._host, self._name, self._launch, self._message, self._exited, self._called
+            )
         progress = POOL.private(8)
         outgoing = worker.memory.outgoing()
         worker.memory.introduce(progress)
@@ -345,12 +353,13 @@ class WorkerInstance(Instance):
         return LATER
 
     def _batch_failed(self, message: Message) -> None:
-        _, first, began, ended, text, held = message
+        _, first, began, ended, text, kind, held = message
         sent = self._sent.pop(first)
         for number in range(first, first + len(sent.batch.requests)):
             self._open.pop(number, None)
-        logger.error("%s", text)
-        fail_sent(sent, InternalError(text))
+        if kind is None:  # what the model raised, which its author looks for here
+            logger.error("%s", text)
+        fail_sent(sent, InternalError(text) if kind is None else ERRORS[kind](text))
         self._ran(sent, began, ended, held)
 
     def _ran(self, sent: Sent, began: int, ended: int, held: list[int]) -> None:

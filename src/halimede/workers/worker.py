@@ -7,6 +7,7 @@ from typing import Any
 
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.workers.channel import Channel, Message
+from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import Launch, WorkerHost, WorkerName
 from halimede.workers.memory import PeerMemory, ServerOutgoing
 from halimede.workers.probes import ReadinessProbe
@@ -85,6 +86,11 @@ class Worker:
         """The process."""
         return self._process.pid
 
+    def adopt(self, on_work: Callable[[Message], None], on_exit: Callable[[str], None]) -> None:
+        """Tell somebody else from now on. The process still runs, and its model has never called the server."""
+        self._on_work = on_work
+        self._on_exit = on_exit
+
     def serving(self) -> None:
         """The model has been loaded, with its warm-up."""
         self._services.serving()
@@ -93,7 +99,7 @@ class Worker:
         """Send a message that is answered by one value, and wait for it.
 
         Raises:
-            InternalError: the model failed at it, or the process ended.
+            HalimedeError: the model failed at it, or the process ended.
         """
         if self.exited is not None:
             raise InternalError(self.exited)
@@ -150,7 +156,7 @@ class Worker:
             if message[0] == wire.DONE:
                 self._answer.set_result(message[1])
             else:
-                self._answer.set_exception(InternalError(message[1]))
+                self._answer.set_exception(ERRORS[message[2]](message[1]))
 
     def _control_message(self, message: Message) -> None:
         if message[0] == wire.GONE:

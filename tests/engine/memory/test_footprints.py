@@ -24,6 +24,10 @@ def test_a_model_that_was_never_loaded_takes_what_its_files_suggest(tmp_path: Pa
     config.instance_group.add(count=2)
     config.instance_group.add(count=3)
     assert estimate(tmp_path, 1, config) == int(1600 * FILES_FACTOR) + 5 * WORKER_BYTES
+    isolated = ModelConfig(backend="onnxruntime")
+    isolated.parameters["isolation"].string_value = "process"
+    isolated.instance_group.add(count=2)
+    assert estimate(tmp_path, 1, isolated) == int(1600 * FILES_FACTOR) + 2 * WORKER_BYTES
     assert estimate(tmp_path, 3, ModelConfig()) == 0
 
 

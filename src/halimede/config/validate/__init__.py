@@ -20,12 +20,13 @@ from halimede.core.errors import InvalidArgumentError
 __all__ = ["Problem", "find_problems", "validate"]
 
 
-def find_problems(config: ModelConfig, gpus: tuple[int, ...] = ()) -> list[Problem]:
+def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "") -> list[Problem]:
     """Everything that is wrong with a normalised configuration, the gravest first.
 
     Args:
         config: the configuration.
         gpus: device numbers of the GPUs that instances may be placed on.
+        missing: why there are none, to be told where some are asked for; "" for no more than that.
     """
     return list(
         chain(
@@ -38,24 +39,25 @@ def find_problems(config: ModelConfig, gpus: tuple[int, ...] = ()) -> list[Probl
             metric_problems(config),
             tensor_problems(config),
             batch_tensor_problems(config),
-            instance_problems(config, gpus),
+            instance_problems(config, gpus, missing),
             warmup_problems(config),
             enum_problems(config),
         )
     )
 
 
-def validate(config: ModelConfig, gpus: tuple[int, ...] = ()) -> None:
+def validate(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "") -> None:
     """Return if nothing is wrong with a normalised configuration; warns of what is merely without effect.
 
     Args:
         config: the configuration.
         gpus: device numbers of the GPUs that instances may be placed on.
+        missing: why there are none, to be told where some are asked for; "" for no more than that.
 
     Raises:
         InvalidArgumentError: the gravest of what is wrong.
     """
-    problems = find_problems(config, gpus)
+    problems = find_problems(config, gpus, missing)
     if problems:
         raise InvalidArgumentError(problems[0].message)
     warn_of_unknown_families(config)

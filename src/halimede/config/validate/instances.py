@@ -8,8 +8,8 @@ from halimede.config.validate.problem import Problem
 LEAST_COMPUTE_CAPABILITY = "6.000000"
 
 
-def instance_problems(config: ModelConfig, gpus: tuple[int, ...]) -> Iterator[Problem]:
-    """Problems of instance groups on a machine with these GPUs."""
+def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str = "") -> Iterator[Problem]:
+    """Problems of instance groups on a machine with these GPUs; `missing` says why there are none."""
     for index, group in enumerate(config.instance_group):
         where = f"instance_group[{index}]"
         start = f"instance group {group.name} of model {config.name}"
@@ -20,6 +20,7 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...]) -> Iterator[Pr
             continue
         if not gpus:
             message = f"{start} has kind KIND_GPU but no GPUs are available"
+            message += f": {missing}" if missing else ""
             yield Problem(config.name, f"{where}.kind", message, "kind: KIND_CPU")
             continue
         for number, gpu in enumerate(group.gpus):

@@ -3,10 +3,13 @@
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from halimede.backends.registry import PYTHON, backend_name
+from halimede.backends.base import ModelSource
+from halimede.backends.isolation import runs_in_process
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.errors import InvalidArgumentError
 from halimede.engine.version_states import Basis
 
 FILES_FACTOR = 1.25
@@ -58,8 +61,11 @@ def estimate(directory: Path, version: int, config: ModelConfig) -> int:
     """Bytes that a version takes which was never loaded, as its files and its configuration suggest. Blocks."""
     size = sum(_file_sizes(directory / str(version)))
     workers = 0
-    if backend_name(config) == PYTHON:
-        workers = sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
+    with suppress(InvalidArgumentError):  # which the load will tell
+        if runs_in_process(ModelSource(config.name, version, directory, config)):
+            workers = (
+                sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
+            )
     return int(size * FILES_FACTOR) + workers * WORKER_BYTES
 
 

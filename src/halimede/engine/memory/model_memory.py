@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from halimede.backends.base import ModelSource
+from halimede.backends.isolation import runs_in_process
 from halimede.backends.registry import backend_class
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core import memory
@@ -127,10 +129,12 @@ class ModelMemory:
             self.room.changed()
             raise
 
-    def load(self, holding: Holding, config: ModelConfig, work: Callable[[], T]) -> T:
+    def load(self, holding: Holding, source: ModelSource, work: Callable[[], T]) -> T:
         """What the work, which loads the version, gives. Blocks; called in a thread."""
         with suppress(HalimedeError):
-            backend_class(config)  # a framework that is imported now stays, whatever becomes of the model
+            if not runs_in_process(source):
+                # a framework that is imported now stays, whatever becomes of the model
+                backend_class(source.config)
         measured = self._meter.begin()
         try:
             return work()

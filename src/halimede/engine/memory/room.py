@@ -303,7 +303,7 @@ class Room:
 
 def _decrease(counter: Counter[str] | Counter[tuple[str, str]], key: object) -> None:
     """Count one less; no key is kept for none."""
-    counts: Counter[object] = counter  # type: ignore[assignment]
+    counts: Counter[object] = counter  # type: ignore[assignment]  # of whichever keys
     counts[key] -= 1
     if not counts[key]:
         del counts[key]

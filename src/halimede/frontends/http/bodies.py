@@ -1,16 +1,12 @@
 """Bodies that arrive in pieces: of known length, straight into one buffer; or chunked."""
 
 import asyncio
-from enum import Enum
 from typing import Protocol
 
 from halimede.core.buffers import POOL
-from halimede.frontends.http.head import Refusal
+from halimede.frontends.http.chunks import Chunks
 
 _NOTHING = memoryview(b"")
-
-_LINE_BYTES = 256
-"""Longest line with a chunk's size and its extensions."""
 
 
 class Connection(Protocol):
@@ -101,92 +97,17 @@ class LengthBody(asyncio.BufferedProtocol):
         self._connection.resume_writing()
 
 
-class _Expected(Enum):
-    SIZE = "a line with a chunk's size"
-    DATA = "a chunk's bytes"
-    DATA_END = "the line end after a chunk"
-    TRAILER = "a trailer, or the empty line that ends the body"
-
-
-class ChunkedBody:
-    """A chunked body, taken apart as it arrives. Trailers are read and dropped.
+class ChunkedBody(Chunks):
+    """A chunked body, collected as it arrives.
 
     Attributes:
         data: the bytes so far.
-        received: how many bytes arrived, framing included.
     """
 
     def __init__(self, max_bytes: int, max_chunks: int, max_trailer_bytes: int) -> None:
+        super().__init__(max_bytes, max_chunks, max_trailer_bytes)
         self.data = bytearray()
-        self.received = 0
-        self._max_bytes = max_bytes
-        self._max_chunks = max_chunks
-        self._max_trailer_bytes = max_trailer_bytes
-        self._chunks = 0
-        self._trailer_bytes = 0
-        self._missing = 0
-        self._line = b""
-        self._expected = _Expected.SIZE
 
-    def feed(self, data: bytes) -> int:
-        """Take the next bytes; the position after the body's end, or -1 while it has not ended.
-
-        Raises:
-            Refusal: the framing is malformed, or exceeds a limit.
-        """
-        self.received += len(data)
-        position, end = 0, len(data)
-        while position < end:
-            if self._expected is _Expected.DATA:
-                stop = min(end, position + self._missing)
-                self.data += memoryview(data)[position:stop]
-                self._missing -= stop - position
-                position = stop
-                if not self._missing:
-                    self._expected = _Expected.DATA_END
-                continue
-            stop = data.find(b"\n", position) + 1
-            self._line += data[position : stop or end]
-            trailer = self._expected is _Expected.TRAILER
-            if len(self._line) > (self._max_trailer_bytes if trailer else _LINE_BYTES):
-                raise Refusal(400, f"malformed chunked body: {self._expected.value} is too long")
-            if not stop:
-                return -1
-            position, line, self._line = stop, self._line, b""
-            if not line.endswith(b"\r\n"):
-                raise Refusal(400, "malformed chunked body: a line does not end in CRLF")
-            if self._take_line(line[:-2]):
-                return position
-        return -1
-
-    def _take_line(self, line: bytes) -> bool:
-        """Take one line of framing; whether it ends the body."""
-        if self._expected is _Expected.DATA_END:
-            if line:
-                raise Refusal(400, "malformed chunked body: a chunk is longer than its size")
-            self._expected = _Expected.SIZE
-        elif self._expected is _Expected.SIZE:
-            self._missing = _chunk_size(line)
-            if not self._missing:
-                self._expected = _Expected.TRAILER
-                return False
-            self._expected = _Expected.DATA
-            self._chunks += 1
-            if self._chunks > self._max_chunks:
-                raise Refusal(400, f"a body may come in at most {self._max_chunks} chunks")
-            if len(self.data) + self._missing > self._max_bytes:
-                raise Refusal(413, f"the body is larger than the allowed {self._max_bytes} bytes")
-        else:
-            if not line:
-                return True
-            self._trailer_bytes += len(line)
-            if self._trailer_bytes > self._max_trailer_bytes:
-                raise Refusal(431, f"trailers are larger than the allowed {self._max_trailer_bytes} bytes")
-        return False
-
-
-def _chunk_size(line: bytes) -> int:
-    digits = line.partition(b";")[0].rstrip(b" \t")
-    if not 0 < len(digits) <= 16 or digits.strip(b"0123456789abcdefABCDEF"):
-        raise Refusal(400, "malformed chunked body: a chunk's size is not a hexadecimal number")
-    return int(digits, 16)
+    def take(self, piece: memoryview) -> None:
+        """Keep it."""
+        self.data += piece

@@ -3,6 +3,7 @@
 * `TritonError`: the error inside a response. Not an exception.
 * `TritonModelException`: raised by everything here that refuses an argument's value, and by models.
 * `describe`: an exception as the text that the caller of the model reads.
+* `ToldError`: an error whose text that caller reads as it is.
 """
 
 import enum
@@ -20,6 +21,18 @@ _IMPORT_SYSTEM = ("<frozen importlib", str(Path(importlib.__file__).parent) + os
 
 class TritonModelException(Exception):  # noqa: N818 - models know it by this name
     """A model, or a call that it made of the server, failed."""
+
+
+class ToldError(Exception):
+    """An error whose text is the whole message: neither its type nor where it was raised is told.
+
+    Attributes:
+        number: of the error's kind: an `ErrorCode`, or another that the server knows.
+    """
+
+    def __init__(self, text: str, number: int = 1) -> None:
+        super().__init__(text)
+        self.number = number
 
 
 class ErrorCode(enum.IntEnum):

@@ -18,7 +18,7 @@ import numpy as np
 from . import wire
 from .answers import answers
 from .bls import release
-from .errors import TritonError, TritonModelException, describe
+from .errors import ToldError, TritonError, TritonModelException, describe
 from .logger import log_failure
 from .memory import Memory, Outgoing, SharedMemoryError
 from .requests import InferenceRequest, served_request
@@ -273,7 +273,12 @@ class Executions:
     def _failed(
         self, first: int, requests: List[InferenceRequest], began: int, error: BaseException
     ) -> Message:
-        text = str(error) if isinstance(error, (_ContractError, SharedMemoryError)) else describe(error)
+        number: Optional[int] = None
+        if isinstance(error, ToldError):
+            text, number = str(error), error.number
+        else:
+            told = isinstance(error, (_ContractError, SharedMemoryError))
+            text = self._prefix + (str(error) if told else describe(error))
         for request in requests:
             if request._sender is not None:
                 request._sender.close()
@@ -281,7 +286,7 @@ class Executions:
         while chained is not None:
             chained.__traceback__ = None  # its frames hold the requests
             chained = chained.__cause__ or chained.__context__
-        return wire.BATCH_FAILED, first, began, monotonic_ns(), self._prefix + text
+        return wire.BATCH_FAILED, first, began, monotonic_ns(), text, number
 
     def _must_be_none(self) -> str:
         model = self._runtime.instance_name

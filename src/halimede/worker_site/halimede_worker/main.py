@@ -18,8 +18,9 @@ import c_python_backend_utils  # noqa: F401 - so that every worker has it alread
 import triton_python_backend_utils  # noqa: F401
 
 from . import wire
-from .errors import describe
+from .errors import ToldError, TritonError, describe
 from .execution import Executions
+from .hosted import HostedModel, hosted_model
 from .logger import install_handler
 from .memory import Memory
 from .model_config import ModelConfig
@@ -38,7 +39,8 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
         work: what to run.
         control: what may be said at any time.
         settings: `model_name`, `instance_name`, and the paths `model_directory`, `version_directory` and
-            `model_file`, which lies in the version's directory or in that of a backend.
+            `model_file`, which lies in the version's directory or in that of a backend; or, instead of a file,
+            `hosted`: see `halimede_worker.hosted`.
     """
     runtime.memory = Memory()
     runtime.work = Channel(work, runtime.memory)
@@ -68,6 +70,7 @@ class _Worker:
     def __init__(self, settings: Dict[str, Any]) -> None:
         self._settings = settings
         self._model: Any = None
+        self._hosted: Optional[HostedModel] = None
         self._executions: Optional[Executions] = None
         self._probes: Optional[Probes] = None
 
@@ -108,7 +111,9 @@ class _Worker:
         try:
             answer: Message = (wire.DONE, step(*arguments))
         except BaseException as error:
-            answer = (wire.FAILED, str(error) if isinstance(error, _LoadError) else describe(error))
+            told = isinstance(error, ToldError)
+            number = error.number if isinstance(error, ToldError) else TritonError.INTERNAL
+            answer = (wire.FAILED, str(error) if told else describe(error), int(number))
         runtime.work.send(answer)
 
     def _serve_control(self) -> None:
@@ -143,13 +148,21 @@ class _Worker:
         sys.modules[package.__name__] = package
         return importlib.import_module(f"{package.__name__}.{path.stem}").TritonPythonModel
 
-    def _complete_config(self, message: Message) -> str:
+    def _hosted_model(self) -> HostedModel:
+        """The model that is no file's. One that has completed its configuration is initialized too."""
+        if self._hosted is None:
+            self._hosted = hosted_model(self._settings)
+        return self._hosted
+
+    def _complete_config(self, message: Message) -> "str | bytes":
+        if "hosted" in self._settings:
+            return self._hosted_model().complete_config(message[1])
         complete = getattr(self._model_class(), "auto_complete_config", None)
         if complete is None:
             return str(message[1])
         config = complete(ModelConfig(message[1]))
         if not isinstance(config, ModelConfig):
-            raise _LoadError(
+            raise ToldError(
                 f"auto_complete_config function in model '{runtime.model_name}' must return a valid "
                 f"pb.ModelConfig object."
             )
@@ -158,6 +171,23 @@ class _Worker:
     def _initialize(self, message: Message) -> Dict[str, Any]:
         _, arguments, progress, concurrency = message
         runtime.args = arguments
+        model: Any = None
+        if "hosted" in self._settings:
+            runtime.initializing = True
+            model = self._hosted_model()
+            model.initialize(arguments)
+            runtime.decoupled = model.decoupled
+        else:
+            model = self._initialized(arguments)
+        counter = runtime.memory.view(progress).view(np.int64)
+        self._model = model
+        self._probes = Probes(model)
+        self._executions = Executions(runtime, model, counter, concurrency)
+        runtime.stage = Stage.READY
+        return {"is_ready": hasattr(model, "is_ready")}
+
+    def _initialized(self, arguments: Dict[str, str]) -> Any:
+        """A model of the file's class that has initialized."""
         config = json.loads(arguments["model_config"])
         runtime.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
         model_class = self._model_class()
@@ -167,15 +197,10 @@ class _Worker:
         if initialize is not None:
             initialize(dict(arguments))
         if not callable(getattr(model, "execute", None)):
-            raise _LoadError(
+            raise ToldError(
                 "Python model {} does not implement `execute` method.".format(self._settings["model_file"])
             )
-        counter = runtime.memory.view(progress).view(np.int64)
-        self._model = model
-        self._probes = Probes(model)
-        self._executions = Executions(runtime, model, counter, concurrency)
-        runtime.stage = Stage.READY
-        return {"is_ready": hasattr(model, "is_ready")}
+        return model
 
     def _finalize(self) -> None:
         runtime.stage = Stage.FINALIZING
@@ -183,7 +208,3 @@ class _Worker:
         finalize = getattr(self._model, "finalize", None)
         if finalize is not None:
             finalize()
-
-
-class _LoadError(Exception):
-    """The model does not load; the text is the whole message."""

@@ -42,9 +42,11 @@ FORGET = 5  # numbers of the server's segments that are no more
 
 # On the work socket, from the worker
 DONE = 10  # a value
-FAILED = 11  # why
+FAILED = 11  # why, the number of the error's kind
 RESULT = 12  # batch number, start and end in monotonic ns, responses, numbers of segments still held
-BATCH_FAILED = 13  # batch number, start and end, why, numbers of segments still held
+BATCH_FAILED = (
+    13  # batch number, start and end, why, number of the error's kind or None, numbers of segments still held
+)
 RESPONSE = 14  # request number, response or None, final
 ABANDONED = 15  # request number: its sender is gone, and never said final
 DROPPED = 18  # batch number: it was taken back before it was run

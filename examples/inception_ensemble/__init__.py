@@ -1,0 +1,1 @@
+"""A walk-through: pictures to labels, by DALI and TensorFlow."""

@@ -1,0 +1,1 @@
+"""RoBERTa in ONNX Runtime, with the parameters for memory and graph."""

@@ -1,0 +1,89 @@
+"""Which GPUs the instances of a model may be placed on (`instance_group`), and what is missing where none are.
+
+Told without importing a framework that is heavy, or that is to run in a process of its own.
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from halimede.backends.registry import backend_name
+from halimede.config.model_config_pb2 import ModelConfig
+
+_ON_CPUS = {
+    "fil": "the backend fil runs forests on CPUs only",
+    "identity": "the backend identity runs on CPUs only",
+    "openvino": "the backend openvino has no instances of that kind; say KIND_CPU, and choose one of OpenVINO's "
+    "devices by the parameter TARGET_DEVICE",
+    "repeat": "the backend repeat runs on CPUs only",
+    "square": "the backend square runs on CPUs only",
+    "tensorflow": "the backend tensorflow runs on CPUs only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where instances may be.
+
+    Attributes:
+        gpus: device numbers of the GPUs that the backend can use, as it is installed here.
+        missing: why there are none; "" if there are some.
+    """
+
+    gpus: tuple[int, ...] = ()
+    missing: str = ""
+
+
+def placement(config: ModelConfig, gpus: tuple[int, ...]) -> Placement:
+    """Where instances of the model may be; KIND_AUTO means KIND_GPU only where there are GPUs for it.
+
+    Args:
+        config: a configuration whose backend is filled in.
+        gpus: device numbers of the GPUs that the server may use.
+    """
+    name = backend_name(config)
+    if name in _ON_CPUS:
+        return Placement(missing=_ON_CPUS[name])
+    if not gpus:
+        return Placement(
+            missing="this server sees no NVIDIA GPU (nvidia-smi lists what the machine has, and "
+            "CUDA_VISIBLE_DEVICES may hide some of it)"
+        )
+    # a backend that is none of these is written in Python, and its models choose their devices themselves
+    missing = {"onnxruntime": _missing_onnxruntime, "pytorch": _missing_pytorch}.get(name, lambda: "")()
+    return Placement(missing=missing) if missing else Placement(gpus)
+
+
+def _missing_onnxruntime() -> str:
+    try:
+        from halimede.backends.onnx_providers import has_cuda, installed
+    except ModuleNotFoundError:
+        return ""  # the backend says how to install it
+    if has_cuda():
+        return ""
+    return (
+        f"the installed {installed()} is a build for CPUs; install the package onnxruntime-gpu in place of "
+        f"onnxruntime"
+    )
+
+
+def _missing_pytorch() -> str:
+    version = _torch_version()
+    if version is None or version.cuda:
+        return ""
+    return f"the installed PyTorch {version.__version__} is a build for CPUs; install one for CUDA"
+
+
+def _torch_version() -> Any:
+    """The module `torch.version`, which says what PyTorch was built for, loaded without PyTorch; None without."""
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    path = Path(found.origin).with_name("version.py")
+    spec = spec_from_file_location("halimede_torch_version", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        return None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

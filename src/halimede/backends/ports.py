@@ -1,0 +1,256 @@
+"""What a model says of its own tensors, and the model configuration completed from it and held against it.
+
+Texts and rules are those of Triton's ONNX Runtime backend, for every framework whose models say all of it.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halimede.backends.parameters import parse_integer
+from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.core.datatypes import BY_NUMBER, Datatype
+from halimede.core.errors import InternalError, InvalidArgumentError
+
+logger = logging.getLogger("halimede")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of a model.
+
+    Attributes:
+        name: its name.
+        element: what an element is; None if no datatype of the protocol has such elements, or it is no tensor.
+        shape: the whole shape, -1 for a variable size. Empty for a scalar, and for an unknown rank where the
+            framework does not tell them apart.
+        refusal: why `element` is None.
+    """
+
+    name: str
+    element: Datatype | None
+    shape: tuple[int, ...]
+    refusal: str = ""
+
+    @property
+    def datatype(self) -> Datatype:
+        """What an element is.
+
+        Raises:
+            InvalidArgumentError: it is nothing that a request can have.
+        """
+        if self.element is None:
+            raise InvalidArgumentError(self.refusal)
+        return self.element
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a model takes and gives.
+
+    Attributes:
+        inputs: name → input that a run needs.
+        defaults: name → input that a run may leave out, as the model brings a value.
+        outputs: name → output.
+    """
+
+    inputs: dict[str, Port]
+    defaults: dict[str, Port]
+    outputs: dict[str, Port]
+
+
+def complete(config: ModelConfig, ports: Ports, settings: dict[str, str]) -> None:
+    """Fill in the inputs, outputs, batch size and batching that the configuration leaves out, in place.
+
+    A configuration that lists inputs and outputs is left as it is.
+
+    Raises:
+        InternalError: it asks for batching, and the model's tensors have no variable first dimension.
+        InvalidArgumentError: the model has an input or output that is no tensor.
+    """
+    name = config.name
+    if (config.input or config.batch_input) and config.output:
+        logger.info(
+            "skipping model configuration auto-complete for '%s': inputs and outputs already specified", name
+        )
+        return
+    every = [*ports.inputs.values(), *ports.outputs.values()]
+    for port in every:
+        _ = port.datatype
+    if all(port.shape[:1] == (-1,) for port in every):
+        complete_batching(config, settings)
+    elif config.max_batch_size != 0:
+        msg = (
+            f"autofill failed for model '{name}': model does not support batching while non-zero "
+            f"max_batch_size is specified"
+        )
+        raise InternalError(msg)
+    batched = config.max_batch_size > 0
+    if not config.input and not config.batch_input:
+        for key in sorted(ports.inputs):
+            describe(config.input.add(), ports.inputs[key], batched=batched)
+    if not config.output:
+        for key in sorted(ports.outputs):
+            describe(config.output.add(), ports.outputs[key], batched=batched)
+
+
+def complete_batching(config: ModelConfig, settings: dict[str, str]) -> None:
+    """Set the batch size and the dynamic batcher of a model that supports batching, where they are unset."""
+    if config.max_batch_size == 0:
+        text = settings.get("default-max-batch-size", "4")
+        config.max_batch_size = parse_integer("--backend-config default-max-batch-size", text)
+        logger.warning(
+            "autofilled max_batch_size to %d for model '%s' since batching is supported but no "
+            "max_batch_size is specified in model configuration. Must specify max_batch_size to utilize "
+            "autofill with a larger max batch size",
+            config.max_batch_size,
+            config.name,
+        )
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        config.dynamic_batching.SetInParent()
+
+
+def describe(entry: ModelInput | ModelOutput, port: Port, *, batched: bool) -> None:
+    """Make the entry what the port is.
+
+    Raises:
+        InvalidArgumentError: the port is nothing that a request can have.
+    """
+    entry.name = port.name
+    entry.data_type = port.datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
+    dims = port.shape[1:] if batched else port.shape
+    entry.dims.extend(dims or (1,))
+    if not dims and batched:
+        entry.reshape.SetInParent()
+
+
+def check(config: ModelConfig, ports: Ports) -> None:
+    """Hold the complete configuration against the model.
+
+    Raises:
+        InvalidArgumentError: they contradict each other; the text says where.
+    """
+    every_input = ports.inputs | ports.defaults
+    listed = [entry.name for entry in config.input]
+    listed += [target for entry in config.batch_input for target in entry.target_name]
+    required = len(ports.inputs)
+    if not required <= len(listed) <= len(every_input):
+        msg = (
+            f"unable to load model '{config.name}', configuration expects {len(listed)} inputs, "
+            f"model provides {required}"
+        )
+        raise InvalidArgumentError(msg)
+    for entry in config.input:
+        port = _find(config, "input", entry.name, every_input)
+        _check_input(config, entry, port, required=entry.name in ports.inputs)
+    for batch_input in config.batch_input:
+        for target in batch_input.target_name:
+            port = _find(config, "input", target, every_input)
+            _check_datatype(config, "input", target, batch_input.data_type, port)
+    missing = sorted(ports.inputs.keys() - set(listed))
+    if missing:
+        msg = (
+            f"unable to load model '{config.name}', the model requires input '{missing[0]}', which the "
+            f"configuration does not list"
+        )
+        raise InvalidArgumentError(msg)
+    scattered = {target for entry in config.batch_output for target in entry.target_name}
+    for output in config.output:
+        port = _find(config, "output", output.name, ports.outputs)
+        _check_datatype(config, "output", output.name, output.data_type, port)
+        if output.name in scattered:
+            _check_flat(config, "output", port)
+            continue
+        dims = tuple(output.reshape.shape if output.HasField("reshape") else output.dims)
+        _check_dims(config, output.name, port.shape, dims, exact=True)
+
+
+def _check_input(config: ModelConfig, entry: ModelInput, port: Port, *, required: bool) -> None:
+    """Do datatype and dims of an input fit, and can a request leave it out if it may?"""
+    name = entry.name
+    _check_datatype(config, "input", name, entry.data_type, port)
+    if entry.optional and config.max_batch_size > 0:
+        msg = (
+            f"unable to load model '{config.name}', input '{name}' is optional; optional inputs are "
+            f"supported only for models that do not batch (max_batch_size: 0)"
+        )
+        raise InvalidArgumentError(msg)
+    if entry.optional and required:
+        msg = (
+            f"unable to load model '{config.name}', input '{name}' is optional in the configuration, but "
+            f"the model has no default for it"
+        )
+        raise InvalidArgumentError(msg)
+    if entry.allow_ragged_batch:
+        _check_flat(config, "input", port)
+        return
+    dims = tuple(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
+    _check_dims(config, name, port.shape, dims, exact=False)
+
+
+def _find(config: ModelConfig, side: str, name: str, ports: dict[str, Port]) -> Port:
+    port = ports.get(name)
+    if port is None:
+        msg = (
+            f"unable to load model '{config.name}', unexpected inference {side} '{name}', "
+            f"allowed {side}s are: {', '.join(sorted(ports))}"
+        )
+        raise InvalidArgumentError(msg)
+    return port
+
+
+def _check_datatype(config: ModelConfig, side: str, name: str, number: int, port: Port) -> None:
+    if port.datatype.number != number:
+        listed = BY_NUMBER[number].config_name if number in BY_NUMBER else "TYPE_INVALID"
+        msg = (
+            f"unable to load model '{config.name}', configuration expects datatype {listed} "
+            f"for {side} '{name}', model provides {port.datatype.config_name}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _check_flat(config: ModelConfig, side: str, port: Port) -> None:
+    """A tensor that all requests share, one after the other, is flat."""
+    if port.shape not in ((), (-1,)):
+        msg = (
+            f"unable to load model '{config.name}', ragged {side} '{port.name}' must have shape [-1] in the "
+            f"model, but the model provides {_dims(port.shape)}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _check_dims(
+    config: ModelConfig, name: str, shape: tuple[int, ...], dims: tuple[int, ...], *, exact: bool
+) -> None:
+    """Do the dims of the configuration fit the model's shape?"""
+    where = f"model '{config.name}', tensor '{name}'"
+    batched = config.max_batch_size > 0
+    if batched and shape[:1] != (-1,):
+        msg = (
+            f"{where}: for the model to support batching the shape should have at least 1 dimension and the "
+            f"first dimension must be -1; but shape expected by the model is {_dims(shape)}"
+        )
+        raise InvalidArgumentError(msg)
+    if not batched and not shape:
+        # a scalar, which the configuration can only say as one element; or a shape that is left open
+        return
+    full = (-1, *dims) if batched else dims
+    fits = len(full) == len(shape) and all(
+        expected == dim or (expected == -1 and not exact) for expected, dim in zip(shape, full, strict=True)
+    )
+    if not fits:
+        note = (
+            f" (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
+            f"making complete shape {_dims(full)})"
+            if batched
+            else f" (shape {_dims(full)})"
+        )
+        msg = (
+            f"{where}: the model expects {len(shape)} dimensions (shape {_dims(shape)}) but the model "
+            f"configuration specifies {len(full)} dimensions{note}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _dims(dims: Sequence[int]) -> str:
+    return "[" + ",".join(str(dim) for dim in dims) + "]"

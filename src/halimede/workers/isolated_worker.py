@@ -1,0 +1,200 @@
+"""In a worker's process: a model of an in-process backend, with the one instance that the process is for.
+
+It is opened, completed, checked and run as the engine does with those in the server's process, and what goes wrong
+is told in the same words and with the same code.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.backends.batch import Batch
+from halimede.backends.execution import execute, niceness_of
+from halimede.backends.registry import backend_class
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
+from halimede.core.datatypes import BY_NUMBER
+from halimede.core.errors import HalimedeError, InternalError, OutOfMemoryError
+from halimede.core.out_of_memory import lacks_memory
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Tensor
+from halimede.workers.error_numbers import error_number
+from halimede_worker.errors import ToldError
+from halimede_worker.hosted import received_inputs, response_of, send_response, wanted_outputs
+from halimede_worker.requests import InferenceRequest
+from halimede_worker.responses import InferenceResponse
+
+logger = logging.getLogger("halimede")
+
+
+class IsolatedWorkerModel:
+    """What the worker runs; see `halimede_worker.hosted.HostedModel`.
+
+    Attributes:
+        decoupled: any number of responses may answer a request.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """A model that is not opened yet.
+
+        Args:
+            settings: of the worker; `version` is the model's, and `backend` what `BackendOptions` says.
+        """
+        self.decoupled = False
+        self._settings = settings
+        self._config = ModelConfig()
+        self._backend: BackendModel | None = None
+        self._instance: Instance | None = None
+        self._signature: Signature | None = None
+        if settings["backend"]["verbose"]:
+            logger.setLevel(logging.DEBUG)
+
+    def complete_config(self, config: bytes) -> bytes:
+        """The configuration as the backend completes it.
+
+        Raises:
+            ToldError: the backend refuses the model.
+        """
+        with _telling():
+            self._open(config).complete_config()
+        return self._config.SerializeToString()
+
+    def initialize(self, arguments: dict[str, Any]) -> None:
+        """Check the configuration, and make the instance.
+
+        Args:
+            arguments: the final configuration `config`, and `name`, `index`, `kind` and `device` of the instance.
+
+        Raises:
+            ToldError: the backend refuses the model.
+        """
+        with _telling():
+            backend = self._open(arguments["config"])
+            backend.check_config()
+            if niceness := niceness_of(self._config):  # also of the threads that are started from now on
+                os.setpriority(os.PRIO_PROCESS, 0, niceness)
+            spec = InstanceSpec(arguments["name"], arguments["index"], arguments["kind"], arguments["device"])
+            self._instance = backend.create_instance(spec)
+            self._signature = Signature.from_config(self._config)
+            self.decoupled = self._signature.decoupled
+
+    def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
+        """The responses to the requests, from one execution; None if they are sent one by one.
+
+        Raises:
+            ToldError: the whole batch failed.
+        """
+        signature, instance = self._signature, self._instance
+        assert signature is not None
+        assert instance is not None
+        try:
+            received = [_Request(request, signature) for request in requests]
+        except MemoryError as error:
+            raise ToldError(str(error), error_number(OutOfMemoryError(""))) from None
+        size = sum([request.batch_size for request in received])
+        batch = Batch(signature, [*received], size, sum([request.byte_size for request in received]))
+        if signature.decoupled:
+            batch.send = _send
+        execute(instance, batch)
+        if batch.failed:
+            failure = batch.responses[0].error
+            assert failure is not None
+            raise ToldError(failure.message, error_number(failure))
+        return None if signature.decoupled else [_encoded(response) for response in batch.responses]
+
+    def finalize(self) -> None:
+        """Close the instance and the model."""
+        if self._instance is not None:
+            self._instance.close()
+        if self._backend is not None:
+            self._backend.close()
+
+    def _open(self, config: bytes) -> BackendModel:
+        """The model, opened; its configuration is this one from now on."""
+        self._config.CopyFrom(ModelConfig.FromString(config))
+        if self._backend is None:
+            settings = self._settings
+            directory = Path(settings["model_directory"])
+            source = ModelSource(settings["model_name"], settings["version"], directory, self._config)
+            options = BackendOptions(**{**settings["backend"], "gpus": tuple(settings["backend"]["gpus"])})
+            self._backend = backend_class(self._config)(source, options)
+        return self._backend
+
+
+class _Request(InferRequest):
+    """A request that came to the worker. Its tensors are views of what came."""
+
+    __slots__ = ("origin",)
+
+    def __init__(self, origin: InferenceRequest, signature: Signature) -> None:
+        self.origin = origin
+        inputs: dict[str, Tensor] = {}
+        for name, number, shape, data, shared in received_inputs(origin):
+            tensor = inputs[name] = Tensor(BY_NUMBER[number], shape, data)
+            tensor.shared = shared
+        parameters = origin.parameters()
+        super().__init__(
+            "",
+            inputs,
+            _no_answer,
+            id=origin.request_id(),
+            outputs=wanted_outputs(origin),
+            parameters=None if parameters == "{}" else orjson.loads(parameters),
+            sequence_id=origin.correlation_id(),
+            timeout_us=origin.timeout(),
+        )
+        if signature.max_batch_size > 0 and inputs:
+            self.batch_size = next(iter(inputs.values())).shape[0]
+        self.byte_size = sum([len(tensor.data) for tensor in inputs.values()])
+
+    @property
+    def cancelled(self) -> bool:
+        """The client gave up."""
+        return self.origin.is_cancelled()
+
+    @cancelled.setter
+    def cancelled(self, value: bool) -> None:
+        """The server says so to the original."""
+
+
+def _no_answer(response: InferResponse | None, final: bool) -> None:
+    """Responses go by way of the batch."""
+
+
+def _send(request: InferRequest, response: InferResponse | None, final: bool) -> None:
+    """Send one response of a decoupled model."""
+    assert isinstance(request, _Request), "the requests of a batch here are all of this kind"
+    send_response(request.origin, None if response is None else _encoded(response), final)
+
+
+def _encoded(response: InferResponse) -> InferenceResponse:
+    if response.error is not None:
+        return response_of([], "", (error_number(response.error), response.error.message))
+    return response_of(
+        [
+            (name, tensor.datatype.number, tensor.shape, tensor.data)
+            for name, tensor in response.outputs.items()
+        ],
+        orjson.dumps(response.parameters).decode() if response.parameters else "",
+    )
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What goes wrong while the model is loaded is told as the engine tells it."""
+    try:
+        yield
+    except HalimedeError as error:
+        raise ToldError(error.message, error_number(error)) from error
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        if lacks_memory(error):
+            raise ToldError(text, error_number(OutOfMemoryError(text))) from error
+        logger.exception("a model failed to load")
+        raise ToldError(text, error_number(InternalError(text))) from error

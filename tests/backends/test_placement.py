@@ -1,0 +1,143 @@
+import sys
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from halimede.backends import placement as module
+from halimede.backends.placement import placement
+from halimede.backends.registry import BACKENDS, PYTHON
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.normalise import normalise
+from halimede.config.parse import parse_text
+from halimede.config.validate import find_problems
+
+ON_GPUS = ["dali", "onnxruntime", "pytorch", "python", "tensorrt", "written_in_python"]
+ON_CPUS = ["fil", "identity", "openvino", "repeat", "square", "tensorflow"]
+
+# instance_group → the groups that come of it: kind, GPUs and count, where there are GPUs 0 and 1; None for an error
+GROUPS: dict[str, list[tuple[str, list[int], int]] | None] = {
+    "": [("KIND_GPU", [0, 1], 1)],
+    "instance_group { count: 3 }": [("KIND_GPU", [0, 1], 3)],
+    "instance_group { kind: KIND_GPU }": [("KIND_GPU", [0, 1], 1)],
+    "instance_group { gpus: 1 }": [("KIND_GPU", [1], 1)],
+    "instance_group { kind: KIND_GPU gpus: 1 count: 2 }": [("KIND_GPU", [1], 2)],
+    "instance_group { kind: KIND_GPU gpus: 2 }": None,
+    "instance_group { kind: KIND_CPU count: 4 }": [("KIND_CPU", [], 4)],
+    "instance_group { kind: KIND_CPU gpus: 0 }": None,
+    "instance_group { kind: KIND_MODEL }": [("KIND_MODEL", [], 1)],
+    "instance_group [ { kind: KIND_GPU gpus: 0 }, { kind: KIND_CPU count: 1 } ]": [
+        ("KIND_GPU", [0], 1),
+        ("KIND_CPU", [], 1),
+    ],
+}
+
+
+@pytest.fixture
+def gpu_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The frameworks are built for GPUs."""
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
+    torch_version(monkeypatch, tmp_path, "2.13.0", "13.0")
+
+
+def torch_version(patch: pytest.MonkeyPatch, directory: Path, version: str, cuda: str | None) -> None:
+    """Install what the build of PyTorch is told by."""
+    (directory / "version.py").write_text(f"__version__ = {version!r}\ncuda = {cuda!r}\n")
+    spec = spec_from_file_location("torch", directory / "__init__.py")
+    patch.setattr(module, "find_spec", lambda name: spec)
+
+
+def placed(
+    backend: str, groups: str, gpus: tuple[int, ...] = (0, 1)
+) -> tuple[list[tuple[str, list[int], int]], list[str]]:
+    """The instance groups that come of the configuration, and what is wrong with them."""
+    tensors = (
+        "input { name: 'i' data_type: TYPE_FP32 dims: 1 } output { name: 'o' data_type: TYPE_FP32 dims: 1 }"
+    )
+    config = parse_text(f'name: "m" backend: "{backend}" {tensors} {groups}', "m")
+    found = placement(config, gpus)
+    assert bool(found.gpus) != bool(found.missing)
+    normalise(config, found.gpus)
+    kinds = config.instance_group[0].Kind
+    listed = [(kinds.Name(each.kind), list(each.gpus), each.count) for each in config.instance_group]
+    problems = find_problems(config, found.gpus, found.missing)
+    return listed, [problem.message for problem in problems if problem.where.startswith("instance_group")]
+
+
+@pytest.mark.usefixtures("gpu_builds")
+@pytest.mark.parametrize("backend", ON_GPUS)
+@pytest.mark.parametrize("groups", GROUPS)
+def test_instances_go_where_the_configuration_says(backend: str, groups: str) -> None:
+    listed, problems = placed(backend, groups)
+    expected = GROUPS[groups]
+    if expected is None:
+        assert len(problems) == 1
+    else:
+        assert (listed, problems) == (expected, [])
+
+
+@pytest.mark.parametrize("backend", ON_CPUS)
+@pytest.mark.parametrize("gpus", [(), (0, 1)])
+def test_backends_for_cpus_stay_there_on_every_machine(backend: str, gpus: tuple[int, ...]) -> None:
+    ((kind, placed_on, _),), problems = placed(backend, "", gpus)
+    assert (kind, placed_on, problems) == ("KIND_CPU", [], [])
+    for group in ("kind: KIND_GPU", "gpus: 0"):
+        _, (problem,) = placed(backend, f"instance_group {{ {group} }}", gpus)
+        assert problem.startswith(
+            "instance group m_0 of model m has kind KIND_GPU but no GPUs are available: "
+        )
+        assert backend in problem
+
+
+@pytest.mark.parametrize("backend", ON_GPUS)
+def test_without_a_gpu_models_run_on_cpus_unless_they_ask_for_one(backend: str) -> None:
+    ((kind, gpus, _),), problems = placed(backend, "", ())
+    assert (kind, gpus, problems) == ("KIND_CPU", [], [])
+    _, problems = placed(backend, "instance_group { kind: KIND_GPU }", ())
+    (problem,) = problems
+    assert problem == (
+        "instance group m_0 of model m has kind KIND_GPU but no GPUs are available: this server sees no NVIDIA GPU "
+        "(nvidia-smi lists what the machine has, and CUDA_VISIBLE_DEVICES may hide some of it)"
+    )
+
+
+def test_an_onnxruntime_for_cpus_is_named() -> None:
+    ((kind, _, _),), problems = placed("onnxruntime", "")
+    assert (kind, problems) == ("KIND_CPU", [])
+    _, (problem,) = placed("onnxruntime", "instance_group { gpus: 1 }")
+    assert "no GPUs are available: the installed onnxruntime " in problem
+    assert (
+        "CPUExecutionProvider) is a build for CPUs; install the package onnxruntime-gpu in place of"
+        in problem
+    )
+
+
+def test_a_pytorch_for_cpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    torch_version(monkeypatch, tmp_path, "2.13.0+cpu", None)
+    ((kind, _, _),), problems = placed("pytorch", "")
+    assert (kind, problems) == ("KIND_CPU", [])
+    _, (problem,) = placed("pytorch", "instance_group { kind: KIND_GPU }")
+    assert problem.endswith("the installed PyTorch 2.13.0+cpu is a build for CPUs; install one for CUDA")
+
+
+def test_a_framework_that_is_not_installed_is_left_for_its_backend_to_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    assert placement(ModelConfig(backend="pytorch"), (0,)).gpus == (0,)
+    monkeypatch.delitem(sys.modules, "halimede.backends.onnx_providers", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert placement(ModelConfig(platform="onnxruntime_onnx"), (0,)).gpus == (0,)
+
+
+def test_every_backend_is_covered_here() -> None:
+    assert {*BACKENDS} - {*ON_GPUS} == {*ON_CPUS}
+    assert PYTHON in ON_GPUS
+
+
+def test_the_build_of_pytorch_is_told_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch_version(monkeypatch, tmp_path, "2.13.0+cpu", None)
+    placement(ModelConfig(backend="pytorch"), (0,))
+    assert "torch" not in sys.modules

@@ -1,0 +1,254 @@
+"""Framework × {load, auto-complete, infer JSON, infer binary, batch, ensemble step, bad file, unload}.
+
+A model of each kind is made in a process of its own and served by a real server, which loads it explicitly.
+"""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frameworks.matrix.rows import ROWS, Row
+from tests.support.server import ServerProcess, start_server
+
+pytestmark = pytest.mark.timeout(300)  # to compile a model takes a minute
+
+DELAY_US = 300_000
+"""How long the batcher of the model waits for a second request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that has loaded the model `m` of the row, and an ensemble `e` of it.
+
+    Attributes:
+        row: the kind of model.
+        server: the server.
+        repository: its model repository.
+        x: two rows of input, FP32 [2, 4].
+        y: what a model answers to them, [2, width].
+    """
+
+    row: Row
+    server: ServerProcess
+    repository: Path
+    x: np.ndarray[Any, np.dtype[Any]]
+    y: np.ndarray[Any, np.dtype[Any]]
+
+    def post(self, path: str, body: object, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.server.http}/v2{path}", data, headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=90) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def load(self, name: str) -> tuple[int, str]:
+        """Load a model: status, and what was wrong."""
+        status, body = self.post(f"/repository/models/{name}/load", {})
+        return status, json.loads(body)["error"] if body else ""
+
+    def infer(self, name: str, x: np.ndarray[Any, np.dtype[Any]], given: str, taken: str) -> Any:
+        """What the model answers to a request of JSON."""
+        tensor = {"name": given, "datatype": "FP32", "shape": list(x.shape), "data": x.reshape(-1).tolist()}
+        status, body = self.post(f"/models/{name}/infer", {"inputs": [tensor]})
+        assert status == 200, body
+        (output,) = json.loads(body)["outputs"]
+        assert (output["name"], output["datatype"]) == (taken, "FP32")
+        return np.array(output["data"], np.float32).reshape(output["shape"])
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the model takes requests."""
+        return self.server.get(f"/v2/models/{name}/ready")[0] == 200
+
+    def check_model(self) -> None:
+        """The model answers as it should."""
+        answer = self.infer("m", self.x, self.row.input, self.row.output)
+        np.testing.assert_allclose(answer, self.y, rtol=1e-5)
+
+
+@pytest.fixture(scope="module", params=ROWS, ids=lambda row: row.key)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of a row."""
+    row: Row = request.param
+    if row.missing:
+        pytest.skip(f"{row.title}: {row.missing}")
+    repository = tmp_path_factory.mktemp(row.key)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.frameworks.matrix.models",
+        row.key,
+        str(repository / "m"),
+    ]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    case = json.loads((repository / "m" / "case.json").read_text())
+    (repository / "m" / "config.pbtxt").write_text(config(row))
+    (repository / "e" / "1").mkdir(parents=True)
+    (repository / "e" / "config.pbtxt").write_text(ensemble(row))
+    flags = ["--model-control-mode=explicit", "--load-model=e"]
+    with start_server(repository, *flags) as server:
+        yield Served(
+            row, server, repository, np.array(case["x"], np.float32), np.array(case["y"], np.float32)
+        )
+
+
+def config(row: Row, *, ports: bool = True) -> str:
+    """The configuration of the model, without what its file tells."""
+    text = f'backend: "{row.backend}"\n' if row.backend else ""
+    text += row.config
+    text += f"\nmax_batch_size: 4\ndynamic_batching {{ max_queue_delay_microseconds: {DELAY_US} }}\n"
+    if row.isolated:
+        text += "instance_group { count: 1 }\n"
+    if row.ports and ports:
+        text += f'input {{ name: "{row.input}" data_type: TYPE_FP32 dims: 4 }}\n'
+        text += f'output {{ name: "{row.output}" data_type: TYPE_FP32 dims: {row.width} }}\n'
+    return text
+
+
+def ensemble(row: Row) -> str:
+    """An ensemble whose step is the model."""
+    return f"""
+platform: "ensemble" max_batch_size: 4
+input {{ name: "IN" data_type: TYPE_FP32 dims: 4 }}
+output {{ name: "OUT" data_type: TYPE_FP32 dims: {row.width} }}
+ensemble_scheduling {{ step {{
+  model_name: "m" model_version: -1
+  input_map {{ key: "{row.input}" value: "IN" }}
+  output_map {{ key: "{row.output}" value: "OUT" }}
+}} }}
+"""
+
+
+def test_load(served: Served) -> None:
+    assert served.load("m") == (200, "")
+    assert served.is_ready("m")
+    deadline = time.monotonic() + 10
+    while (
+        has_children(served.server) != served.row.isolated
+    ):  # some frameworks run a program when they are imported
+        assert time.monotonic() < deadline, f"it does not run where it should: {served.server.log}"
+        time.sleep(0.1)
+
+
+def has_children(server: ServerProcess) -> bool:
+    """Whether the server has processes of its own."""
+    tasks = Path(f"/proc/{server.process.pid}/task")
+    return any(task.read_text().split() for task in tasks.glob("*/children"))
+
+
+def test_auto_complete(served: Served) -> None:
+    row = served.row
+    status, body = served.server.get("/v2/models/m/config")
+    assert status == 200
+    document = json.loads(body)
+    (given,), (taken,) = document["input"], document["output"]
+    assert (given["name"], given["data_type"], given["dims"]) == (
+        row.input,
+        "TYPE_FP32",
+        [-1 if row.variable else 4],
+    )
+    assert (taken["name"], taken["data_type"], taken["dims"]) == (
+        row.output,
+        "TYPE_FP32",
+        [-1 if row.variable else row.width],
+    )
+    if row.ports:
+        (served.repository / "unlisted").mkdir()
+        (served.repository / "unlisted" / "1").symlink_to(served.repository / "m" / "1")
+        (served.repository / "unlisted" / "config.pbtxt").write_text(config(row, ports=False))
+        status, error = served.load("unlisted")
+        assert status == 400
+        assert "input" in error
+
+
+def test_infer_json(served: Served) -> None:
+    served.check_model()
+
+
+def test_infer_binary(served: Served) -> None:
+    row = served.row
+    head = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": row.input,
+                    "datatype": "FP32",
+                    "shape": [2, 4],
+                    "parameters": {"binary_data_size": served.x.nbytes},
+                }
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    status, body = served.post("/models/m/infer", head + served.x.tobytes(), headers)
+    assert status == 200, body
+    values = np.frombuffer(body[-served.y.astype(np.float32).nbytes :], np.float32).reshape(2, row.width)
+    np.testing.assert_allclose(values, served.y, rtol=1e-5)
+
+
+def test_batch(served: Served) -> None:
+    row = served.row
+    before = statistics(served)
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(
+            threads.map(
+                lambda index: served.infer("m", served.x[index : index + 1], row.input, row.output), (0, 1)
+            )
+        )
+    np.testing.assert_allclose(np.concatenate(answers), served.y, rtol=1e-5)
+    after = statistics(served)
+    assert after["inference_count"] - before["inference_count"] == 2
+    assert after["execution_count"] - before["execution_count"] == 1
+
+
+def statistics(served: Served) -> dict[str, int]:
+    """The counts of the model."""
+    counts: dict[str, int] = json.loads(served.server.get("/v2/models/m/stats")[1])["model_stats"][0]
+    return counts
+
+
+def test_ensemble_step(served: Served) -> None:
+    np.testing.assert_allclose(served.infer("e", served.x, "IN", "OUT"), served.y, rtol=1e-5)
+
+
+def test_bad_file(served: Served) -> None:
+    row = served.row
+    original = served.repository / "m" / "1" / row.file / row.truncated
+    bad = served.repository / "bad" / "1" / row.file / row.truncated
+    bad.parent.mkdir(parents=True)
+    (served.repository / "bad" / "config.pbtxt").write_text(config(row))
+    bad.write_bytes(original.read_bytes()[: original.stat().st_size // 2])
+    status, error = served.load("bad")
+    assert status == 400
+    assert error.startswith("load failed for model 'bad': version 1 is at UNAVAILABLE state: ")
+    assert len(error) > 100  # the framework's reason, not only that it failed
+    assert not served.is_ready("bad")
+    served.check_model()
+
+
+def test_unload(served: Served) -> None:
+    status, body = served.post("/repository/models/m/unload", {"parameters": {"unload_dependents": False}})
+    assert status == 200, body
+    assert not served.is_ready("m")
+    status, body = served.post("/models/m/infer", {"inputs": []})
+    assert status in (400, 404)
+    assert served.load("m") == (200, "")
+    served.check_model()

@@ -1,0 +1,455 @@
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halimede.backends.base import InstanceSpec
+from halimede.core.datatypes import ALL, BF16, BYTES, FP32, Datatype
+from halimede.core.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from halimede.core.tensors import Tensor
+from tests.backends.helpers import Loaded, floats, request, strings, wire
+
+torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
+
+from halimede.backends.pytorch_errors import pytorch_error  # noqa: E402
+from tests.frameworks.pytorch import torch_models  # noqa: E402
+from tests.frameworks.pytorch.torch_helpers import ADD_SUB, config_text, load, source_at, source_of  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+def test_names_of_forward_choose_the_arguments_in_any_order(tmp_path: Path) -> None:
+    inputs = {"INPUT1": "FP32 [2]", "INPUT0": "FP32 [2]"}
+    model = load(tmp_path, torch_models.AddSub(), inputs, {"SUM": "FP32 [2]", "DIFFERENCE": "FP32 [2]"})
+    outputs = model(INPUT0=floats([1, 2]), INPUT1=floats([10, 20]))
+    assert outputs["SUM"].tolist() == [[11, 22]]
+    assert outputs["DIFFERENCE"].tolist() == [[-9, -18]]
+
+
+def test_indexed_names_choose_by_position(tmp_path: Path) -> None:
+    inputs = {"B__1": "FP32 [2]", "A__0": "FP32 [2]"}
+    outputs = {"D__1": "FP32 [2]", "S__0": "FP32 [2]"}
+    model = load(tmp_path, torch_models.AddSub(), inputs, outputs)
+    answer = model(A__0=floats([1, 2]), B__1=floats([10, 20]))
+    assert answer["S__0"].tolist() == [[11, 22]]
+    assert answer["D__1"].tolist() == [[-9, -18]]
+
+
+def test_other_names_are_in_the_order_of_the_configuration(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.AddSub(), {"a": "FP32 [2]", "b": "FP32 [2]"}, {"s": "FP32 [2]"})
+    assert model(a=floats([1, 2]), b=floats([10, 20]))["s"].tolist() == [[11, 22]]
+
+
+def test_a_batch_runs_once_and_each_request_gets_its_rows(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Linear(2), {"x": "FP32 [2]"}, {"y": "FP32 [2]"})
+    rows = [floats([1, 2]), floats([3, 4], [5, 6]), floats([7, 8])]
+    together = model.run(*(request({"x": each}) for each in rows))
+    for response, each in zip(together, rows, strict=True):
+        assert np.allclose(response.outputs["y"].array, model(x=each)["y"])
+
+
+def test_dictionaries_go_in_and_out_by_key(tmp_path: Path) -> None:
+    model = load(
+        tmp_path,
+        torch_models.Keyed(),
+        {"a": "FP32 [2]", "b": "FP32 [2]"},
+        {"first": "FP32 [2]", "sum": "FP32 [2]"},
+    )
+    answer = model(a=floats([1, 2]), b=floats([10, 20]))
+    assert answer["sum"].tolist() == [[11, 22]]
+    assert answer["first"].tolist() == [[1, 2]]
+
+
+def test_a_key_that_the_model_does_not_give_is_named(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Keyed(), {"a": "FP32 [2]", "b": "FP32 [2]"}, {"total": "FP32 [2]"})
+    with pytest.raises(InternalError, match="'total' is not among what the model gave: keys sum, first"):
+        model(a=floats([1, 2]), b=floats([10, 20]))
+
+
+def test_a_list_of_tensors_is_outputs_by_position(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Parts(), {"x": "FP32 [2]"}, {"p": "FP32 [2]", "q": "FP32 [2]"})
+    assert model(x=floats([1, 2]))["q"].tolist() == [[2, 3]]
+    longer = load(tmp_path, torch_models.Parts(), {"x": "FP32 [2]"}, {"p__2": "FP32 [2]"})
+    with pytest.raises(InternalError, match="'p__2' is not among what the model gave: 2 values"):
+        longer(x=floats([1, 2]))
+
+
+def test_strings_pass_batched_and_not(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Shout(), {"texts": "STRING [1]"}, {"loud": "STRING [1]"})
+    first, second = model.run(
+        request({"texts": strings(["grüße".encode()])}), request({"texts": strings([b"a"], [b""])})
+    )
+    assert first.outputs["loud"].array.tolist() == [["grüße!".encode()]]
+    assert second.outputs["loud"].array.tolist() == [[b"a!"], [b"!"]]
+    flat = load(tmp_path, torch_models.Shout(), {"texts": "STRING [-1]"}, {"loud": "STRING [-1]"}, batch=0)
+    assert flat(texts=np.array([b"a", b"b"], np.object_))["loud"].tolist() == [b"a!", b"b!"]
+    with pytest.raises(InvalidArgumentError, match=r"'texts' holds a string that is not UTF-8 .* byte 1"):
+        flat(texts=np.array([b"a\xff"], np.object_))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        (
+            {"texts": "FP32 [1]"},
+            {"loud": "STRING [1]"},
+            "TYPE_FP32 for input 'texts', model provides TYPE_STRING",
+        ),
+        (
+            {"texts": "STRING [1]"},
+            {"loud": "FP32 [1]"},
+            "TYPE_FP32 for output 'loud', model provides TYPE_STRING",
+        ),
+        ({"texts": "STRING [2, 2]"}, {"loud": "STRING [1]"}, r"must have one dimension, got \[2, 2\]"),
+    ],
+)
+def test_strings_and_tensors_are_told_apart_at_load(
+    tmp_path: Path, inputs: dict[str, str], outputs: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=expected):
+        load(tmp_path, torch_models.Shout(), inputs, outputs)
+
+
+@pytest.mark.parametrize("datatype", [each for each in ALL if each is not BYTES], ids=lambda each: each.name)
+def test_every_datatype_passes_unchanged_single_and_batched(tmp_path: Path, datatype: Datatype) -> None:
+    tensors = f"{datatype.name} [3]"
+    model = load(tmp_path, torch_models.Identity(), {"x": tensors}, {"y": tensors})
+    first = wire(np.array([[0, 1, 100]]).astype(datatype.numpy), datatype)
+    second = wire(np.array([[1, 0, 1]]).astype(datatype.numpy), datatype)
+    for sent in ([first], [first, second]):
+        responses = model.run(*(request({"x": each}) for each in sent))
+        for response, each in zip(responses, sent, strict=True):
+            assert response.outputs["y"].datatype is datatype
+            assert bytes(response.outputs["y"].data) == bytes(each.data)
+
+
+def test_bf16_computes(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.AddSub(), dict.fromkeys(ADD_SUB, "BF16 [2]"), {"s": "BF16 [2]"})
+    ones = wire(np.array([[0x3F80, 0x3F80]], "<u2"), BF16)
+    assert model(INPUT0=ones, INPUT1=ones)["s"].tolist() == [[0x4000, 0x4000]]
+
+
+def test_a_model_that_writes_to_its_input_leaves_the_request_alone(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Doubler(), {"x": "FP32 [2]"}, {"y": "FP32 [2]"})
+    sent = wire(floats([1, 2]))
+    for _ in range(2):
+        assert model(x=sent)["y"].tolist() == [[2, 4]]
+    assert sent.array.tolist() == [[1, 2]]
+    assert not model.instance.repeatable
+
+
+def test_an_output_that_is_state_keeps_its_value(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Counter(), {"x": "FP32 [1]"}, {"n": "FP32 [1]"})
+    first = model(x=floats([0]))["n"]
+    second = model(x=floats([0]))["n"]
+    assert (first.tolist(), second.tolist()) == ([[1]], [[2]])
+
+
+def test_big_inputs_go_in_uncopied_and_an_echo_of_one_is_a_copy(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Identity(), {"x": "FP32 [-1]"}, {"y": "FP32 [-1]"})
+    sent = wire(np.ones((1, 1000), np.float32))
+    batch = model.batch(request({"x": sent}))
+    seen: list[int] = []
+    program = model.instance._program  # type: ignore[attr-defined]
+    call = program.call
+
+    def spy(values: Any) -> Any:
+        seen.append(values[0].data_ptr())
+        return call(values)
+
+    program.call = spy
+    model.instance.execute(batch)
+    assert seen == [sent.array.ctypes.data]
+    assert not np.shares_memory(batch.responses[0].outputs["y"].array, sent.array)
+
+
+def test_unaligned_views_are_made_fit_for_kernels(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP32 [2]"})
+    body = b"x" + floats([1, 2]).tobytes()
+    shifted = Tensor(FP32, (1, 2), memoryview(body)[1:])
+    assert model(INPUT0=shifted, INPUT1=shifted)["s"].tolist() == [[2, 4]]
+
+
+def test_optional_inputs_and_other_defaults_may_be_left_out(tmp_path: Path) -> None:
+    text = config_text({"x": "FP32 [2]"}, {"y": "FP32 [2]"}, 0)
+    text += 'input { name: "bias" data_type: TYPE_FP32 dims: [2] optional: true }'
+    model = Loaded(source_of(tmp_path, torch_models.Optional(), text))
+    x = np.array([1, 2], np.float32)
+    assert model(x=x)["y"].tolist() == [2, 4]
+    assert model(x=x, bias=x)["y"].tolist() == [4, 8]
+
+
+def test_scalars_are_one_element(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Sum(), {"x": "FP32 [2]"}, {"y": "FP32 [1]"}, batch=0)
+    assert model(x=np.array([1, 2], np.float32))["y"].tolist() == [3]
+
+
+def test_modules_saved_in_training_mode_are_served_in_evaluation_mode(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Training().train(), {"x": "FP32 [1]"}, {"y": "FP32 [1]"})
+    assert model(x=floats([1]))["y"].tolist() == [[1]]
+
+
+def test_frozen_modules_are_served(tmp_path: Path) -> None:
+    path = tmp_path / "m" / "1" / "model.pt"
+    path.parent.mkdir(parents=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.freeze(torch.jit.script(torch_models.Linear(2).eval())), path)
+    model = Loaded(source_at(tmp_path, config_text({"x": "FP32 [2]"}, {"y": "FP32 [2]"})))
+    assert model(x=floats([1, 2]))["y"].shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        (
+            {"INPUT0": "FP32 [2]"},
+            {"s": "FP32 [2]"},
+            r"it requires input 'INPUT1', which is not listed; .*\(INPUT0: Tensor, INPUT1: Tensor\)",
+        ),
+        (
+            {"a__0": "FP32 [2]", "b__2": "FP32 [2]"},
+            {"s": "FP32 [2]"},
+            "input 'b__2' would be number 2, from 0",
+        ),
+        ({"a__0": "FP32 [2]", "b__0": "FP32 [2]"}, {"s": "FP32 [2]"}, "'a__0' and 'b__0' are the same one"),
+        ({"INPUT1": "FP32 [2]", "INPUT": "FP32 [2]"}, {"s": "FP32 [2]"}, "it has no input 'INPUT'; "),
+        (ADD_SUB, {"s": "FP32 [2]", "d": "FP32 [2]", "e": "FP32 [2]"}, "output 'e' would be number 2"),
+        (ADD_SUB, {"s": "STRING [2]"}, "expects strings for output 's', model provides a tensor"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_with_both_sides(
+    tmp_path: Path, inputs: dict[str, str], outputs: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=expected):
+        load(tmp_path, torch_models.AddSub(), inputs, outputs)
+
+
+def test_torchscript_without_a_configuration_says_what_forward_takes(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"must list input and output. It takes \(INPUT0: Tensor, INPUT1: Tensor\) and gives Tuple",
+    ):
+        load(tmp_path, torch_models.AddSub(), {}, {})
+
+
+def test_an_argument_that_no_request_can_give_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"unable to load model 'm': argument 'power' .* is a int"):
+        load(tmp_path, torch_models.Number(), {"x": "FP32 [1]", "power": "INT32 [1]"}, {"y": "FP32 [1]"})
+
+
+def test_outputs_that_contradict_the_configuration_are_refused_with_both_sides(tmp_path: Path) -> None:
+    wrong = load(tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP64 [2]"})
+    ones = floats([1, 1])
+    with pytest.raises(InternalError, match=r"'s' of the model is of datatype TYPE_FP32, .* says TYPE_FP64"):
+        wrong(INPUT0=ones, INPUT1=ones)
+    wrong = load(tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP32 [3]"})
+    with pytest.raises(InternalError, match=r"has shape \[1, 2\], but the configuration says \[-1, 3\]"):
+        wrong(INPUT0=ones, INPUT1=ones)
+
+
+def test_errors_of_a_run_say_why_without_a_traceback(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Linear(4), {"x": "FP32 [-1]"}, {"y": "FP32 [4]"})
+    with pytest.raises(InternalError) as caught:
+        model(x=floats([1, 2, 3]))
+    assert caught.value.message == (
+        "PyTorch execute failure: mat1 and mat2 shapes cannot be multiplied (1x3 and 4x4)"
+    )
+    assert model(x=floats([1, 2, 3, 4]))["y"].shape == (1, 4)
+
+
+def test_want_of_memory_is_an_error_of_its_own() -> None:
+    text = (
+        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
+    )
+    assert isinstance(pytorch_error("PyTorch execute failure", RuntimeError(text)), OutOfMemoryError)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "is no PyTorch archive, or is cut off"),
+        (b"not a model" * 50, "is no PyTorch archive, or is cut off"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    source = source_of(tmp_path, torch_models.AddSub(), config_text(ADD_SUB, {"s": "FP32 [2]"}))
+    (tmp_path / "m" / "1" / "model.pt").write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=f"model.pt {expected}"):
+        Loaded(source)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    source = source_of(tmp_path, torch_models.AddSub(), config_text(ADD_SUB, {"s": "FP32 [2]"}))
+    path = tmp_path / "m" / "1" / "model.pt"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(InvalidArgumentError, match=r"model\.pt is no PyTorch archive, or is cut off"):
+        Loaded(source)
+
+
+def test_a_pickled_module_is_refused_and_never_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "m" / "1" / "model.pt"
+    path.parent.mkdir(parents=True)
+    torch.save(torch_models.Linear().state_dict(), path, pickle_module=pickle)
+    with pytest.raises(InvalidArgumentError, match=r"is a pickled module or its weights.*torch\.jit\.save"):
+        Loaded(source_at(tmp_path, config_text(ADD_SUB, {"s": "FP32 [2]"})))
+
+
+def test_an_unknown_runtime_is_refused_by_name(tmp_path: Path) -> None:
+    text = config_text(ADD_SUB, {"s": "FP32 [2]"}) + ' runtime: "libother.so"'
+    with pytest.raises(
+        UnsupportedError, match=r"no runtime 'libother\.so'; leave it out, or set 'model\.py'"
+    ):
+        Loaded(source_of(tmp_path, torch_models.AddSub(), text))
+
+
+def test_the_python_runtime_serves_torchscript_where_there_is_no_code(tmp_path: Path) -> None:
+    text = config_text(ADD_SUB, {"s": "FP32 [2]", "d": "FP32 [2]"}) + ' runtime: "model.py"'
+    model = Loaded(source_of(tmp_path, torch_models.AddSub(), text))
+    assert model(INPUT0=floats([1, 2]), INPUT1=floats([1, 1]))["s"].tolist() == [[2, 3]]
+
+
+def test_torchscript_is_not_compiled(tmp_path: Path) -> None:
+    parameters = {"TORCH_COMPILE_OPTIONAL_PARAMETERS": "{}"}
+    with pytest.raises(InvalidArgumentError, match=r"and model\.pt is TorchScript"):
+        load(tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP32 [2]"}, parameters=parameters)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    with pytest.raises(NotFoundError, match=r"there is no file .*/m/1/model\.pt"):
+        Loaded(source_at(tmp_path, config_text(ADD_SUB, {"s": "FP32 [2]"})))
+
+
+def test_weights_are_shared_where_the_parameter_says_so(tmp_path: Path) -> None:
+    for value, shared in (("true", True), ("false", False)):
+        model = load(
+            tmp_path,
+            torch_models.Linear(2),
+            {"x": "FP32 [2]"},
+            {"y": "FP32 [2]"},
+            parameters={"ENABLE_WEIGHT_SHARING": value},
+        )
+        other = model.backend.create_instance(InstanceSpec("m_1", 1))
+        assert (other._program is model.instance._program) is shared  # type: ignore[attr-defined]
+
+
+def test_threads_may_run_one_module_at_once(tmp_path: Path) -> None:
+    model = load(
+        tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP32 [2]"}, parameters={"ENABLE_WEIGHT_SHARING": "1"}
+    )
+    instances = [model.instance] + [
+        model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in (1, 2, 3)
+    ]
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for step in range(200):
+            batch = model.batch(request({"INPUT0": floats([number, step]), "INPUT1": floats([1, 1])}))
+            instances[number].execute(batch)
+            output = batch.responses[0].outputs["s"].array.tolist()
+            if output != [[number + 1, step + 1]]:
+                wrong.append(output)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_closing_gives_the_module_back(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Linear(2), {"x": "FP32 [2]"}, {"y": "FP32 [2]"})
+    module = weakref.ref(model.instance._program._module)  # type: ignore[attr-defined]
+    output = model(x=floats([1, 2]))["y"]
+    model.close()
+    gc.collect()
+    assert module() is None
+    assert output.shape == (1, 2)
+
+
+MEMORY = """
+import ctypes, sys, warnings
+from pathlib import Path
+import numpy as np
+warnings.simplefilter("ignore")
+from tests.backends.helpers import Loaded
+from tests.frameworks.pytorch.torch_helpers import config_text, source_at
+
+def resident_mb():
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+text = config_text({"x": "FP32 [2290]"}, {"y": "FP32 [2290]"})
+if sys.argv[2] == "pt2":
+    text += ' platform: "torch_aoti"'
+def cycle():
+    loaded = Loaded(source_at(Path(sys.argv[1]), text))
+    loaded(x=np.ones((4, 2290), np.float32))
+    held = resident_mb()
+    loaded.close()
+    return held
+
+for _ in range(3):
+    cycle()
+before = resident_mb()
+held = max(cycle() for _ in range(100))
+after = resident_mb()
+print(before, held, after)
+# 20 MB of weights: there once while loaded, gone afterwards
+assert after - before < 6, (before, held, after)
+assert 15 < held - before < 48, (before, held, after)
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", ["pt", "pt2"])
+def test_memory_is_flat_over_a_hundred_loads(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "m" / "1" / f"model.{kind}"
+    if kind == "pt":
+        torch_models.save_script(path, torch_models.Linear(2290))
+    else:
+        torch_models.save_exported(path, torch_models.Linear(2290), [torch.ones(2, 2290)])
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path), kind],
+        cwd=Path(__file__).parents[3],
+        timeout=360,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_ragged_requests_run_as_one_batch(tmp_path: Path) -> None:
+    text = config_text({}, {"sums": "FP32 [1]"})
+    text += """
+        input { name: "x" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }
+        batch_input { kind: BATCH_ELEMENT_COUNT target_name: "counts" data_type: TYPE_INT32 source_input: "x" }
+    """
+    model = Loaded(source_of(tmp_path, torch_models.Ragged(), text))
+    first, second = model.run(request({"x": floats([1, 2, 3])}), request({"x": floats([10])}))
+    assert (first.outputs["sums"].array.tolist(), second.outputs["sums"].array.tolist()) == ([[6]], [[10]])
+
+
+def test_empty_tensors_pass(tmp_path: Path) -> None:
+    for datatype in (FP32, BF16):
+        tensors = f"{datatype.name} [-1]"
+        model = load(tmp_path, torch_models.Identity(), {"x": tensors}, {"y": tensors})
+        (response,) = model.run(request({"x": Tensor(datatype, (1, 0), b"")}))
+        assert response.outputs["y"].shape == (1, 0)
+        assert bytes(response.outputs["y"].data) == b""
