@@ -29,6 +29,11 @@ class Sink:
         self.writable = 0
         self.done = threading.Event()
 
+    def response_whole(self, head: ResponseHead, data: bytes) -> None:
+        self.response_begun(head)
+        self.response_data(data)
+        self.response_ended()
+
     def response_begun(self, head: ResponseHead) -> None:
         self.head = head
 

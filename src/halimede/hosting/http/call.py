@@ -20,6 +20,11 @@ class _Answer:
         self.body = bytearray()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def response_whole(self, head: ResponseHead, data: bytes) -> None:
+        self.response_begun(head)
+        self.response_data(data)
+        self.response_ended()
+
     def response_begun(self, head: ResponseHead) -> None:
         self.status = head.status
 

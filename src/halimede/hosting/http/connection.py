@@ -167,7 +167,6 @@ class ClientConnection(asyncio.Protocol):
         except Refusal as refusal:
             self._refuse(refusal)
             return b""
-        self._since = self._loop.time()
         request = self._request = Request(self, head)
         self._last = self._last or not head.keep_alive
         length = head.length
@@ -179,6 +178,7 @@ class ClientConnection(asyncio.Protocol):
             self._state = _State.ANSWERING
             rest = data[stop:]
         else:
+            self._since = self._loop.time()
             self._state = _State.BODY
             self._missing = length
             self._chunks = _BodyChunks(self) if length < 0 else None
@@ -266,11 +266,14 @@ class ClientConnection(asyncio.Protocol):
 
     def end_of_head(self) -> bytes:
         """What ends the head of the response."""
-        self._last = self._last or self._must_close
+        if self._state is _State.BODY and self._must_close:
+            self._last = True
         if self._last:
             return b"Connection: close\r\n\r\n"
         request = self._request
-        return b"\r\n" if request is None else request.head.connection.encode() + b"\r\n"
+        if request is None or not request.head.connection:
+            return b"\r\n"
+        return request.head.connection.encode() + b"\r\n"
 
     @property
     def _must_close(self) -> bool:
@@ -316,7 +319,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
             return
         self._state = _State.HEAD
-        self._read(True)
+        if not self._reading:
+            self._read(True)
         if self._held:
             # not at once: whoever answered has not returned yet
             self._loop.call_soon(self._go_on)

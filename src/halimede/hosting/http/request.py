@@ -98,7 +98,8 @@ class Request:
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []
         self._waiting = 0
-        self._connection.taken()
+        if not self.complete:
+            self._connection.taken()
         return data
 
     def receive(self, on_body: Callable[[], None]) -> None:
@@ -159,6 +160,19 @@ class Request:
             self.write(body)
         self.end()
 
+    def reply(self, head: bytes, body: bytes) -> None:
+        """Send a whole response; one after the first is dropped.
+
+        Args:
+            head: status line and headers as `response_head` makes them, with the body's length.
+            body: its body.
+        """
+        if self.answered or self.begun:
+            return
+        connection = self._connection
+        connection.write(b"".join((head, connection.end_of_head(), body)))
+        self._done()
+
     def begin(self, head: bytes) -> None:
         """Begin a response; its head goes out with the first of its body.
 
@@ -200,7 +214,10 @@ class Request:
         if self.answered:
             return
         self.write(b"")
-        self.answered = True
+        self._done()
+
+    def _done(self) -> None:
+        self.begun = self.answered = True
         self.on_disconnect = self.on_writable = self._on_body = None
         self._connection.answered(self)
 

@@ -59,6 +59,9 @@ class ResponseHead:
 class ResponseSink(Protocol):
     """Who takes the response of an instance. Called on the event loop."""
 
+    def response_whole(self, head: ResponseHead, data: bytes) -> None:
+        """The whole response came at once, and the connection is free again: none of the next three is called."""
+
     def response_begun(self, head: ResponseHead) -> None:
         """The head of the response is there."""
 
@@ -221,14 +224,20 @@ class UpstreamConnection(asyncio.Protocol):
         head = _HEADS[text] if end <= REMEMBERED_HEAD_BYTES else _parse_head(text)
         if head.status < 200:  # 100 Continue and the like come before the response
             return data[end:]
+        sink = self._sink
+        assert sink is not None
+        length = head.length
+        if 0 <= length <= len(data) - end:
+            stop = end + length
+            rest = data[stop:]
+            self._release(head, clean=not rest)
+            sink.response_whole(head, data[end:stop])
+            return rest
         self._head = head
-        self._missing = head.length
+        self._missing = length
         self._chunks = _ResponseChunks(self) if head.chunked else None
         self._state = _State.BODY
-        assert self._sink is not None
-        self._sink.response_begun(head)
-        if not self._missing:
-            self._ended(clean=end == len(data))
+        sink.response_begun(head)
         return data[end:]
 
     def _receive_body(self, data: bytes) -> bytes:
@@ -256,21 +265,25 @@ class UpstreamConnection(asyncio.Protocol):
             self._sink.response_data(data)
 
     def _ended(self, *, clean: bool) -> None:
-        """The response is complete: the connection is free if it is `clean`, and nothing is still to be sent."""
-        sink, self._sink = self._sink, None
-        head, self._head = self._head, None
-        self._chunks = None
-        if self._state is _State.CLOSED:  # given up meanwhile
+        """The response is complete."""
+        sink, head = self._sink, self._head
+        if sink is None or head is None:  # given up meanwhile
             return
-        if clean and self._request_complete and head is not None and head.keep_alive:
+        self._head = self._chunks = None
+        self._release(head, clean=clean)
+        sink.response_ended()
+
+    def _release(self, head: ResponseHead, *, clean: bool) -> None:
+        """After a response the connection is free if nothing came behind it, and nothing is still to be sent."""
+        self._sink = None
+        if clean and self._request_complete and head.keep_alive:
             self._state = _State.IDLE
-            self.resume()
+            if not self._reading:
+                self.resume()
             self._pool.free(self)
         else:
             self._close()
             self._transport.abort()  # what it has not read of the request is of no use to it
-        if sink is not None:
-            sink.response_ended()
 
     def _close(self) -> None:
         self._state = _State.CLOSED

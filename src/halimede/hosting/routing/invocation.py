@@ -14,7 +14,7 @@ from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
 from halimede.hosting.routing.event_stream import payload_part, stream_error
 from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
-from halimede.hosting.routing.request_ids import new_request_id
+from halimede.hosting.routing.request_ids import request_id_header
 from halimede.hosting.routing.selection import choose_target
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, Placement, Target, VariantRoute
@@ -173,11 +173,11 @@ class Invocation:
         target.inflight += 1
         if self._placements <= 1:
             self._variant.meter.sent(len(self._variant.targets))
-        self._await_instance()
         connection = target.pool.idle()
         if connection is not None:
             self.connected(connection)
         else:
+            self._await_instance(monotonic_ns())
             self._connect(self, target)
 
     def connected(self, connection: UpstreamConnection) -> None:
@@ -194,12 +194,14 @@ class Invocation:
                 connection.close()
                 self._oversized()
                 return
-            self._keep(body)
+            if self._placement is not None:
+                self._keep(body)
         complete = request.complete
         length = len(body) if complete else request.head.length
         head = REQUEST_HEADS[request.head, self._path, target.pool.address, length]
         self._upstream = connection
-        self._sent_ns = monotonic_ns()
+        self._sent_ns = now = monotonic_ns()
+        self._await_instance(now)
         self._all_sent = complete
         connection.send(head, body, self, complete=complete, chunked=length < 0)
         if not complete:
@@ -219,17 +221,18 @@ class Invocation:
             self._upstream = None
             self._oversized()
             return
-        self._keep(data)
+        if self._placement is not None:
+            self._keep(data)
         self._all_sent = complete
         upstream.write(data, complete=complete)
         if complete:
-            self._await_instance()
+            self._await_instance(monotonic_ns())
         else:
             self._await_more(upstream)
 
     def _keep(self, data: bytes) -> None:
         """Keep a small body for a model that the instance may not have, or not have the memory for."""
-        if self._placement is None or self._received > self._settings.kept_bytes:
+        if self._received > self._settings.kept_bytes:
             return
         self._kept.append(data)
         if self._request.complete:
@@ -248,19 +251,30 @@ class Invocation:
 
     # what is waited for
 
-    def _await_instance(self) -> None:
+    def _await_instance(self, now: int) -> None:
         """From now on the instance has its time."""
-        seconds = self._settings.stream_timeout_s if self._streamed else self._settings.timeout_s
-        self.deadline_ns = monotonic_ns() + int(seconds * 1e9)
+        settings = self._settings
+        self.deadline_ns = now + (settings.stream_timeout_ns if self._streamed else settings.timeout_ns)
 
     def _await_more(self, upstream: UpstreamConnection) -> None:
         """Not all of the request has been sent: it is the client that takes time, or an instance that does not read."""
         if upstream.write_paused:
-            self._await_instance()
+            self._await_instance(monotonic_ns())
         else:
             self.deadline_ns = 0
 
     # from the instance
+
+    def response_whole(self, head: ResponseHead, data: bytes) -> None:
+        """The whole response is there."""
+        if self._streamed or not 200 <= head.status < 300:
+            self.response_begun(head)
+            self.response_data(data)
+            self.response_ended()
+            return
+        self._upstream = None
+        self._finish(200, model_error=False)
+        self._request.reply(REPLY_HEADS[head, self._variant.spec.name, False] + request_id_header(), data)
 
     def response_begun(self, head: ResponseHead) -> None:
         """The head of the response is there."""
@@ -279,7 +293,7 @@ class Invocation:
         else:
             text = REPLY_HEADS[head, name, self._chunked]
         request.on_writable = self._writable
-        request.begin(text + f"x-amzn-RequestId: {new_request_id()}\r\n".encode())
+        request.begin(text + request_id_header())
 
     def response_data(self, data: bytes) -> None:
         """Some of the response's body."""

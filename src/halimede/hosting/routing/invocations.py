@@ -4,6 +4,7 @@ import asyncio
 from time import monotonic_ns
 from urllib.parse import unquote
 
+from halimede.frontends.http.remembered import Remembered
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.routing.answers import answer_error
@@ -57,8 +58,7 @@ class Invocations:
 
     def _begin(self, request: Request, account: str, body: bytes | None) -> None:
         head = request.head
-        name, _, operation = head.path[len(PREFIX) :].partition("/")
-        name = unquote(name)
+        name, operation = _OPERATIONS[head.path]
         if operation not in (_WHOLE, STREAMED):
             raise _unknown(head.path, operation)
         if head.method != "POST":
@@ -109,6 +109,15 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
         invocation.response_failed(f"the instance accepts no connection ({error.strerror or error})")
         return
     invocation.connected(connection)
+
+
+def _operation(path: str) -> tuple[str, str]:
+    name, _, operation = path[len(PREFIX) :].partition("/")
+    return unquote(name), operation
+
+
+_OPERATIONS = Remembered(_operation)
+"""Path → the endpoint's name and what follows it."""
 
 
 def _unknown(path: str, operation: str) -> ApiError:

@@ -22,8 +22,8 @@ def choose_variant(route: EndpointRoute, wanted: str | None) -> VariantRoute:
             )
             raise invalid_invocation(msg)
         return variant
-    if len(variants) == 1:
-        return next(iter(variants.values()))
+    if route.only is not None:
+        return route.only
     every = list(variants.values())
     weights = [variant.weight for variant in every]
     if not any(weights):

@@ -1,6 +1,6 @@
 """Limits of invocations."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class InvocationSettings:
         kept_bytes: a body up to this size is kept, and so can be sent once more to another place if an instance
             refuses it for want of memory (507).
         placements: how often such a request is placed at most.
+        timeout_ns, stream_timeout_ns: those times, in nanoseconds.
     """
 
     payload_bytes: int = 25 << 20
@@ -23,3 +24,9 @@ class InvocationSettings:
     model_wait_s: float = 60.0
     kept_bytes: int = 1 << 20
     placements: int = 4
+    timeout_ns: int = field(init=False)
+    stream_timeout_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "timeout_ns", int(self.timeout_s * 1e9))
+        object.__setattr__(self, "stream_timeout_ns", int(self.stream_timeout_s * 1e9))
