@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -97,6 +98,47 @@ def test_an_open_endpoint_answers_and_is_logged(caplog: pytest.LogCaptureFixture
         assert f"Started EchoService at 127.0.0.1:{port}" in caplog.text
 
     caplog.set_level(logging.INFO, "halimede")
+    run(scenario())
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_an_endpoint_may_listen_at_a_unix_socket_as_well(
+    abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the system's limit of such a path is 107 bytes
+    name = f"@halimede-test-{os.getpid()}" if abstract else "socket"
+
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint(unix_socket=name))
+        near = socket.socket(socket.AF_UNIX)
+        near.connect(name.replace("@", "\0"))
+        reader, writer = await asyncio.open_unix_connection(sock=near)
+        writer.write(b"hello")
+        assert await reader.read(5) == b"hello"
+        other, other_writer = await client.connect(port)
+        other_writer.write(b"hello")
+        assert await other.read(5) == b"hello"
+        assert f"Started EchoService at the Unix socket {name}" in caplog.text
+        assert await client.server.close(5)
+        assert await reader.read() == b""
+        writer.close()
+        other_writer.close()
+
+    caplog.set_level(logging.INFO, "halimede")
+    run(scenario())
+
+
+def test_a_unix_socket_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        client = Client()
+        with pytest.raises(
+            ListenError, match=r"cannot listen at the Unix socket .*missing/socket: No such file"
+        ):
+            await client.server.open(client.endpoint(unix_socket=str(tmp_path / "missing" / "socket")))
+        with pytest.raises(ListenError, match="path too long"):
+            await client.server.open(client.endpoint(unix_socket=str(tmp_path / ("x" * 108))))
+
     run(scenario())
 
 

@@ -130,6 +130,7 @@ def _sagemaker(options: ServeOptions, engine: Engine) -> Endpoint:
         options.sagemaker_port,
         partial(HttpProtocol, handler, HttpLimits(), connections, json_length),
         connections,
+        unix_socket=options.sagemaker_unix_socket,
     )
 
 

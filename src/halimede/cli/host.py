@@ -84,6 +84,10 @@ _EXTRA = ("boto3", "botocore", "obstore", "regex")
               help="Seconds that an instance may take to answer.")  # fmt: skip
 @click.option("--describe-hold", type=click.FloatRange(0, 50), default=20.0, show_default=True,
               help="Seconds that DescribeEndpoint may wait for an endpoint that is being changed.")  # fmt: skip
+@click.option("--instance-log-mib", type=click.IntRange(1), default=100, show_default=True,
+              help="What the log of an instance may take on disk, in MiB; its oldest lines go.")  # fmt: skip
+@click.option("--total-log-mib", type=click.IntRange(1), default=10_240, show_default=True,
+              help="What all logs may take, in MiB; the oldest of instances that are gone go.")  # fmt: skip
 @click.option(
     "--keep-instances",
     is_flag=True,
@@ -105,6 +109,8 @@ def command(
     payload_mib: int,
     invocation_timeout: float,
     describe_hold: float,
+    instance_log_mib: int,
+    total_log_mib: int,
     keep_instances: bool,
     print_env: bool,
 ) -> int:
@@ -129,6 +135,7 @@ def command(
             settings.invocation, payload_bytes=payload_mib * _MIB, timeout_s=invocation_timeout
         ),
         control=replace(settings.control, describe_hold_s=describe_hold),
+        logs=replace(settings.logs, instance_bytes=instance_log_mib * _MIB, total_bytes=total_log_mib * _MIB),
     )
     logs.configure(LogSettings())
     tuning.keep_freed_memory()

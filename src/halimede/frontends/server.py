@@ -69,6 +69,8 @@ class Endpoint:
         reuse_port: other processes may listen at the same port.
         tls: how connections are encrypted; None for not at all.
         says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
+        unix_socket: a socket of this machine at which it listens as well: a path, or @ and a name of Linux's abstract
+            namespace; "" for none.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Endpoint:
     reuse_port: bool = False
     tls: ssl.SSLContext | None = None
     says_goodbye: bool = False
+    unix_socket: str = ""
 
 
 class Server:
@@ -98,6 +101,8 @@ class Server:
             ListenError: the address cannot be had.
         """
         loop = asyncio.get_running_loop()
+        if endpoint.unix_socket:
+            await self._open_unix_socket(endpoint)
         try:
             listener = await loop.create_server(
                 endpoint.factory,
@@ -114,6 +119,20 @@ class Server:
         port: int = listener.sockets[0].getsockname()[1]
         logger.info("Started %s at %s:%d", endpoint.name, endpoint.address, port)
         return port
+
+    async def _open_unix_socket(self, endpoint: Endpoint) -> None:
+        name = endpoint.unix_socket
+        path = "\0" + name[1:] if name.startswith("@") else name
+        try:
+            listener = await asyncio.get_running_loop().create_unix_server(
+                endpoint.factory, path, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen at the Unix socket {name}: {error.strerror or error}"
+            ) from error
+        self._listeners.append(listener)
+        logger.info("Started %s at the Unix socket %s", endpoint.name, name)
 
     def stop_accepting(self) -> None:
         """Refuse new connections. Those that are open stay, and are told if their protocol has words for it."""

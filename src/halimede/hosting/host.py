@@ -54,7 +54,11 @@ class Host:
         )
         self._table = RoutingTable()
         self._metering = Metering(
-            directory / "metrics.db", directory / "logs", self._substrate.instances, self._table
+            directory / "metrics.db",
+            directory / "logs",
+            self._substrate.instances,
+            self._table,
+            log_settings=settings.logs,
         )
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
@@ -148,6 +152,7 @@ class Host:
             request.respond(503, _STARTING, (("Content-Type", "text/plain"), ("Retry-After", "1")))
 
     async def _stop_answering(self) -> None:
+        self._controller.release()
         await self._server.close(_GRACE_S)
         await self._dispatcher.close()
 

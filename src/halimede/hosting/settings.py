@@ -7,6 +7,7 @@ from pathlib import Path
 from halimede.hosting.api.keys import Key
 from halimede.hosting.control.settings import ControlSettings
 from halimede.hosting.identity import Caller
+from halimede.hosting.metering.log_space import LogSettings
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.substrates.base import Resources
@@ -33,6 +34,7 @@ class HostSettings:
         control: times of the control plane.
         invocation: limits of invocations.
         residency: how the models of multi-model endpoints are kept.
+        logs: what the logs of instances may take on disk.
     """
 
     directory: Path
@@ -50,3 +52,4 @@ class HostSettings:
     control: ControlSettings = field(default_factory=ControlSettings)
     invocation: InvocationSettings = field(default_factory=InvocationSettings)
     residency: ResidencySettings = field(default_factory=ResidencySettings)
+    logs: LogSettings = field(default_factory=LogSettings)

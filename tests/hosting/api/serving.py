@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
 from halimede.hosting.api.dispatcher import Dispatcher, Page
 from halimede.hosting.api.gate import Gate
 from halimede.hosting.api.keys import Key
@@ -27,6 +24,7 @@ from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from tests.frontends.http.serving import Client
+from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
 ACCESS_KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG"
@@ -66,6 +64,7 @@ class ApiHost:
         store: the metrics.
         errors: what was logged as an error; must be empty at the end.
         warnings: what was logged as a warning.
+        clients: those that were made.
     """
 
     loop: LoopThread
@@ -76,19 +75,17 @@ class ApiHost:
     store: MetricStore = field(default_factory=MetricStore)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    clients: Clients = field(default_factory=Clients)
 
     def client(self, service: str, **settings: Any) -> Any:
-        """A client of boto3, which tries once."""
-        config = Config(
-            retries={"total_max_attempts": 1}, parameter_validation=False, **settings.pop("config", {})
-        )
-        values: dict[str, Any] = {
-            "endpoint_url": f"http://127.0.0.1:{self.port}",
+        """A client of boto3, which tries once and is closed with the host."""
+        config = {"parameter_validation": False, **settings.pop("config", {})}
+        values = {
             "region_name": "eu-west-1",
             "aws_access_key_id": ACCESS_KEY,
             "aws_secret_access_key": SECRET,
         }
-        return boto3.client(service, config=config, **(values | settings))
+        return self.clients.make(service, f"http://127.0.0.1:{self.port}", config, **(values | settings))
 
     def raw(self) -> Client:
         """A connection on which bytes are sent as they are."""
@@ -175,6 +172,7 @@ def api_host(
         try:
             yield host
         finally:
+            host.clients.close()
             loop.run(stop())
         assert host.errors == []
 

@@ -1,6 +1,7 @@
 """Endpoints come into service, or fail with a reason; they are described and listed."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,23 @@ async def test_the_answer_of_describe_is_held_until_the_endpoint_is_settled(tmp_
         assert not describing.done()
         world.substrate.gate.set()
         assert (await describing)["EndpointStatus"] == "InService"
+
+
+@on_loop
+async def test_answers_are_held_no_longer_once_the_host_stops(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.substrate.gate.clear()
+        await world.create_model()
+        await world.create_config()
+        await world.create_endpoint()
+        describing = asyncio.ensure_future(world.describe())
+        await until(lambda: bool(world.substrate.launched))
+        assert not describing.done()
+        async with asyncio.timeout(QUICK.describe_hold_s / 2):
+            world.controller.release()
+            assert (await describing)["EndpointStatus"] == "Creating"
+            assert (await world.describe())["EndpointStatus"] == "Creating"
+        world.substrate.gate.set()
 
 
 @on_loop
@@ -155,7 +173,7 @@ async def test_an_instance_that_ends_once_while_it_starts_is_replaced(tmp_path: 
 async def test_an_instance_that_does_not_get_well_fails_the_endpoint(
     tmp_path: Path, ping: int, why: str
 ) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, replace(QUICK, ping_timeout_s=0.2)) as world:
         world.substrate.ping = ping
         reason = await _fails(world, variant(ContainerStartupHealthCheckTimeoutInSeconds=1))
         assert (

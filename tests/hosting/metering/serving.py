@@ -8,9 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.gate import Gate
 from halimede.hosting.http.connection import ClientConnection
@@ -25,6 +22,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
 NOON = 1_772_625_600.0
@@ -59,6 +57,7 @@ class Metered:
         instances: the instances that run.
         logs: where their logs are.
         port: where it listens.
+        clients: those that were made.
     """
 
     loop: LoopThread
@@ -68,21 +67,16 @@ class Metered:
     table: RoutingTable = field(default_factory=RoutingTable)
     port: int = 0
     metering: Metering = field(init=False)
+    clients: Clients = field(default_factory=Clients)
 
     @property
     def logs(self) -> Path:
         return self.directory / "logs"
 
     def client(self, service: str) -> Any:
-        """A client of boto3, which tries once."""
-        return boto3.client(
-            service,
-            endpoint_url=f"http://127.0.0.1:{self.port}",
-            region_name="eu-west-1",
-            aws_access_key_id="a",
-            aws_secret_access_key="b",
-            config=Config(retries={"total_max_attempts": 1}, parameter_validation=False),
-        )
+        """A client of boto3, which tries once and is closed with the host."""
+        url = f"http://127.0.0.1:{self.port}"
+        return self.clients.make(service, url, {"parameter_validation": False}, region_name="eu-west-1")
 
     def publish(self, endpoint: str, variant: str, residency: Any = None) -> VariantMeter:
         """Let an endpoint take requests: the meter of its variant."""
@@ -149,6 +143,7 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
         try:
             yield host
         finally:
+            host.clients.close()
             loop.run(stop())
 
 

@@ -269,19 +269,21 @@ def test_a_disk_that_takes_nothing_loses_nothing(tmp_path: Path, caplog: pytest.
         assert [(minute, each["Sum"]) for minute, each in points(host, "Invocations")] == [(0, 1), (1, 0)]
 
 
-BUSY = "import time\ndata = bytearray(64 << 20)\nwhile True: pass"
+BUSY = "data = bytearray(64 << 20)\nprint(flush=True)\nwhile True: pass"
 
 
 def test_what_an_instance_and_its_children_take(host: Metered, tmp_path: Path) -> None:
     """One process spins; the instance is its parent."""
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
-    process = subprocess.Popen([sys.executable, "-c", parent], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, start_new_session=True)
     try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
         host.publish("e", "v")
         host.instances.append(instance("i-1", process.pid, tmp_path))
         host.tick(NOON + 60)
         assert points(host, "CPUUtilization", INSTANCES) == []
-        time.sleep(1.5)
+        time.sleep(0.5)
         host.tick(NOON + 120)
         [(minute, cpu)] = points(host, "CPUUtilization", INSTANCES)
         assert minute == 1
@@ -298,7 +300,7 @@ def test_what_an_instance_and_its_children_take(host: Metered, tmp_path: Path) -
         assert not host.metering.samples
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
 def test_gpus_are_averaged_over_the_minute_and_summed_over_an_instance(

@@ -17,9 +17,8 @@ def host(tmp_path: Path) -> Iterator[StoreHost]:
 
 
 @pytest.fixture
-def s3(host: StoreHost) -> Iterator[Any]:
+def s3(host: StoreHost) -> Any:
     """A client of it, for which there is a bucket ``models``."""
     client = host.client()
     client.create_bucket(Bucket="models")
-    yield client
-    client.close()
+    return client

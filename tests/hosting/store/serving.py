@@ -4,12 +4,9 @@ import asyncio
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import boto3
-from botocore.config import Config
 
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.gate import Gate
@@ -20,6 +17,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.s3_service import S3Service
+from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
 ACCESS_KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG"
@@ -35,6 +33,7 @@ class StoreHost:
         port: where it listens.
         connections: those that are open.
         scheme: http or https.
+        clients: those that were made.
     """
 
     loop: LoopThread
@@ -42,6 +41,7 @@ class StoreHost:
     port: int
     connections: set[ClientConnection]
     scheme: str
+    clients: Clients = field(default_factory=Clients)
 
     @property
     def endpoint(self) -> str:
@@ -49,15 +49,9 @@ class StoreHost:
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def client(self, region: str = "us-east-1", **settings: Any) -> Any:
-        """A client of boto3, which tries once."""
-        config = Config(retries={"total_max_attempts": 1}, **settings.pop("config", {}))
-        values: dict[str, Any] = {
-            "endpoint_url": self.endpoint,
-            "region_name": region,
-            "aws_access_key_id": ACCESS_KEY,
-            "aws_secret_access_key": SECRET,
-        }
-        return boto3.client("s3", config=config, **(values | settings))
+        """A client of boto3, which tries once and is closed with the host."""
+        keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET}
+        return self.clients.make("s3", self.endpoint, region_name=region, **(keys | settings))
 
 
 @contextmanager
@@ -98,8 +92,10 @@ def store_host(
 
         connections: set[ClientConnection] = set()
         store, invocations, dispatcher, server = loop.run(start())
+        scheme = "https" if certificate else "http"
+        host = StoreHost(loop, store, server.sockets[0].getsockname()[1], connections, scheme)
         try:
-            scheme = "https" if certificate else "http"
-            yield StoreHost(loop, store, server.sockets[0].getsockname()[1], connections, scheme)
+            yield host
         finally:
+            host.clients.close()
             loop.run(stop())

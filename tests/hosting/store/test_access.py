@@ -66,7 +66,6 @@ def test_a_key_may_do_only_what_its_file_says(host: StoreHost, s3: Any) -> None:
         with pytest.raises(ClientError, match="not authorized to perform: s3:") as raised:
             call()
         assert code_of(raised) == ("AccessDenied", 403)
-    reader.close()
 
 
 def test_a_wrong_secret_or_none(host: StoreHost, s3: Any) -> None:
@@ -74,7 +73,6 @@ def test_a_wrong_secret_or_none(host: StoreHost, s3: Any) -> None:
     with pytest.raises(ClientError, match="does not match the signature") as raised:
         wrong.list_objects_v2(Bucket="models")
     assert code_of(raised)[1] == 403
-    wrong.close()
     response, body = ask(host, "GET", "/models")
     assert (response.status, code(body)) == (403, "MissingAuthenticationTokenException")
 

@@ -56,7 +56,6 @@ def test_boto3_sends_its_checksum_in_a_trailer_over_tls(tmp_path: Path, size: in
         big.write_bytes(os.urandom(9 * MIB))
         s3.upload_file(str(big), "models", "big")
         assert s3.get_object(Bucket="models", Key="big")["Body"].read() == big.read_bytes()
-        s3.close()
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])

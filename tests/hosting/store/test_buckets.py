@@ -20,7 +20,6 @@ def test_buckets_come_and_go(host: StoreHost) -> None:
     assert s3.head_bucket(Bucket="a-one")["BucketRegion"] == "eu-west-1"
     s3.delete_bucket(Bucket="a-one")
     assert [each["Name"] for each in s3.list_buckets()["Buckets"]] == ["b.two"]
-    s3.close()
 
 
 def test_pages_of_buckets(s3: Any) -> None:
@@ -47,7 +46,6 @@ def test_a_bucket_that_is_there_already(host: StoreHost, s3: Any) -> None:
             Bucket="models", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
         )
     assert raised.value.response["Error"]["Code"] == "BucketAlreadyOwnedByYou"
-    elsewhere.close()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,6 @@ def test_a_name_that_no_bucket_can_have(host: StoreHost, name: str) -> None:
     with pytest.raises(ClientError) as raised:
         s3.create_bucket(Bucket=name)
     assert raised.value.response["Error"]["Code"] == "InvalidBucketName"
-    s3.close()
 
 
 def test_a_bucket_with_objects_stays(s3: Any) -> None:

@@ -40,7 +40,6 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         call = {"Bucket": "models", "Key": "big", "UploadId": upload["UploadId"]}
         part = s3.upload_part(**call, PartNumber=1, Body=b"y", ChecksumAlgorithm="SHA256")
         before = s3.head_object(Bucket="models", Key="ä")["LastModified"]
-        s3.close()
     with store_host(tmp_path) as host:
         s3 = host.client("eu-west-1")
         assert s3.get_bucket_location(Bucket="models")["LocationConstraint"] == "eu-west-1"
@@ -54,7 +53,6 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         parts = [{"PartNumber": 1, "ETag": part["ETag"], "ChecksumSHA256": part["ChecksumSHA256"]}]
         s3.complete_multipart_upload(**call, MultipartUpload={"Parts": parts})
         assert s3.get_object(Bucket="models", Key="big")["Body"].read() == b"y"
-        s3.close()
 
 
 @contextmanager
@@ -92,7 +90,6 @@ def test_a_host_that_is_killed_in_the_middle_of_uploads_leaves_nothing_of_them(t
         assert [each["Key"] for each in s3.list_objects_v2(Bucket="models")["Contents"]] == ["whole"]
         assert s3.get_object(Bucket="models", Key="whole")["Body"].read() == b"x"
         assert len(files(host)) == 1
-        s3.close()
 
 
 def test_a_client_that_goes_away_leaves_nothing(host: StoreHost, s3: Any) -> None:

@@ -4,9 +4,12 @@ import asyncio
 import io
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,13 @@ from obstore.store import S3Store
 
 from halimede.hosting.api.keys import Key
 from halimede.hosting.errors import ApiError
-from halimede.hosting.store import remote_place
+from halimede.hosting.store import extraction, remote_place
 from halimede.hosting.store.sources import Places, model_source
+from halimede.repository.model_archives import extract_model
 from tests.hosting.store.serving import ACCESS_KEY, SECRET, StoreHost, store_host
 from tests.hosting.store.test_objects import ODD_KEYS
+
+Process = subprocess.Popen[bytes]
 
 MIB = 1 << 20
 CONFIG = b'backend: "identity"'
@@ -168,31 +174,28 @@ def test_an_object_that_is_no_archive(s3: Any, fetching: Fetching) -> None:
         assert "/proc/" not in error.message
 
 
-def test_an_extraction_that_takes_too_long_is_stopped(s3: Any, fetching: Fetching) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as tar:
-        about = tarfile.TarInfo("simple/1/weights")
-        about.size = 900 * MIB
-        tar.addfile(about, Zeros(about.size))
-    s3.put_object(Bucket="models", Key="a", Body=data.getvalue())
-    error = fetching.refusal("s3://models/a", 0.4)
-    assert "it took longer than 0.4 seconds" in error.message
+def test_an_extraction_that_takes_too_long_is_stopped(
+    s3: Any, fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extractions = []
+
+    def never_ending(archive: Path, directory: Path, on_started: Callable[[Process], None]) -> None:
+        def started(process: Process) -> None:
+            process.send_signal(signal.SIGSTOP)
+            extractions.append(process)
+            on_started(process)
+
+        extract_model(archive, directory, on_started=started)
+
+    monkeypatch.setattr(extraction, "extract_model", never_ending)
+    data = archive(1000)
+    s3.put_object(Bucket="models", Key="a", Body=data)
+    fetching.host.loop.run(fetching.source.describe("s3://models/a"))  # what is done once is done
+    error = fetching.refusal("s3://models/a", 1.5)
+    assert "it took longer than 1.5 seconds" in error.message
     assert "ModelDataDownloadTimeoutInSeconds" in error.message
-    size = len(data.getvalue())
-    assert f"{size:,} of {size:,} bytes had been downloaded" in error.message
-
-
-class Zeros(io.RawIOBase):
-    """So many zeros."""
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-
-    def read(self, size: int = -1) -> bytes:
-        """Some of them."""
-        size = self._left if size < 0 else min(size, self._left)
-        self._left -= size
-        return bytes(size)
+    assert f"{len(data):,} of {len(data):,} bytes had been downloaded" in error.message
+    assert [process.returncode for process in extractions] == [-signal.SIGKILL]
 
 
 def test_a_service_that_does_not_answer(host: StoreHost, parent: Path) -> None:
@@ -222,7 +225,6 @@ def test_a_service_that_refuses(tmp_path: Path, parent: Path, monkeypatch: pytes
         s3 = service.client()
         s3.create_bucket(Bucket="models")
         s3.put_object(Bucket="models", Key="a", Body=archive())
-        s3.close()
         fetching = Fetching(host, model_source(host.store, service.endpoint), parent)
         message = fetching.refusal("s3://models/a").message
         assert "refuses to give it" in message
@@ -236,12 +238,14 @@ def test_a_service_that_refuses(tmp_path: Path, parent: Path, monkeypatch: pytes
 def test_an_object_that_is_replaced_while_it_is_downloaded(
     s3: Any, elsewhere: Fetching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s3.put_object(Bucket="models", Key="a", Body=archive(20 * MIB))
+    s3.put_object(Bucket="models", Key="a", Body=archive(20 * MIB, compressed=False))
     describe = remote_place.RemotePlace.describe
 
     async def replacing(self: remote_place.RemotePlace, location: Any) -> Any:
         info = await describe(self, location)
-        await asyncio.to_thread(s3.put_object, Bucket="models", Key="a", Body=archive(20 * MIB))
+        await asyncio.to_thread(
+            s3.put_object, Bucket="models", Key="a", Body=archive(20 * MIB, compressed=False)
+        )
         return info
 
     monkeypatch.setattr(remote_place.RemotePlace, "describe", replacing)
@@ -266,7 +270,6 @@ def test_the_own_store_comes_before_another_service(s3: Any, elsewhere: Fetching
     mine = elsewhere.host.client()
     mine.create_bucket(Bucket="models")
     mine.put_object(Bucket="models", Key="a", Body=b"mine, and longer")
-    mine.close()
     assert elsewhere.host.loop.run(elsewhere.source.describe("s3://models/a")).size == 16
 
 
@@ -295,10 +298,9 @@ def test_a_second_implementation_of_s3(host: StoreHost, parent: Path) -> None:
     try:
         address, port = server.get_host_and_port()
         endpoint = f"http://{address}:{port}"
-        s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-        s3.create_bucket(Bucket="models")
-        s3.put_object(Bucket="models", Key="x/ü.tar.gz", Body=archive(9 * MIB))
-        s3.close()
+        with closing(boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")) as s3:
+            s3.create_bucket(Bucket="models")
+            s3.put_object(Bucket="models", Key="x/ü.tar.gz", Body=archive(9 * MIB))
         fetching = Fetching(host, model_source(host.store, endpoint), parent)
         fetching.fetch("s3://models/x/ü.tar.gz")
         assert (parent / "model/simple/1/weights").stat().st_size == 9 * MIB

@@ -286,8 +286,8 @@ async def test_a_gpu_has_one_instance(tmp_path: Path, monkeypatch: pytest.Monkey
         ]
         outcomes = await asyncio.gather(*map(substrate.launch, requests), return_exceptions=True)
         (refused,) = [each for each in outcomes if isinstance(each, ApiError)]
-        assert (
-            refused.message == "no room for another instance of 1 GPUs: 0 of the 2 of this machine are free"
+        assert refused.message.startswith(
+            "no room for another instance of 1 GPUs: 0 of the 2 of this machine are free. Delete endpoints, lower"
         )
         assert {await text_of(substrate.log(request)) for request in requests[:2]} == {"3", "GPU-5"}
         assert substrate.free().gpus == 0

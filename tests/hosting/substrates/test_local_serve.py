@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import marked
@@ -31,6 +32,10 @@ async def test_this_server_runs_for_a_triton_image(tmp_path: Path) -> None:
         writer.close()
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b'"data":[1.0,2.0]' in answer
+        with socket.socket(socket.AF_UNIX) as near:
+            near.connect(running.unix_socket.replace("@", "\0"))
+            near.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert near.recv(100).startswith(b"HTTP/1.1 200 ")
         assert not exits
         await substrate.terminate("i-0")
         assert not marked(tmp_path)

@@ -5,9 +5,12 @@ from datetime import UTC, datetime
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.api.keys import Key
+from halimede.hosting.api.presigned import check_kind, signer_2, verify_2
 from halimede.hosting.api.signature import Signature, read_signature, verify
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
+
+_SHOWN = 128
 
 
 class Gate:
@@ -69,6 +72,12 @@ class Gate:
             if signature is None:
                 return self._caller, None
             return Caller(signature.access_key, self._caller.account, signature.region), None
+        if "s3" in services:
+            check_kind(head)
+            if access_key := signer_2(head):
+                key = self._key(access_key)
+                verify_2(head, key.secret, self._now())
+                return Caller(key.id, key.account, self._caller.region), key
         signature, key = self._signer(head)
         if services and signature.service not in services:
             msg = f"Credential should be scoped to correct service: '{min(services)}', not '{signature.service}'"
@@ -81,8 +90,11 @@ class Gate:
         if signature is None:
             msg = "the request is not signed; sign it with a key of this host's keys file (AWS Signature Version 4)"
             raise ApiError("MissingAuthenticationTokenException", msg, 403)
-        key = self._keys.get(signature.access_key)
+        return signature, self._key(signature.access_key)
+
+    def _key(self, access_key: str) -> Key:
+        key = self._keys.get(access_key)
         if key is None:
-            msg = f"the access key '{signature.access_key}' is not in this host's keys file"
+            msg = f"the access key '{access_key[:_SHOWN]}' is not in this host's keys file"
             raise ApiError("UnrecognizedClientException", msg, 403)
-        return signature, key
+        return key

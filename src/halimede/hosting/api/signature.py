@@ -2,7 +2,6 @@
 
 import hmac
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -11,9 +10,9 @@ from urllib.parse import quote
 from botocore.utils import normalize_url_path
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.api.presigned import ALGORITHM, Presigned, check_time, read_presigned, wrong_signature
 from halimede.hosting.errors import ApiError
 
-_ALGORITHM = "AWS4-HMAC-SHA256"
 _REQUEST = "aws4_request"
 _CREDENTIAL_PARTS = 5
 _CONTENT_HASH = "x-amz-content-sha256"
@@ -28,7 +27,7 @@ _UNSIGNED = ("x-amzn-trace-id",)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What the Authorization header of a request says.
+    """What the Authorization header of a request says, or its query if that is presigned.
 
     Attributes:
         access_key: who says to have signed.
@@ -37,6 +36,7 @@ class Signature:
         service: for which service, such as ``sagemaker`` or ``s3``.
         headers: lower-case names of the headers that are signed.
         value: 64 hexadecimal digits.
+        presigned: what else the query says.
     """
 
     access_key: str
@@ -45,34 +45,52 @@ class Signature:
     service: str
     headers: tuple[str, ...]
     value: str
+    presigned: Presigned | None = None
 
 
 def read_signature(head: Head) -> Signature | None:
     """The signature of a request, None for an unsigned one.
 
     Raises:
-        ApiError: there is one that makes no sense (``IncompleteSignatureException``).
+        ApiError: there is one that makes no sense (``IncompleteSignatureException``; of a presigned URL
+            ``AuthorizationQueryParametersError``).
     """
+    presigned = read_presigned(head)
+    if presigned is not None:
+        scope = _scope(presigned.credential)
+        if scope is None or scope[3] != "s3":
+            msg = (
+                f"X-Amz-Credential must be KEY/DATE/REGION/s3/aws4_request, got '{presigned.credential[:128]}'; only "
+                f"requests for S3 can be presigned"
+            )
+            raise ApiError("AuthorizationQueryParametersError", msg)
+        return Signature(*scope, presigned.headers, presigned.value, presigned)
     text = head.headers.get("authorization")
     if not text:
         return None
     algorithm, _, rest = text.partition(" ")
-    if algorithm != _ALGORITHM:
-        raise _incomplete(f"the algorithm '{algorithm}' is not supported; use {_ALGORITHM}")
+    if algorithm != ALGORITHM:
+        raise _incomplete(f"the algorithm '{algorithm}' is not supported; use {ALGORITHM}")
     parts = (field.partition("=") for field in rest.split(","))
     fields = {name.strip(): value.strip() for name, _, value in parts}
     missing = [name for name in ("Credential", "SignedHeaders", "Signature") if not fields.get(name)]
     if missing:
         raise _incomplete(f"the Authorization header lacks {', '.join(missing)}")
-    scope = fields["Credential"].split("/")
-    if len(scope) != _CREDENTIAL_PARTS or scope[-1] != _REQUEST or not _REGION.fullmatch(scope[2]):
+    scope = _scope(fields["Credential"])
+    if scope is None:
         raise _incomplete(
             f"'{fields['Credential']}' is no credential: it should be KEY/DATE/REGION/SERVICE/aws4_request"
         )
+    return Signature(*scope, tuple(fields["SignedHeaders"].split(";")), fields["Signature"])
+
+
+def _scope(credential: str) -> tuple[str, str, str, str] | None:
+    """Key, date, region and service of a credential; None if it is none."""
+    scope = credential.split("/")
+    if len(scope) != _CREDENTIAL_PARTS or scope[-1] != _REQUEST or not _REGION.fullmatch(scope[2]):
+        return None
     key, date, region, service, _ = scope
-    return Signature(
-        key, date, region, service, tuple(fields["SignedHeaders"].split(";")), fields["Signature"]
-    )
+    return key, date, region, service
 
 
 def verify(
@@ -92,6 +110,9 @@ def verify(
     Raises:
         ApiError: it was not (``InvalidSignatureException``, 403), or something that must be signed is not.
     """
+    if signature.presigned is not None:
+        _verify_presigned(head, target, signature, signature.presigned, secret, now)
+        return
     stamp = head.headers.get("x-amz-date", "")
     try:
         moment = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -104,11 +125,7 @@ def verify(
             f"{_SKEW_S // 60} minutes"
         )
         raise ApiError("InvalidSignatureException", msg, 403)
-    required = {
-        "host",
-        *(name for name in head.headers if name.startswith("x-amz") and name not in _UNSIGNED),
-    }
-    unsigned = sorted(required - set(signature.headers))
+    unsigned = _unsigned(head, signature)
     if unsigned:
         raise _incomplete(f"the header '{unsigned[0]}' is not signed; host and all X-Amz headers must be")
     said = head.headers.get(_CONTENT_HASH)
@@ -128,26 +145,56 @@ def verify(
         raise ApiError("InvalidSignatureException", msg, 403)
 
 
+def _verify_presigned(
+    head: Head, target: str, signature: Signature, presigned: Presigned, secret: str, now: datetime
+) -> None:
+    """Whether a URL was presigned with the secret, and is good now.
+
+    Raises:
+        ApiError: it was not (``SignatureDoesNotMatch``), or is not any more (``AccessDenied``; 403).
+    """
+    check_time(presigned, signature.date, now)
+    unsigned = _unsigned(head, signature)
+    if unsigned:
+        msg = f"There were headers present in the request which were not signed: {', '.join(unsigned)}"
+        raise ApiError("AccessDenied", msg, 403)
+    digest = head.headers.get(_CONTENT_HASH, "UNSIGNED-PAYLOAD")
+    expected = _sign(head, target, digest, signature, secret, presigned.stamp)
+    if not hmac.compare_digest(expected.encode(), signature.value.encode()):
+        raise wrong_signature(signature.access_key)
+
+
+def _unsigned(head: Head, signature: Signature) -> list[str]:
+    """The headers that must be signed and are not."""
+    required = {
+        "host",
+        *(name for name in head.headers if name.startswith("x-amz") and name not in _UNSIGNED),
+    }
+    return sorted(required - set(signature.headers))
+
+
 def _sign(head: Head, target: str, digest: str, signature: Signature, secret: str, stamp: str) -> str:
-    """What the signature should be."""
+    """What the signature should be; it is no part of what it covers."""
     path, _, query = target.partition("?")
     if signature.service != "s3":  # which takes paths as they are
         path = quote(normalize_url_path(path), safe="/~")
     headers = [f"{name}:{' '.join(head.headers.get(name, '').split())}" for name in signature.headers]
     canonical = (
-        head.method, path, "&".join(sorted(_pairs(query))), *headers, "", ";".join(signature.headers), digest
+        head.method, path, _canonical_query(query), *headers, "", ";".join(signature.headers), digest
     )  # fmt: skip
     scope = (signature.date, signature.region, signature.service, _REQUEST)
-    text = (_ALGORITHM, stamp, "/".join(scope), sha256("\n".join(canonical).encode("latin-1")).hexdigest())
+    text = (ALGORITHM, stamp, "/".join(scope), sha256("\n".join(canonical).encode("latin-1")).hexdigest())
     key = f"AWS4{secret}".encode()
     for part in (*scope, "\n".join(text)):
         key = hmac.digest(key, part.encode(), "sha256")
     return key.hex()
 
 
-def _pairs(query: str) -> Iterator[str]:
-    for pair in query.split("&") if query else ():
-        yield pair if "=" in pair else f"{pair}="
+def _canonical_query(query: str) -> str:
+    """The parameters as they were sent, in the order of their names."""
+    pairs = (pair.partition("=") for pair in query.split("&") if pair)
+    covered = sorted((name, value) for name, _, value in pairs if name != "X-Amz-Signature")
+    return "&".join(f"{name}={value}" for name, value in covered)
 
 
 def _incomplete(why: str) -> ApiError:

@@ -49,6 +49,7 @@ class Controller:
         )
         self._endpoints: dict[str, Endpoint] = {}
         self._adopted: dict[str, RunningInstance] = {}
+        self._hold_s = around.settings.describe_hold_s
 
     def operations(self) -> Mapping[str, Operation]:
         """The operations, by name."""
@@ -105,6 +106,12 @@ class Controller:
             endpoint = Endpoint(self._around, record, self._keep, self._gone, self._adopted)
             self._endpoints[record.name] = endpoint
             endpoint.work()
+
+    def release(self) -> None:
+        """Give the answers that are held until an endpoint is settled, and hold none from now on."""
+        self._hold_s = 0.0
+        for endpoint in self._endpoints.values():
+            endpoint.release()
 
     async def stop(self, *, leave: bool) -> None:
         """Do nothing more; `leave` lets the instances run on, for the next process of the host to take over."""
@@ -193,9 +200,8 @@ class Controller:
 
     async def _describe_endpoint(self, request: Request, caller: Caller) -> Answer:
         endpoint = self._endpoint(request["EndpointName"], caller)
-        hold = self._around.settings.describe_hold_s
-        if hold and not endpoint.is_settled:
-            await endpoint.settled(hold)
+        if self._hold_s and not endpoint.is_settled:
+            await endpoint.settled(self._hold_s)
             endpoint = self._endpoint(request["EndpointName"], caller)
         return describe_endpoint(endpoint.record, endpoint.instances())
 

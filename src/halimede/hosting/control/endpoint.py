@@ -59,6 +59,7 @@ class Endpoint:
         self._pending: Fleet | None = None
         self._leaving: list[Fleet] = []  # others have taken their places
         self._tasks: set[asyncio.Task[None]] = set()
+        self._seeing_off: set[asyncio.Task[None]] = set()
         self._work_task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._settled = asyncio.Event()
@@ -74,6 +75,10 @@ class Endpoint:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
+
+    def release(self) -> None:
+        """Let go on those that wait until it is settled."""
+        self._settled.set()
 
     async def change(self, **members: Any) -> None:
         """Change members of the record, and do what it asks for then. What was being done is given up.
@@ -172,6 +177,7 @@ class Endpoint:
         record = self.record
         assert record.pending is not None
         try:
+            await self._wait_for_room()
             if self._pending is None:
                 self._pending = Fleet(self._around, record, record.pending)
             await self._pending.bring_up(self._adopted)
@@ -187,7 +193,9 @@ class Endpoint:
         finally:
             if before is not None:
                 self._leaving.append(before)
-                self._spawn(self._see_off(before))
+                task = self._spawn(self._see_off(before))
+                self._seeing_off.add(task)
+                task.add_done_callback(self._seeing_off.discard)
 
     async def _fail(self, error: Exception) -> None:
         """The pending fleet does not come up."""
@@ -214,6 +222,11 @@ class Endpoint:
             self._pending = None
         await self._become(Status.IN_SERVICE, reason)
 
+    async def _wait_for_room(self) -> None:
+        """Return once what has been replaced lately has given back its GPUs, or whatever else it had."""
+        if self._seeing_off:
+            await asyncio.wait(self._seeing_off)
+
     async def _see_off(self, fleet: Fleet) -> None:
         """End a fleet whose place another one has taken."""
         try:
@@ -229,6 +242,9 @@ class Endpoint:
         assert record.current is not None
         assert fleet is not None
         fleet.record = record.current
+        now = fleet.counts()
+        if any(count > now[name] for name, count in record.current.counts.items()):
+            await self._wait_for_room()
         try:
             await fleet.apply()
         except ApiError as error:

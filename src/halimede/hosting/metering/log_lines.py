@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.hosting.metering.log_space import first_position
 from halimede.hosting.metering.log_times import LineTimes
 
 _LINE_BYTES = 1 << 18
@@ -39,18 +40,22 @@ class Event:
 def lines(
     log: Path, position: int = 0, window: tuple[int, int] = EVER, stop: int | None = None
 ) -> Iterator[Event]:
-    """The lines of a log, if it is still there.
+    """The lines of a log, as far as they are still there.
 
     Args:
         log: the log.
-        position: where the first one begins.
+        position: where the first one begins; if that is gone, the first one is the oldest.
         window: milliseconds since 1970; their times are not before its beginning, and before its end.
         stop: where the last one ends; None for the end of the log.
     """
     times = LineTimes(log)
     with suppress(FileNotFoundError), log.open("rb") as file:
+        position = max(position, first_position(log))
         file.seek(position)
         while data := file.readline(_LINE_BYTES if stop is None else min(_LINE_BYTES, stop - position)):
+            if b"\0" in data and position < (first := first_position(log)):  # it has gone while it was read
+                position = file.seek(first)
+                continue
             end = position + len(data)
             is_whole = data.endswith(b"\n") or len(data) == _LINE_BYTES or end < size_of(log)
             if not is_whole and time.time() - log.stat().st_mtime < _QUIET_S:
@@ -65,8 +70,12 @@ def lines(
 
 def lines_before(log: Path, end: int, window: tuple[int, int] = EVER) -> Iterator[Event]:
     """The lines before a position whose time is in the window, the last one first."""
-    while end > 0:
-        begin = _beginning(log, max(0, end - _BLOCK_BYTES))
+    try:
+        first = first_position(log)
+    except FileNotFoundError:
+        return
+    while end > first:
+        begin = max(first, _beginning(log, max(0, end - _BLOCK_BYTES)))
         for event in reversed(list(lines(log, begin, (0, window[1]), end))):
             if event.when < window[0]:
                 return
@@ -75,9 +84,17 @@ def lines_before(log: Path, end: int, window: tuple[int, int] = EVER) -> Iterato
 
 
 def size_of(log: Path) -> int:
-    """How long a log is; 0 if it is gone."""
+    """How long a log is, with what is not there any more; 0 if it is gone."""
     try:
         return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def stored_bytes(log: Path) -> int:
+    """How many bytes of a log are there; 0 if it is gone."""
+    try:
+        return log.stat().st_size - first_position(log)
     except OSError:
         return 0
 

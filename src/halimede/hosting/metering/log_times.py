@@ -47,6 +47,22 @@ class LogTimes:
         self._sizes = {log: size for log, size in self._sizes.items() if log in running}
 
 
+def forget_times(log: Path, begin: int) -> None:
+    """Forget when the lines before a position were written.
+
+    Raises:
+        OSError: the list cannot be written; it stays as it was.
+    """
+    kept = [entry for entry in _entries(log) if entry[0] > begin]
+    beside = times_file(log).with_name(f"{log.name}.new")
+    try:
+        beside.write_bytes(b"".join(_ENTRY.pack(*entry) for entry in kept))
+        beside.rename(times_file(log))
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
 def _last_size(log: Path) -> int:
     """How long a log was when it was looked at last."""
     entries = _entries(log)

@@ -14,7 +14,7 @@ from typing import Any
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
-from halimede.hosting.metering.log_lines import Event, lines, lines_before, size_of
+from halimede.hosting.metering.log_lines import Event, lines, lines_before, size_of, stored_bytes
 from halimede.hosting.metering.log_times import LineTimes
 from halimede.hosting.paging import begin_of
 
@@ -75,7 +75,7 @@ class Logs:
     def _groups(self) -> list[str]:
         if not self._directory.is_dir():
             return []
-        return sorted(GROUP + entry.name for entry in self._directory.iterdir() if entry.is_dir())
+        return sorted({GROUP + log.parent.parent.name for log in self._directory.glob("*/*/*.log")})
 
     async def describe_log_streams(self, request: Request, caller: Caller) -> dict[str, Any]:
         """The instances of an endpoint that have logs."""
@@ -141,23 +141,25 @@ class Logs:
                         if has_all and place > after and not any(word in event.text for word in left_out):
                             yield place
 
-        def read() -> tuple[list[dict[str, Any]], bool]:
+        def read() -> tuple[list[dict[str, Any]], Place | None]:
             found = heapq.nsmallest(limit + 1, places())
-            events = [_filtered(directory, place) for place in found[:limit]]
-            size, kept = 0, 0
-            for event in events:
-                size += len(event["message"])
-                if kept and size > _MOST_BYTES:
-                    break
-                kept += 1
-            return events[:kept], kept < len(found)
+            events: list[dict[str, Any]] = []
+            size, seen = 0, 0
+            for place in found[:limit]:
+                event = _filtered(directory, place)
+                if event is not None:  # it has not gone meanwhile
+                    size += len(event["message"])
+                    if events and size > _MOST_BYTES:
+                        break
+                    events.append(event)
+                seen += 1
+            return events, found[seen - 1] if seen < len(found) else None
 
-        events, more = await asyncio.to_thread(read)
+        events, last = await asyncio.to_thread(read)
         answer: dict[str, Any] = {"events": events, "searchedLogStreams": []}
-        if more:
-            last = events[-1]
-            name, _slash, position = last["eventId"].rpartition("/")
-            answer["nextToken"] = f"{last['timestamp']}/{position}/{name}"
+        if last is not None:
+            when, name, position = last
+            answer["nextToken"] = f"{when}/{position}/{name}"
         return answer
 
     def _group(self, group: str) -> Path:
@@ -207,14 +209,14 @@ def _streams(directory: Path, prefix: str) -> list[dict[str, Any]]:
     streams = []
     for name, log in _logs(directory):
         if name.startswith(prefix):
-            times, size = LineTimes(log), size_of(log)
+            times = LineTimes(log)
             streams.append(
                 {
                     "logStreamName": name,
                     "creationTime": times.at(0),
                     "firstEventTimestamp": times.at(0),
-                    "lastEventTimestamp": times.at(size),
-                    "storedBytes": size,
+                    "lastEventTimestamp": times.at(size_of(log)),
+                    "storedBytes": stored_bytes(log),
                 }
             )
     return streams
@@ -230,14 +232,16 @@ def _answerable(events: Iterable[Event]) -> Iterator[Event]:
         yield event
 
 
-def _filtered(directory: Path, place: Place) -> dict[str, Any]:
-    """The event at a place."""
+def _filtered(directory: Path, place: Place) -> dict[str, Any] | None:
+    """The event at a place; None if it is gone."""
     when, name, position = place
     event = next(lines(directory / f"{name}.log", position), None)
+    if event is None or event.position != position:
+        return None
     return {
         "logStreamName": name,
         "timestamp": when,
-        "message": "" if event is None else event.text,
+        "message": event.text,
         "ingestionTime": when,
         "eventId": f"{name}/{position}",
     }

@@ -1,7 +1,7 @@
 """Everything that is measured: meters of variants, samples of instances, sizes of logs.
 
-every second    what meters have counted goes into the store; logs that have grown are noted
-every minute    instances are measured, quiet variants get zeros, what has changed is saved
+every second    what meters have counted goes into the store; logs that have grown are noted, and shortened
+every minute    instances are measured, quiet variants get zeros, what has changed is saved, old logs are removed
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from halimede.hosting.fetches import STREAM as FETCHES
 from halimede.hosting.metering.gpus import GpuMeter, GpuUse
+from halimede.hosting.metering.log_space import LogSettings, bound, remove_empty, remove_oldest
 from halimede.hosting.metering.log_times import LogTimes
 from halimede.hosting.metering.metric_file import MetricFile, put_back, take_changes
 from halimede.hosting.metering.store import MINUTE, MetricStore
@@ -55,6 +56,7 @@ class Metering:
         instances: Instances,
         table: RoutingTable,
         now: Callable[[], float] = time.time,
+        log_settings: LogSettings = LogSettings(),  # noqa: B008 - never changes
     ) -> None:
         """Nothing is measured before `start`.
 
@@ -64,11 +66,13 @@ class Metering:
             instances: the instances that run.
             table: the endpoints that take requests.
             now: the time, in seconds since 1970.
+            log_settings: what logs may take on disk.
         """
         self.store = MetricStore()
         self.samples: dict[str, InstanceSample] = {}
         self._file = MetricFile(path)
         self._logs = logs
+        self._log_settings = log_settings
         self._times = LogTimes()
         self._instances = instances
         self._table = table
@@ -104,6 +108,7 @@ class Metering:
         """
         await self._run(lambda: self._file.load(self.store, self._now()))
         await self._run(self._gpus.open)
+        await self._run(lambda: remove_empty(self._logs))
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
@@ -150,6 +155,7 @@ class Metering:
         if not minute % 60:
             self.store.forget(now)
         await self._save()
+        await self._remove_logs()
 
     def flush(self) -> None:
         """Put into the store what has been counted up to now."""
@@ -159,12 +165,20 @@ class Metering:
         for meter in self._meters.values():
             meter.flush(when)
 
-    async def _note_logs(self) -> None:
+    def _growing_logs(self) -> list[Path]:
         requests = [instance.request for instance in self._instances()]
         streams = [(each.endpoint, each.variant, each.id) for each in requests]
         streams += [(endpoint, variant, FETCHES) for endpoint, variant in self._meters]
-        logs = [self._logs / endpoint / variant / f"{name}.log" for endpoint, variant, name in streams]
+        return [self._logs / endpoint / variant / f"{name}.log" for endpoint, variant, name in streams]
+
+    async def _note_logs(self) -> None:
+        logs = self._growing_logs()
         await self._run(lambda: self._times.note(logs, self._now()))
+        await self._run(lambda: bound(logs, self._log_settings.instance_bytes))
+
+    async def _remove_logs(self) -> None:
+        growing = set(self._growing_logs())
+        await self._run(lambda: remove_oldest(self._logs, self._log_settings.total_bytes, growing))
 
     async def _measure(self, when: float) -> None:
         """Measure instances."""

@@ -19,12 +19,13 @@ from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.s3_call import S3Call
 
 _COPY = "x-amz-copy-source"
-_IGNORED = frozenset({"x-id", "AWSAccessKeyId", "Signature", "Expires"}) | {
+_IGNORED = frozenset(
+    {"x-id", "AWSAccessKeyId", "Signature", "Expires", "content-type", "content-md5", "x-amz-security-token"}
+) | {
     f"X-Amz-{name}"
     for name in ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature", "Security-Token")
 }
-"""Parameters that change nothing: a hint of newer SDKs, and what makes a URL presigned. The gate decides without these
-who may come in, so such URLs are of use where it lets in anybody."""
+"""Parameters that change nothing here: a hint of newer SDKs, and what makes a URL presigned, which the gate reads."""
 
 _LISTED = frozenset({"prefix", "delimiter", "encoding-type"})
 

@@ -14,11 +14,13 @@ class Resources:
         cpus: processors.
         memory_bytes: main memory.
         gpus: NVIDIA GPUs.
+        reserved_bytes: of an instance: so much of the memory is given to no other one.
     """
 
     cpus: float
     memory_bytes: int
     gpus: int = 0
+    reserved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class RunningInstance:
         models: (multi-model) where the host puts extracted archives, one directory a model.
         seen_models: the same directory as the instance itself sees it, such as ``/opt/ml/models``.
         gpus: which of the GPUs that the host may use it has, from 0.
+        unix_socket: where it listens as well: @ and a name of Linux's abstract namespace; "" for nowhere.
     """
 
     request: InstanceRequest
@@ -70,6 +73,7 @@ class RunningInstance:
     models: Path = field(default_factory=Path)
     seen_models: str = "/opt/ml/models"
     gpus: Sequence[int] = ()
+    unix_socket: str = ""
 
 
 OnExit = Callable[[str, str], None]

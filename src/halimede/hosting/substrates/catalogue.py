@@ -4,6 +4,7 @@
 cpus = 8
 memory_gib = 32
 gpus = 1
+reserve_memory = true
 """
 
 import math
@@ -19,7 +20,7 @@ from halimede.hosting.substrates.base import Resources
 _GIB = 1 << 30
 
 
-def _sizes(cpus: int, memory_gib: float, gpus: int = 0) -> Resources:
+def _sizes(cpus: float, memory_gib: float, gpus: int = 0) -> Resources:
     return Resources(cpus, int(memory_gib * _GIB), gpus)
 
 
@@ -48,7 +49,7 @@ _TYPES: Mapping[str, Resources] = {
     "ml.inf2.24xlarge": _sizes(96, 384),
 }
 
-_FIELDS = {"cpus": (int, float), "memory_gib": (int, float), "gpus": (int,)}
+_FIELDS = {"cpus": (int, float), "memory_gib": (int, float), "gpus": (int,), "reserve_memory": (bool,)}
 
 
 class CatalogueError(Exception):
@@ -93,6 +94,7 @@ class Catalogue:
             min(wanted.cpus, machine.cpus),
             min(wanted.memory_bytes, machine.memory_bytes),
             min(wanted.gpus, machine.gpus),
+            min(wanted.reserved_bytes, machine.memory_bytes),
         )
 
 
@@ -119,12 +121,16 @@ def _read(path: Path, name: str, table: object) -> Resources:
         kinds = _FIELDS.get(field)
         if kinds is None:
             raise CatalogueError(f"{where}: unknown field '{field}'; there are {', '.join(_FIELDS)}")
-        if not isinstance(value, kinds) or isinstance(value, bool) or not 0 <= value < math.inf:
+        if kinds == (bool,):
+            if not isinstance(value, bool):
+                raise CatalogueError(f"{where}: '{field}' must be true or false, got {value!r}")
+        elif not isinstance(value, kinds) or isinstance(value, bool) or not 0 <= value < math.inf:
             raise CatalogueError(f"{where}: '{field}' must be a number of at least 0, got {value!r}")
     missing = [field for field in ("cpus", "memory_gib") if field not in table]
     if missing:
         raise CatalogueError(f"{where}: '{missing[0]}' is missing")
-    return _sizes(table["cpus"], table["memory_gib"], table.get("gpus", 0))
+    sizes = _sizes(table["cpus"], table["memory_gib"], table.get("gpus", 0))
+    return replace(sizes, reserved_bytes=sizes.memory_bytes) if table.get("reserve_memory") else sizes
 
 
 def this_machine(gpus: int) -> Resources:

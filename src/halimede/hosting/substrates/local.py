@@ -22,12 +22,25 @@ from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
 from halimede.hosting.substrates.launcher import UNABLE
 from halimede.hosting.substrates.processes import MARK, Watched, end_marked, start_time
-from halimede.hosting.substrates.program import HOST, SEEN_MODELS, can_isolate, environment_of, isolated
+from halimede.hosting.substrates.program import (
+    HOST,
+    SEEN_MODELS,
+    can_isolate,
+    environment_of,
+    isolated,
+    unix_socket,
+)
 
 logger = logging.getLogger("halimede")
 
 _LAST_LINES = 6
 _TAIL_BYTES = 8192
+_GIB = 1 << 30
+
+_BESIDE = (
+    "An update starts its instances beside those that serve and needs room for both: where there is none, delete the "
+    "endpoint and create it anew"
+)
 
 _PATIENCE_S = 1.0
 """So long the processes that an instance leaves behind may take to notice that it has ended."""
@@ -189,7 +202,10 @@ class LocalSubstrate:
                 reason = error.strerror if isinstance(error, OSError) else error
                 msg = f"cannot start '{command[0]}' for the image '{request.image}': {reason}"
                 raise ApiError("ValidationException", msg) from None
-        running = RunningInstance(request, HOST, instance.port, process.pid, models, seen, instance.gpus)
+        running = RunningInstance(
+            request, HOST, instance.port, process.pid, models, seen, instance.gpus,
+            unix_socket(instance.port) if own else "",
+        )  # fmt: skip
         try:
             InstanceFile(running, start_time(process.pid), instance.gpus).write(directory)
         except OSError as error:  # it runs all the same
@@ -204,13 +220,29 @@ class LocalSubstrate:
                 f"no room for another instance of {request.resources.cpus:g} processors: {len(self._instances)} "
                 f"instances have {machine.cpus * self._oversubscription - free.cpus:g} of the "
                 f"{machine.cpus * self._oversubscription:g} that this machine of {machine.cpus:g} gives out. Delete "
-                f"endpoints, lower instance counts, or raise --oversubscription"
+                f"endpoints, lower instance counts, or raise --oversubscription. {_BESIDE}"
             )
             raise ApiError("ResourceLimitExceeded", msg)
-        if request.resources.gpus > len(self._free_gpus()):
+        if request.resources.reserved_bytes > free.memory_bytes:
+            wanted, left, every = (
+                each / _GIB
+                for each in (
+                    request.resources.reserved_bytes,
+                    free.memory_bytes,
+                    self._machine.memory_bytes,
+                )
+            )
             msg = (
-                f"no room for another instance of {request.resources.gpus} GPUs: {len(self._free_gpus())} of the "
-                f"{self._machine.gpus} of this machine are free"
+                f"no room for another instance that reserves {wanted:g} GiB of memory: {left:.1f} of the {every:.1f} "
+                f"GiB of this machine are not reserved. Delete endpoints, lower instance counts, or use a type that "
+                f"reserves less. {_BESIDE}"
+            )
+            raise ApiError("ResourceLimitExceeded", msg)
+        if request.resources.gpus > free.gpus:
+            msg = (
+                f"no room for another instance of {request.resources.gpus} GPUs: {free.gpus} of the "
+                f"{self._machine.gpus} of this machine are free. Delete endpoints, lower instance counts, or use a "
+                f"type with fewer GPUs. {_BESIDE}"
             )
             raise ApiError("ResourceLimitExceeded", msg)
 
@@ -233,11 +265,13 @@ class LocalSubstrate:
         return self._machine
 
     def free(self) -> Resources:
-        """What no instance has been given; memory is not given out."""
+        """What no instance has been given; of memory what none has reserved."""
         given = sum(instance.request.resources.cpus for instance in self._instances.values())
+        reserved = sum(instance.request.resources.reserved_bytes for instance in self._instances.values())
         return replace(
             self._machine,
             cpus=self._machine.cpus * self._oversubscription - given,
+            memory_bytes=self._machine.memory_bytes - reserved,
             gpus=len(self._free_gpus()),
         )
 

@@ -75,6 +75,12 @@ def environment_of(request: InstanceRequest, port: int, gpus: Sequence[int], *, 
     if request.multi_model:
         environment["SAGEMAKER_MULTI_MODEL"] = "true"
     if own:
+        flags = f"--sagemaker-address={HOST} --sagemaker-unix-socket={unix_socket(port)}"
         further = request.environment.get("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "")
-        environment["SAGEMAKER_TRITON_ADDITIONAL_ARGS"] = f"--sagemaker-address={HOST} {further}".strip()
+        environment["SAGEMAKER_TRITON_ADDITIONAL_ARGS"] = f"{flags} {further}".strip()
     return environment
+
+
+def unix_socket(port: int) -> str:
+    """Where an instance of this package's server listens besides its port."""
+    return f"@halimede-instance-{port}"
