@@ -1,7 +1,9 @@
+import subprocess
 import sys
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from halimede.backends import placement as module
@@ -36,15 +38,28 @@ GROUPS: dict[str, list[tuple[str, list[int], int]] | None] = {
 @pytest.fixture
 def gpu_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The frameworks are built for GPUs."""
-    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
-    torch_version(monkeypatch, tmp_path, "2.13.0", "13.0")
+    install(monkeypatch, tmp_path, torch=torch_files("2.13.0", "13.0"), onnxruntime=onnx_files("gpu"))
 
 
-def torch_version(patch: pytest.MonkeyPatch, directory: Path, version: str, cuda: str | None) -> None:
-    """Install what the build of PyTorch is told by."""
-    (directory / "version.py").write_text(f"__version__ = {version!r}\ncuda = {cuda!r}\n")
-    spec = spec_from_file_location("torch", directory / "__init__.py")
-    patch.setattr(module, "find_spec", lambda name: spec)
+def torch_files(version: str, cuda: str | None) -> dict[str, str]:
+    return {"version.py": f"__version__ = {version!r}\ncuda = {cuda!r}\n"}
+
+
+def onnx_files(build: str, version: str = "1.32.0") -> dict[str, str]:
+    files = {"capi/build_and_package_info.py": f"__version__ = {version!r}\n"}
+    libraries = {"gpu": "libonnxruntime_providers_cuda.so", "windows": "onnxruntime_providers_cuda.dll"}
+    return files | ({f"capi/{libraries[build]}": ""} if build in libraries else {})
+
+
+def install(patch: pytest.MonkeyPatch, directory: Path, **packages: dict[str, str]) -> None:
+    """Have these packages, of which only those files are there, and no others."""
+    for package, files in packages.items():
+        for name, text in files.items():
+            path = directory / package / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    specs = {name: spec_from_file_location(name, directory / name / "__init__.py") for name in packages}
+    patch.setattr(module, "find_spec", specs.get)
 
 
 def placed(
@@ -101,19 +116,34 @@ def test_without_a_gpu_models_run_on_cpus_unless_they_ask_for_one(backend: str) 
     )
 
 
-def test_an_onnxruntime_for_cpus_is_named() -> None:
+def test_an_onnxruntime_for_cpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, tmp_path, onnxruntime=onnx_files("cpu"))
     ((kind, _, _),), problems = placed("onnxruntime", "")
     assert (kind, problems) == ("KIND_CPU", [])
     _, (problem,) = placed("onnxruntime", "instance_group { gpus: 1 }")
-    assert "no GPUs are available: the installed onnxruntime " in problem
-    assert (
-        "CPUExecutionProvider) is a build for CPUs; install the package onnxruntime-gpu in place of"
-        in problem
+    assert problem.endswith(
+        "no GPUs are available: the installed onnxruntime 1.32.0 is a build for CPUs; install the package "
+        "onnxruntime-gpu in place of onnxruntime"
     )
 
 
+def test_an_onnxruntime_for_gpus_is_known_by_its_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for build in ("gpu", "windows"):
+        install(monkeypatch, tmp_path / build, onnxruntime=onnx_files(build))
+        assert placement(ModelConfig(backend="onnxruntime"), (0,)).gpus == (0,)
+
+
+def test_the_installed_onnxruntime_is_judged_as_it_judges_itself() -> None:
+    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    found = placement(ModelConfig(backend="onnxruntime"), (0,))
+    assert bool(found.gpus) == has_cuda
+    assert has_cuda or f"the installed onnxruntime {onnxruntime.__version__} is a build" in found.missing
+
+
 def test_a_pytorch_for_cpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    torch_version(monkeypatch, tmp_path, "2.13.0+cpu", None)
+    install(monkeypatch, tmp_path, torch=torch_files("2.13.0+cpu", None))
     ((kind, _, _),), problems = placed("pytorch", "")
     assert (kind, problems) == ("KIND_CPU", [])
     _, (problem,) = placed("pytorch", "instance_group { kind: KIND_GPU }")
@@ -125,8 +155,6 @@ def test_a_framework_that_is_not_installed_is_left_for_its_backend_to_name(
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert placement(ModelConfig(backend="pytorch"), (0,)).gpus == (0,)
-    monkeypatch.delitem(sys.modules, "halimede.backends.onnx_providers", raising=False)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert placement(ModelConfig(platform="onnxruntime_onnx"), (0,)).gpus == (0,)
 
 
@@ -135,9 +163,16 @@ def test_every_backend_is_covered_here() -> None:
     assert PYTHON in ON_GPUS
 
 
-def test_the_build_of_pytorch_is_told_without_importing_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    torch_version(monkeypatch, tmp_path, "2.13.0+cpu", None)
-    placement(ModelConfig(backend="pytorch"), (0,))
-    assert "torch" not in sys.modules
+ASK = """
+import sys
+from halimede.backends.placement import placement
+from halimede.config.model_config_pb2 import ModelConfig
+for backend in ("onnxruntime", "pytorch", "tensorrt", "dali"):
+    placement(ModelConfig(backend=backend), (0,))
+print({"onnxruntime", "torch", "tensorrt", "nvidia"} & sys.modules.keys())
+"""
+
+
+def test_no_framework_is_imported_to_ask_what_it_was_built_for() -> None:
+    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"

@@ -132,8 +132,14 @@ class FakeCuda:
         self._copy("to device", target, source, size, stream)
 
     def copy_to_host(self, target: int, source: int, size: int, stream: int) -> None:
-        assert source in self.memory
+        assert any(base <= source < base + len(block) for base, block in self.memory.items())
         self._copy("to host", target, source, size, stream)
+
+    def copy_on_device(self, target: int, source: int, size: int, stream: int) -> None:
+        for address in (target, source):
+            blocks = self.memory.items()
+            assert any(base <= address and address + size <= base + len(block) for base, block in blocks)
+        self._copy("on device", target, source, size, stream)
 
     def wait(self, stream: int) -> None:
         work = self.streams[stream][:]
@@ -143,7 +149,7 @@ class FakeCuda:
 
     def _copy(self, way: str, target: int, source: int, size: int, stream: int) -> None:
         self.copies.append((way, size))
-        self.streams[stream].append(lambda: ctypes.memmove(target, source, size))
+        self.streams.setdefault(stream, []).append(lambda: ctypes.memmove(target, source, size))
 
     def _new(self, where: dict[int, Any], size: int) -> int:
         block = ctypes.create_string_buffer(b"\xaa" * size, size)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.device_tensors import Device
 from halimede.core.requests import InferRequest
 
 
@@ -76,10 +77,13 @@ class Instance(ABC):
     Attributes:
         may_block: it may wait for something other than the processor, so it never runs on the event loop.
         repeatable: running a request a second time gives the same and changes nothing.
+        device: where it takes inputs that are there already, and leaves outputs that may stay there; None if all pass
+            through the host.
     """
 
     may_block: bool = True
     repeatable: bool = False
+    device: Device | None = None
 
     @property
     def requests(self) -> Collection[InferRequest]:

@@ -4,7 +4,7 @@ Gathering copies each request's bytes once, with no padding; a batch of one requ
 Scattering cuts views.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from math import prod
 from time import monotonic_ns
@@ -72,15 +72,21 @@ class Batch:
         self.ended_ns = 0
         self.failed = False
 
-    def gather(self) -> dict[str, Array]:
+    def gather(self, left_out: Collection[str] = ()) -> dict[str, Array]:
         """Every input, and every `batch_input`, of the batch: name → array, perhaps read-only.
 
         Batched inputs have shape ``[size, *dims]``; ragged ones are flat, one request after the other.
+
+        Args:
+            left_out: inputs that the backend takes from a device by itself.
         """
         requests = self.requests
         inputs: dict[str, Array]
         if len(requests) == 1:
-            inputs = {name: tensor.array for name, tensor in requests[0].inputs.items()}
+            tensors = requests[0].inputs
+            if left_out:
+                tensors = {name: tensor for name, tensor in tensors.items() if name not in left_out}
+            inputs = {name: tensor.array for name, tensor in tensors.items()}
             for name in self.signature.ragged:
                 if name in inputs:
                     inputs[name] = inputs[name].reshape(-1)
@@ -89,6 +95,7 @@ class Batch:
             inputs = {
                 name: _concatenate(specs[name], [request.inputs[name] for request in requests], self.size)
                 for name in requests[0].inputs
+                if name not in left_out
             }
         for batch_input in self.signature.batch_inputs:
             values = self._batch_input(batch_input)
@@ -160,7 +167,7 @@ class Batch:
                 if spec.name in out.target_name:
                     return self._cut_like_input(spec, array, out.source_input[0])[0]
             if array.ndim == 0 or len(array) != self.size:
-                raise _wrong_rows(spec.name, array.shape, self.size)
+                raise wrong_rows(spec.name, array.shape, self.size)
         if spec.reshaped:
             array = _reshape(spec, array, batched=batched)
         return Tensor(spec.datatype, array.shape, None, array)
@@ -168,7 +175,7 @@ class Batch:
     def _cut_rows(self, spec: TensorSpec, array: Array) -> list[Tensor]:
         """An output of shape ``[size, …]``, as one tensor a request."""
         if array.shape[:1] != (self.size,):
-            raise _wrong_rows(spec.name, array.shape, self.size)
+            raise wrong_rows(spec.name, array.shape, self.size)
         array = _reshape(spec, array, batched=True)
         tail = array.shape[1:]
         tensors: list[Tensor] = []
@@ -197,7 +204,7 @@ class Batch:
             shape = request.inputs[source].shape
             end = start + prod(shape)
             if end > flat.size:
-                raise _wrong_rows(spec.name, array.shape, self.size)
+                raise wrong_rows(spec.name, array.shape, self.size)
             tensors.append(Tensor.from_array(spec.datatype, flat[start:end].reshape(shape)))
             start = end
         return tensors
@@ -249,7 +256,8 @@ def _reshape(spec: TensorSpec, array: Array, *, batched: bool) -> Array:
     return array.reshape(lead + tail)
 
 
-def _wrong_rows(name: str, shape: tuple[int, ...], size: int) -> InternalError:
+def wrong_rows(name: str, shape: tuple[int, ...], size: int) -> InternalError:
+    """The error of an output that has not as many rows as the batch."""
     return InternalError(
         f"output '{name}' has shape {list(shape)}, which does not fit a batch of {size}: "
         f"its first dimension should be {size}"

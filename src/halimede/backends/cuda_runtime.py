@@ -12,6 +12,7 @@ from halimede.core.errors import HalimedeError, InternalError, OutOfMemoryError
 _NO_MEMORY = runtime.cudaError_t.cudaErrorMemoryAllocation
 _TO_DEVICE = runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
 _TO_HOST = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+_ON_DEVICE = runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
 
 
 class CudaRuntime:
@@ -78,6 +79,10 @@ class CudaRuntime:
     def copy_to_host(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy from the device to the host, when the stream comes to it."""
         _check(runtime.cudaMemcpyAsync(target, source, size, _TO_HOST, stream), "copy from the GPU")
+
+    def copy_on_device(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy from the device to the device, when the stream comes to it."""
+        _check(runtime.cudaMemcpyAsync(target, source, size, _ON_DEVICE, stream), "copy on the GPU")
 
     def wait(self, stream: int) -> None:
         """Return when the stream has done everything."""

@@ -42,7 +42,7 @@ def _attempt(instance: Instance, batch: Batch) -> HalimedeError | None:
     try:
         instance.execute(batch)
     except HalimedeError as error:
-        return error
+        return _without_frames(error)
     except Exception as error:
         logger.exception("an execution failed")
         return InternalError(f"{type(error).__name__}: {error}")
@@ -50,6 +50,15 @@ def _attempt(instance: Instance, batch: Batch) -> HalimedeError | None:
         count = len(batch.responses)
         return InternalError(f"the backend gave {count} responses to {len(batch.requests)} requests")
     return None
+
+
+def _without_frames(error: HalimedeError) -> HalimedeError:
+    """The error, referring no more to the batch that refers to it, and so to tensors that may be on a GPU."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def _execute_singly(instance: Instance, batch: Batch) -> None:

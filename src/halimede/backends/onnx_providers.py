@@ -215,11 +215,6 @@ def has_cuda() -> bool:
     return CUDA in onnxruntime.get_available_providers()
 
 
-def installed() -> str:
-    """The onnxruntime that is installed, in words."""
-    return f"onnxruntime {onnxruntime.__version__} ({', '.join(onnxruntime.get_available_providers())})"
-
-
 def providers(config: ModelConfig, kind: str, device: int) -> Providers:
     """The execution providers of an instance, the preferred one first, each with its options.
 

@@ -18,13 +18,15 @@ from halimede.backends.base import BackendModel, BackendOptions, Instance, Insta
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.onnx_bound import bound_runs
+from halimede.backends.onnx_device import DeviceRuns, device_runs
 from halimede.backends.onnx_ports import session_ports
 from halimede.backends.onnx_providers import has_cuda, providers, run_options, session_options
 from halimede.backends.ports import Ports, check, complete
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BF16, BYTES
-from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError
+from halimede.core.device_tensors import CUDA, Device
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, NotFoundError
 from halimede.core.tensors import Array
 
 logger = logging.getLogger("halimede")
@@ -62,6 +64,7 @@ class OnnxModel(BackendModel):
             Signature.from_config(config),
             run_options(config, self.options),
             may_block=spec.kind == "KIND_GPU",
+            device=(CUDA, spec.device) if spec.kind == "KIND_GPU" else None,
         )
 
     def close(self) -> None:
@@ -98,7 +101,13 @@ class OnnxInstance(Instance):
     repeatable = True
 
     def __init__(
-        self, session: Any, signature: Signature, options: onnxruntime.RunOptions, *, may_block: bool
+        self,
+        session: Any,
+        signature: Signature,
+        options: onnxruntime.RunOptions,
+        *,
+        may_block: bool,
+        device: Device | None = None,
     ) -> None:
         self.may_block = may_block
         self._options = options
@@ -114,6 +123,8 @@ class OnnxInstance(Instance):
             # a small model's.
             self._run = session._sess.run  # noqa: SLF001
         self._bound = None if may_block else bound_runs(session, signature, options)
+        self._on_device = None if device is None else device_runs(session, signature, options, device)
+        self.device = None if self._on_device is None else device
 
     def execute(self, batch: Batch) -> None:
         """Run the batch for the outputs that its requests want."""
@@ -124,6 +135,8 @@ class OnnxInstance(Instance):
                 logger.debug("a run between bound buffers failed; an ordinary one says why, or does better")
             else:
                 return
+        if self._on_device is not None and self._ran_on_device(batch, self._on_device):
+            return
         run = self._run
         assert run is not None
         inputs = batch.gather()
@@ -150,7 +163,16 @@ class OnnxInstance(Instance):
 
     def close(self) -> None:
         """Let go of the session."""
-        self._run = self._bound = None
+        self._run = self._bound = self._on_device = None
+
+    def _ran_on_device(self, batch: Batch, runs: DeviceRuns) -> bool:
+        """Run the batch between tensors on the device, if it has such."""
+        try:
+            return runs.execute(batch)
+        except HalimedeError:
+            raise
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise onnx_error(error) from error
 
 
 class _Bfloat16Run:

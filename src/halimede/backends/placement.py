@@ -1,6 +1,6 @@
 """Which GPUs the instances of a model may be placed on (`instance_group`), and what is missing where none are.
 
-Told without importing a framework that is heavy, or that is to run in a process of its own.
+Told by the files of a framework, which is not imported: it is heavy, and may be to run in a process of its own.
 """
 
 from dataclasses import dataclass
@@ -56,32 +56,33 @@ def placement(config: ModelConfig, gpus: tuple[int, ...]) -> Placement:
 
 
 def _missing_onnxruntime() -> str:
-    try:
-        from halimede.backends.onnx_providers import has_cuda, installed
-    except ModuleNotFoundError:
+    found = find_spec("onnxruntime")
+    if found is None or found.origin is None:
         return ""  # the backend says how to install it
-    if has_cuda():
+    directory = Path(found.origin).with_name("capi")
+    if any(directory.glob("*onnxruntime_providers_cuda*")):
         return ""
+    version = getattr(_module_at(directory / "build_and_package_info.py"), "__version__", "")
+    installed = f"onnxruntime {version}".strip()
     return (
-        f"the installed {installed()} is a build for CPUs; install the package onnxruntime-gpu in place of "
+        f"the installed {installed} is a build for CPUs; install the package onnxruntime-gpu in place of "
         f"onnxruntime"
     )
 
 
 def _missing_pytorch() -> str:
-    version = _torch_version()
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return ""
+    version = _module_at(Path(found.origin).with_name("version.py"))
     if version is None or version.cuda:
         return ""
     return f"the installed PyTorch {version.__version__} is a build for CPUs; install one for CUDA"
 
 
-def _torch_version() -> Any:
-    """The module `torch.version`, which says what PyTorch was built for, loaded without PyTorch; None without."""
-    found = find_spec("torch")
-    if found is None or found.origin is None:
-        return None
-    path = Path(found.origin).with_name("version.py")
-    spec = spec_from_file_location("halimede_torch_version", path)
+def _module_at(path: Path) -> Any:
+    """A module that says of its package what that was built for, loaded without the package; None if there is none."""
+    spec = spec_from_file_location(f"halimede_{path.parent.name}_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         return None
     module = module_from_spec(spec)

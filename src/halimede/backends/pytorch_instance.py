@@ -1,13 +1,16 @@
 """Runs batches in a PyTorch program: arrays to tensors, one call, and its results to arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
+from halimede.backends.devices import Rows, inputs_on, keep, refused, staying
 from halimede.backends.pytorch_errors import pytorch_error
 from halimede.backends.pytorch_ports import Place, listed_names
 from halimede.backends.pytorch_program import Program, Value, results_of
@@ -16,6 +19,7 @@ from halimede.backends.pytorch_tensors import DATATYPES, from_array, from_string
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BY_NUMBER, BYTES
+from halimede.core.device_tensors import CUDA, DeviceTensor
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.tensors import Array
 
@@ -36,6 +40,9 @@ class PyTorchInstance(Instance):
         self._program: Program | None = program
         self._settings = settings
         self._device = None if device == "cpu" else device
+        place = torch.device(device)
+        if place.type == "cuda" and place.index is not None:
+            self.device = CUDA, place.index
         self._signature = Signature.from_config(config)
         self._batched = self._signature.max_batch_size > 0
         self._datatypes = {name: spec.datatype for name, spec in self._signature.inputs.items()}
@@ -52,14 +59,30 @@ class PyTorchInstance(Instance):
         """Run the batch; the program computes every output, and responses get those that are wanted."""
         program = self._program
         assert program is not None
-        arrays = batch.gather()
+        there: Mapping[str, Sequence[DeviceTensor]] = {}
+        stays: Collection[str] = ()
+        kept: dict[str, torch.Tensor] = {}
+        if self.device is not None:
+            there = inputs_on(batch, self.device) if batch.size >= self._least else {}
+            stays = staying(batch)
+        arrays = batch.gather(there)
         if batch.size < self._least:
             arrays = {name: _padded(array, self._least) for name, array in arrays.items()}
         try:
             with self._settings.running():
                 values = {self._inputs[name]: self._value(name, array) for name, array in arrays.items()}
+                for name in there:
+                    values[self._inputs[name]] = self._taken(name, there[name])
                 results = results_of(program, program.call(values))
-                outputs = {name: self._output(name, results, values, batch.size) for name in batch.wanted()}
+                for name in stays:
+                    kept[name] = self._output(name, results, values, batch.size, stays=True)
+                outputs = {
+                    name: self._output(name, results, values, batch.size)
+                    for name in batch.wanted()
+                    if name not in kept
+                }
+                if there or kept:
+                    self._wait()
         except HalimedeError:
             raise
         except Exception as error:  # PyTorch's errors have no common base
@@ -68,6 +91,8 @@ class PyTorchInstance(Instance):
             if self._settings.clean_cache and self._device is not None:
                 torch.cuda.empty_cache()
         batch.scatter(outputs)
+        for name in kept:
+            keep(batch, name, kept[name], partial(_copied, kept[name]))
 
     def close(self) -> None:
         """Let go of the program."""
@@ -82,10 +107,40 @@ class PyTorchInstance(Instance):
         tensor = from_array(array, datatype, copy=self._program.writes and self._device is None)
         return tensor if self._device is None else tensor.to(self._device)
 
+    def _taken(self, name: str, tensors: Sequence[DeviceTensor]) -> torch.Tensor:
+        """An input that is on the device already, of all requests together."""
+        parts = []
+        for tensor in tensors:
+            try:
+                part = from_dlpack(tensor.elements)
+            except Exception as error:  # errors of frameworks have no common base
+                raise refused(name, tensor, error) from error
+            if DATATYPES.get(part.dtype) is not tensor.datatype:
+                raise refused(name, tensor, f"it is {part.dtype}, not {tensor.datatype}")
+            parts.append(part.reshape(-1 if name in self._signature.ragged else tensor.shape))
+        if len(parts) > 1:
+            return torch.cat(parts)
+        assert self._program is not None
+        return parts[0].clone() if self._program.writes else parts[0]
+
+    def _wait(self) -> None:
+        """Return when the device has computed everything, and reads the inputs no more."""
+        if self._device is not None:
+            torch.cuda.current_stream(self._device).synchronize()
+
     def _output(
-        self, name: str, results: Mapping[Place, Any], values: Mapping[Place, Value], size: int
-    ) -> Array:
-        """Output `name` as an array of which nobody else has a view, with what the configuration says of it."""
+        self,
+        name: str,
+        results: Mapping[Place, Any],
+        values: Mapping[Place, Value],
+        size: int,
+        *,
+        stays: bool = False,
+    ) -> Any:
+        """Output `name`, of which nobody else has a view, with what the configuration says of it.
+
+        It is an array or, if it `stays` where it was computed, a tensor.
+        """
         spec = self._signature.outputs[name]
         place = self._outputs[name]
         if place not in results:
@@ -106,15 +161,15 @@ class PyTorchInstance(Instance):
         if value.layout is not torch.strided:
             value = value.to_dense()
         assert self._program is not None
-        if value.is_cpu and (self._program.writes or _is_view(value, values)):
+        if (value.is_cpu or stays) and (self._program.writes or _is_view(value, values)):
             value = value.clone()
-        array = to_array(value)
+        array = value.detach().contiguous().resolve_neg() if stays else to_array(value)
         if size < self._least:
             array = array[:size]
         return self._shaped(spec, array, size)
 
-    def _shaped(self, spec: TensorSpec, array: Array, size: int) -> Array:
-        """The array with the dimensions of the configuration, which has no scalars and says one element instead."""
+    def _shaped(self, spec: TensorSpec, array: Any, size: int) -> Any:
+        """It with the dimensions of the configuration, which has no scalars and says one element instead."""
         if spec.name in self._scattered:
             return array
         dims = spec.backend_dims
@@ -134,6 +189,10 @@ class PyTorchInstance(Instance):
             )
             raise InternalError(msg)
         return array
+
+
+def _copied(tensor: torch.Tensor, rows: Rows) -> Array:
+    return to_array(tensor[rows])
 
 
 def _padded(array: Array, rows: int) -> Array:

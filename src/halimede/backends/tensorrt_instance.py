@@ -4,9 +4,10 @@ The engine and its weights are shared by all instances of a device; a context is
 imported here: contexts and CUDA's calls are given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import c_char
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Protocol
 
@@ -14,10 +15,16 @@ import numpy as np
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
+from halimede.backends.devices import DeviceMemory, Piece, Rows, inputs_on, joined_shape, keep, staying, taken
+from halimede.backends.tensorrt_blocks import Blocks
 from halimede.backends.tensorrt_engine import EngineDescription, EngineTensor, Profile, Shape
 from halimede.backends.tensorrt_profiles import pick
+from halimede.core.device_tensors import CUDA
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.tensors import Array
+
+_DEFAULT_STREAM = 0
+"""The stream that every device has."""
 
 
 class Cuda(Protocol):
@@ -49,6 +56,9 @@ class Cuda(Protocol):
 
     def copy_to_host(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy to the host."""
+
+    def copy_on_device(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy from the device to the device."""
 
     def wait(self, stream: int) -> None:
         """Return when the stream has done everything."""
@@ -158,6 +168,8 @@ class TensorRTInstance(Instance):
         """
         self._cuda = cuda
         self._device = device
+        self.device = CUDA, device
+        self._blocks = Blocks(cuda)
         self._engine = engine
         self._profiles = [profile for profile, _ in contexts]
         self._contexts = {profile.index: context for profile, context in contexts}
@@ -168,6 +180,8 @@ class TensorRTInstance(Instance):
         self._scalars = [tensor.name for tensor in engine.inputs if not tensor.shape]
         self._shape_tensors = [tensor.name for tensor in engine.inputs if tensor.is_shape]
         self._names = [tensor.name for tensor in engine.inputs]
+        self._on_host = {tensor.name for tensor in (*engine.inputs, *engine.outputs) if tensor.on_host}
+        self._on_host.update(self._shape_tensors)
         self._buffers = {
             tensor.name: Buffer(cuda, on_host=tensor.on_host, pinned=way)
             for way, tensors in zip(pinned, (engine.inputs, engine.outputs), strict=True)
@@ -187,12 +201,20 @@ class TensorRTInstance(Instance):
 
     def execute(self, batch: Batch) -> None:
         """Run the batch for the outputs that its requests want."""
-        arrays = batch.gather()
-        for name in self._scalars:  # the configuration has no scalars; it says one element instead
-            arrays[name] = arrays[name].reshape(())
+        there = inputs_on(batch, self.device)
+        for name in self._on_host & there.keys():
+            del there[name]
+        stays = staying(batch) - self._on_host
+        arrays = batch.gather(there)
         self._cuda.use_device(self._device)
         try:
-            wanted = self._run(arrays, batch.wanted())
+            pieces = {name: taken(name, tensors, self._stream) for name, tensors in there.items()}
+            for name in pieces:  # tells shape and type, and has no elements
+                spec = batch.signature.inputs[name]
+                arrays[name] = np.broadcast_to(spec.datatype.numpy.type(), joined_shape(batch, name))
+            for name in self._scalars:  # the configuration has no scalars; it says one element instead
+                arrays[name] = arrays[name].reshape(())
+            wanted, kept = self._run(arrays, pieces, batch.wanted(), stays)
         except HalimedeError:
             self._settle()
             raise
@@ -201,6 +223,8 @@ class TensorRTInstance(Instance):
             raise self._failure(str(error)) from error
         # the next batch writes over this memory
         batch.scatter({name: array.copy() for name, array in wanted.items()})
+        for name, memory in kept.items():
+            keep(batch, name, memory, partial(self._copied, memory))
 
     def close(self) -> None:
         """Give back contexts, memory and the stream."""
@@ -212,28 +236,66 @@ class TensorRTInstance(Instance):
         self._contexts.clear()
         for buffer in self._buffers.values():
             buffer.free()
+        self._blocks.close()
         self._cuda.destroy_stream(self._stream)
 
-    def _run(self, arrays: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-        """The outputs of those names, in memory that the next run uses again."""
+    def _run(
+        self,
+        arrays: Mapping[str, Array],
+        pieces: Mapping[str, Sequence[Piece]],
+        names: Sequence[str],
+        stays: Collection[str],
+    ) -> tuple[dict[str, Array], dict[str, DeviceMemory]]:
+        """The outputs of those names: arrays in memory that the next run uses again, and those that stay.
+
+        Args:
+            arrays: the inputs, of those among the pieces only shape and type.
+            pieces: the inputs that are on the device already.
+            names: the outputs that are wanted.
+            stays: which of them stay on the device.
+        """
         cuda, stream = self._cuda, self._stream
         plan, shapes = self._plan, [arrays[name].shape for name in self._names]
         if plan is None or plan.shapes != shapes or self._shape_tensors:
             plan = self._prepare(arrays, shapes)
         for tensor, buffer, memory in plan.inputs:
-            if not tensor.on_host and memory.nbytes:
+            if not memory.nbytes:
+                continue
+            if tensor.name in pieces:
+                target = buffer.device
+                for piece in pieces[tensor.name]:
+                    cuda.copy_on_device(target, piece.address, piece.size, stream)
+                    target += piece.size
+            elif not tensor.on_host:
                 np.copyto(memory, arrays[tensor.name])
                 cuda.copy_to_device(buffer.device, buffer.host, memory.nbytes, stream)
         if not plan.context.execute_async_v3(stream):
             raise self._failure("the engine refused to run")
         wanted: dict[str, Array] = {}
+        kept: dict[str, DeviceMemory] = {}
         for name in names:
             tensor, buffer, memory = plan.outputs[name]
+            if name in stays:
+                assert tensor.datatype is not None
+                block = self._blocks.take(memory.nbytes)
+                if memory.nbytes:
+                    cuda.copy_on_device(block.address, buffer.device, memory.nbytes, stream)
+                shape = memory.shape or (1,)
+                kept[name] = DeviceMemory(block.address, shape, tensor.datatype, (CUDA, self._device), block)
+                continue
             if not tensor.on_host and memory.nbytes:
                 cuda.copy_to_host(buffer.host, buffer.device, memory.nbytes, stream)
             wanted[name] = memory if memory.ndim else memory.reshape(1)
         cuda.wait(stream)
-        return wanted
+        return wanted, kept
+
+    def _copied(self, memory: DeviceMemory, rows: Rows) -> Array:
+        """A copy on the host of what has left the instance, which may be closed by now."""
+        piece = memory[rows]
+        array: Array = np.empty(piece.shape, piece.datatype.numpy)
+        self._cuda.copy_to_host(array.ctypes.data, piece.address, piece.size, _DEFAULT_STREAM)
+        self._cuda.wait(_DEFAULT_STREAM)
+        return array
 
     def _prepare(self, arrays: Mapping[str, Array], shapes: list[Shape]) -> Plan:
         """Tell a context of the inputs' shapes, of the values that are shapes, and of where everything is."""

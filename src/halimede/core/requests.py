@@ -53,6 +53,7 @@ class InferRequest:
         respond: where responses go.
         batch_size: rows along the batch dimension, 1 for a model without; set by validation.
         byte_size: bytes of all inputs together; set by validation.
+        on_device: outputs that may stay in the memory of the device that computes them, as `DeviceTensor`.
         cancelled: the client gave up.
         on_cancel: set by whoever can act on a cancellation while it holds the request.
         congested: who takes the responses has more of them than it can pass on; set by `congest` and `drain`.
@@ -74,6 +75,7 @@ class InferRequest:
         "model_version",
         "on_cancel",
         "on_compute",
+        "on_device",
         "on_drain",
         "outputs",
         "parameters",
@@ -118,6 +120,7 @@ class InferRequest:
         self.respond = respond
         self.batch_size = 1
         self.byte_size = 0
+        self.on_device: tuple[str, ...] = ()
         self.cancelled = False
         self.on_cancel: Callable[[InferRequest], None] | None = None
         self.congested = False

@@ -134,6 +134,7 @@ class Runner:
             execute(self.instance, batch)
             cost = thread_time_ns() - began
             self._loop.call_soon_threadsafe(self._finish, batch, cost)
+            batch = None  # its tensors, which may hold memory of a GPU, are not kept until the next one comes
 
     def _finish(self, batch: Batch, cost: int) -> None:
         if self._unmeasured > 0:

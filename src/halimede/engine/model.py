@@ -33,6 +33,7 @@ class Model:
         statistics: what is counted of it.
         inflight: requests that were accepted and have no final response yet.
         loaded: what it runs on.
+        takes_device_tensors: each instance takes inputs, and leaves outputs, in the memory of its device.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Model:
         self.labels = loaded.labels
         self.statistics = loaded.statistics
         self.inflight = 0
+        active = [entry.instance for entry in loaded.instances if not entry.passive]
+        self.takes_device_tensors = bool(active) and all(each.device is not None for each in active)
         self._loop = loop
         self._clock = clock
         self._stopping = False

@@ -5,6 +5,8 @@ import pytest
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.engine.ensembles.model import EnsembleModel
 from tests.engine.ensembles.fakes import Bench, FakeModel
+from tests.engine.ensembles.world import World
+from tests.support.loops import LoopThread
 
 Start = Callable[..., Bench]
 
@@ -21,3 +23,14 @@ def start() -> Iterator[Start]:
     yield make
     for bench in benches:
         bench.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Models on a loop in a thread, closed after the test."""
+    with LoopThread() as loop:
+        made = World(loop)
+        try:
+            yield made
+        finally:
+            made.close()

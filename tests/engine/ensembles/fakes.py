@@ -110,6 +110,7 @@ class FakeModel:
 
     pending = inflight = 0
     healthy = True
+    takes_device_tensors = False
 
     def __init__(self, config: ModelConfig, answer: Answer | None = None) -> None:
         self.name = config.name

@@ -29,9 +29,11 @@ class EnsembleModel:
         statistics: what is counted of it.
         inflight: requests that were accepted and have no final response yet.
         pending: requests that wait for an execution: none, they wait in the queues of the steps' models.
+        takes_device_tensors: what passes between an ensemble and its clients does so on the host.
     """
 
     pending = 0
+    takes_device_tensors = False
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from halimede.engine.ensembles.iterations import Iteration
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.routes import Slot, Stage, Step
 from halimede.engine.ensembles.served import Find
-from halimede.engine.ensembles.steps import RunningStep, changed_sequence
+from halimede.engine.ensembles.steps import RunningStep, changed_sequence, staying_outputs
 
 logger = logging.getLogger("halimede")
 
@@ -231,6 +231,8 @@ class EnsembleRun:
         try:
             model = self._find(planned.model_name, planned.model_version)
             request.model_version = model.version
+            if model.takes_device_tensors:
+                request.on_device = staying_outputs(step, self._find)
             if planned.decoupled and self.request.congested:
                 request.congest()
             model.infer(request)

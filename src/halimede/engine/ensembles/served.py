@@ -41,6 +41,10 @@ class ServedModel(Protocol):
         """Requests that were accepted and have no final response yet."""
 
     @property
+    def takes_device_tensors(self) -> bool:
+        """Whether each instance takes inputs, and leaves outputs, in the memory of its device."""
+
+    @property
     def pending(self) -> int:
         """Requests that wait for an execution."""
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from halimede.core.clock import MICROSECOND
+from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferRequest, InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.iterations import Iteration, Sequence
-from halimede.engine.ensembles.routes import Step
+from halimede.engine.ensembles.routes import Stage, Step
+from halimede.engine.ensembles.served import Find
 
 Answered = Callable[["RunningStep", InferResponse | None, bool], None]
 """``answered(step, response, final)``, as `Respond` has it."""
@@ -79,6 +81,24 @@ class RunningStep:
         self.sequence = sequence
         self.request = request
         return request
+
+
+def staying_outputs(step: Step, find: Find) -> tuple[str, ...]:
+    """Outputs that only such steps read as take them in the memory of a device."""
+    return tuple(
+        name
+        for name, slot in step.targets
+        if all(_takes_device_tensors(stage, find) for stage in (*slot.readers, *slot.inner))
+    )
+
+
+def _takes_device_tensors(stage: Stage, find: Find) -> bool:
+    if not isinstance(stage, Step):
+        return False  # the ensemble's response
+    try:
+        return find(stage.planned.model_name, stage.planned.model_version).takes_device_tensors
+    except HalimedeError:
+        return False  # it is gone, as the step will say
 
 
 def changed_sequence(
