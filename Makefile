@@ -54,8 +54,7 @@ host: $(VENV)/.examples $(VENV)/.host $(HOSTING)/.built ## Host models as SageMa
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
 	scripts/need-debian-package.sh curl curl
-	$(BIN)/pytest
-	scripts/test-frameworks.sh $(BIN)/pytest
+	scripts/test.sh $(BIN)/pytest
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
 	$(BIN)/ruff check

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from halimede.core.datatypes import ALL, BF16, BY_NAME, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from halimede.core.tensors import Array, Tensor
 from tests.backends.helpers import Loaded, floats, load, request, source_of, strings, wire
+from tests.backends.memory import memory_over_loads
 from tests.support import onnx_models
 
 ONNX_TYPES = {
@@ -343,51 +345,29 @@ assert tasks() == before, (before, tasks())
 assert second(INPUT0=floats([1]))["OUTPUT0"].tolist() == [[1]]
 """
 
-MEMORY = """
-import ctypes, sys
-from pathlib import Path
-import numpy as np
-from onnx import helper, numpy_helper
-from tests.backends.helpers import load
-from tests.support import onnx_models
 
-def resident_mb():
-    ctypes.CDLL(None).malloc_trim(0)
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+def load_matrix(directory: str) -> Callable[[], Loaded]:
+    """What loads a model with 16 MiB of weights, and runs it."""
+    weights = onnx.numpy_helper.from_array(np.ones((2048, 2048), np.float32), "W")
+    model = onnx_models.build(
+        [onnx.helper.make_node("MatMul", ["INPUT0", "W"], ["OUTPUT0"])],
+        {"INPUT0": (onnx_models.FLOAT, ["batch", 2048])},
+        {"OUTPUT0": (onnx_models.FLOAT, ["batch", 2048])},
+        [weights],
+    )
 
-weights = numpy_helper.from_array(np.ones((2048, 2048), np.float32), "W")
-model = onnx_models.build(
-    [helper.make_node("MatMul", ["INPUT0", "W"], ["OUTPUT0"])],
-    {"INPUT0": (onnx_models.FLOAT, ["batch", 2048])},
-    {"OUTPUT0": (onnx_models.FLOAT, ["batch", 2048])},
-    [weights],
-)
-def cycle():
-    loaded = load(Path(sys.argv[1]), "", model)
-    loaded(INPUT0=np.ones((4, 2048), np.float32))
-    held = resident_mb()
-    loaded.close()
-    return held
+    def load_and_run() -> Loaded:
+        loaded = load(Path(directory), "", model)
+        loaded(INPUT0=np.ones((4, 2048), np.float32))
+        return loaded
 
-cycle()
-before = resident_mb()
-held = max(cycle() for _ in range(8))
-after = resident_mb()
-# 16 MB of weights: there once while loaded, gone afterwards
-assert after - before < 4, (before, held, after)
-assert 12 < held - before < 40, (before, held, after)
-"""
+    return load_and_run
 
 
 def test_memory_is_flat_over_loads_and_weights_are_held_once(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
-        timeout=100,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    memory = memory_over_loads(load_matrix, tmp_path, loads=8)
+    assert memory.grown < 4, memory
+    assert 12 < memory.held < 40, memory
 
 
 def test_global_pool_serves_every_model(tmp_path: Path) -> None:

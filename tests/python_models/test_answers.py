@@ -88,7 +88,7 @@ def test_whatever_execute_does_the_client_reads_why(models: Models, body: str, t
 def test_failed_batch_is_logged_with_its_reason(models: Models) -> None:
     name = models.load(executing("raise ValueError('look into the log')"))
     models.infer_error(name)
-    models.server.wait_for(f"{prefix(name)}ValueError: look into the log", 5)
+    models.server.wait_for(f"{prefix(name)}ValueError: look into the log")
 
 
 def test_error_of_a_response_has_its_status(models: Models) -> None:
@@ -333,7 +333,7 @@ def test_misuse_of_a_sender_is_told_to_the_model(models: Models, misuse: str, te
 """)
     )
     assert models.infer(name).tolist() == [2, 2, 2, 2]
-    models.server.wait_for(f"model '{name}' version 1: the model was told:", 5)
+    models.server.wait_for(f"model '{name}' version 1: the model was told:")
     line = next(
         line for line in models.server.log.splitlines() if f"'{name}' version 1: the model was" in line
     )

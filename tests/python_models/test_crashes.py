@@ -91,9 +91,9 @@ def test_request_that_ends_its_process_is_told_how(models: Models, way: np.ndarr
 def test_fault_in_native_code_leaves_its_traceback_in_the_log(models: Models) -> None:
     name = models.load(DYING)
     models.infer_error(name, FAULT)
-    models.server.wait_for(f"model '{name}' version 1: Fatal Python error: Segmentation fault", 5)
-    models.server.wait_for(f"Stub process '{name}_0' crashed with SIGSEGV", 5)
-    models.server.wait_for(f"restarted '{name}_0'", 5)
+    models.server.wait_for(f"model '{name}' version 1: Fatal Python error: Segmentation fault")
+    models.server.wait_for(f"Stub process '{name}_0' crashed with SIGSEGV")
+    models.server.wait_for(f"restarted '{name}_0'")
 
 
 def test_process_that_is_killed_while_idle_fails_nobody(models: Models) -> None:
@@ -119,7 +119,7 @@ def test_readiness_flips_while_the_process_is_gone(models: Models, tmp_path: Pat
     assert models.grpc.is_model_ready(name)
     gate.touch()
     kill(models.pids(name)[0])
-    until(lambda: not models.ready(name), "the model not to be ready", 5)
+    until(lambda: not models.ready(name), "the model not to be ready")
     assert not models.grpc.is_model_ready(name)
     assert models.server.get("/v2/health/ready")[0] == 400
     assert not models.grpc.is_server_ready()
@@ -146,7 +146,7 @@ def test_only_the_running_request_fails_when_a_busy_process_is_killed(models: Mo
     models.grpc.async_infer(
         name, grpc_inputs(IN=SLEEP), lambda result, error: outcomes.append(("slow", error))
     )
-    models.server.wait_for(f"model '{name}' version 1: doing 5", 5)
+    models.server.wait_for(f"model '{name}' version 1: doing 5")
     for index in range(10, 40):
         models.grpc.async_infer(
             name,
@@ -333,7 +333,7 @@ def test_execution_that_takes_too_long_is_ended(models: Models, way: np.ndarray)
     name = models.load(DYING, limited("0.3"))
     began = time.monotonic()
     status, message = models.infer_error(name, way)
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < 10
     assert status == "500"
     assert message.startswith(unhealthy(name, "was killed because an execution took longer than 0.3 s"))
     assert models.infer(name, FINE).tolist() == [0]
@@ -342,12 +342,12 @@ def test_execution_that_takes_too_long_is_ended(models: Models, way: np.ndarray)
 def test_time_in_the_queue_does_not_count_as_execution(models: Models) -> None:
     name = models.load(
         executing("""
-            time.sleep(0.2)
+            time.sleep(0.6)
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))])]
         """),
-        limited("0.6"),
+        limited("2"),
     )
-    outcomes = models.infer_at_once(name, [ONES] * 6)
+    outcomes = models.infer_at_once(name, [ONES] * 4)
     assert all(isinstance(outcome, np.ndarray) for outcome in outcomes), outcomes
 
 
@@ -364,7 +364,7 @@ def test_stuck_coroutine_is_found_although_others_end(models: Models) -> None:
     )
     stuck: list[object] = []
     models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: stuck.append(error))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not stuck and time.monotonic() < deadline:
         with suppress(InferenceServerException):  # it may have been running beside the other
             models.infer(name, FINE)
@@ -394,11 +394,11 @@ def test_model_that_cannot_start_again_says_so_at_once_and_recovers(models: Mode
     flag.touch()
     kill(models.pids(name)[0])
     until(lambda: not models.ready(name), "the model not to be ready")
-    models.server.wait_for(f"failed to restart '{name}_0': RuntimeError: the weights are gone", 5)
+    models.server.wait_for(f"failed to restart '{name}_0': RuntimeError: the weights are gone")
     for _ in range(3):
         began = time.monotonic()
         status, message = models.infer_error(name)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 3
         assert status == "503"
         assert (
             f"model instance '{name}_0' could not be restarted: RuntimeError: the weights are gone" in message
@@ -436,7 +436,7 @@ def test_instance_that_cannot_start_again_leaves_the_others_serving(models: Mode
     )
     flag.touch()
     kill(models.pids(name)[0])
-    models.server.wait_for(f"failed to restart '{name}_", 5)
+    models.server.wait_for(f"failed to restart '{name}_")
     for _ in range(20):
         assert models.infer(name).tolist() == [2, 2, 2, 2]
     assert not models.ready(name)
@@ -463,8 +463,8 @@ def test_restarts_of_a_model_that_always_dies_come_ever_later(models: Models, tm
     until(lambda: len(log.read_text().split()) >= 6, "five restarts")
     times = [float(line) for line in log.read_text().split()[1:6]]
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert gaps == sorted(gaps)
-    assert gaps[-1] > 0.3
+    # the first is at once, later ones at least so late; when they come exactly, is up to the machine
+    assert all(gap > 0.1 * 2**number for number, gap in enumerate(gaps)), gaps
     flag.unlink()
     until(lambda: models.ready(name), "the model to recover")
 
@@ -481,9 +481,9 @@ def test_model_can_be_unloaded_while_it_comes_back(models: Models, tmp_path: Pat
     kill(models.pids(name)[0])
     until(lambda: not models.ready(name), "the model not to be ready")
     if state == "failing":
-        models.server.wait_for(f"failed to restart '{name}_0'", 5)
+        models.server.wait_for(f"failed to restart '{name}_0'")
     models.http.unload_model(name)
-    models.server.wait_for(f"successfully unloaded '{name}' version 1", 5)
+    models.server.wait_for(f"successfully unloaded '{name}' version 1")
     until(lambda: not models.pids(name), "its process to be gone")
     flag.unlink()
     models.http.load_model(name)
@@ -536,8 +536,8 @@ FINALIZING = answering("x") + "\n    def finalize(self):\n        {}\n"
 def test_finalize_is_called_when_the_model_is_unloaded(models: Models) -> None:
     name = models.load(FINALIZING.format("print('put away')"))
     models.http.unload_model(name)
-    models.server.wait_for(f"model '{name}' version 1: put away", 5)
-    models.server.wait_for(f"successfully unloaded '{name}' version 1", 5)
+    models.server.wait_for(f"model '{name}' version 1: put away")
+    models.server.wait_for(f"successfully unloaded '{name}' version 1")
 
 
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_finalize_is_called_when_the_model_is_unloaded(models: Models) -> None:
 def test_finalize_that_fails_does_not_stop_the_unload(models: Models, body: str, logged: str) -> None:
     name = models.load(FINALIZING.format(body))
     models.http.unload_model(name)
-    models.server.wait_for(f"successfully unloaded '{name}' version 1", 5)
+    models.server.wait_for(f"successfully unloaded '{name}' version 1")
     assert any(logged in line and f"'{name}" in line for line in models.server.log.splitlines())
     assert not models.pids(name)
 
@@ -561,8 +561,8 @@ def test_finalize_that_hangs_is_ended_after_the_timeout(tmp_path: Path) -> None:
     with serve_models(tmp_path, "--backend-config=python,stub-timeout-seconds=0.5") as models:
         name = models.load(FINALIZING.format("time.sleep(100)"))
         models.http.unload_model(name)
-        models.server.wait_for(f"'{name}_0' did not finalize within 0.5 s; its process is killed", 5)
-        models.server.wait_for(f"successfully unloaded '{name}' version 1", 5)
+        models.server.wait_for(f"'{name}_0' did not finalize within 0.5 s; its process is killed")
+        models.server.wait_for(f"successfully unloaded '{name}' version 1")
         assert not models.pids(name)
 
 
@@ -573,7 +573,7 @@ def test_threads_that_a_model_left_running_do_not_stop_the_unload(tmp_path: Path
             + "\n    def initialize(self, args):\n        threading.Thread(target=time.sleep, args=(100,)).start()\n"
         )
         models.http.unload_model(name)
-        models.server.wait_for(f"successfully unloaded '{name}' version 1", 5)
+        models.server.wait_for(f"successfully unloaded '{name}' version 1")
         assert not models.pids(name)
 
 

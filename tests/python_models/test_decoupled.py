@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tritonclient.utils import InferenceServerException
@@ -104,7 +105,7 @@ def test_exception_after_the_last_response_is_only_logged(models: Models, stream
     name = models.load(streaming("sender.send(response(1), FINAL); raise ValueError('too late')"), STREAMED)
     stream.send(name)
     assert stream.take().value == 1
-    models.server.wait_for(f"model '{name}_0', message: ValueError: too late", 5)
+    models.server.wait_for(f"model '{name}_0', message: ValueError: too late")
     stream.send(name)
     assert stream.take().value == 1
 
@@ -122,7 +123,7 @@ except pb_utils.TritonModelException as error:
     )
     stream.send(name)
     assert stream.take().final
-    models.server.wait_for("the sender said: Unable to send response. Response sender has been closed.", 5)
+    models.server.wait_for("the sender said: Unable to send response. Response sender has been closed.")
 
 
 @pytest.mark.parametrize("body", ["return None", "sender.send(response(1))", "del sender, request, requests"])
@@ -414,8 +415,17 @@ def coroutine_streaming(body: str) -> str:
 
 def test_decoupled_coroutines_run_side_by_side(models: Models, stream: Stream) -> None:
     name = models.load(
-        coroutine_streaming(
-            "await asyncio.sleep(x / 10)\nsender.send(response(x))\nawait asyncio.sleep(0)\nsender.send(flags=FINAL)"
+        "ended = 0\n"
+        + coroutine_streaming(
+            """
+global ended
+while ended != x - 1:
+    await asyncio.sleep(0.005)
+sender.send(response(x))
+ended = x
+await asyncio.sleep(0)
+sender.send(flags=FINAL)
+"""
         ),
         STREAMED,
     )
@@ -432,7 +442,7 @@ def test_exception_in_a_decoupled_coroutine_ends_the_request(models: Models, str
     first, second = stream.take_all(2)
     assert first.value == 1
     assert "ValueError: in the middle\n\nAt:\n" in second.error
-    models.server.wait_for(f"model '{name}_0', message: ValueError: in the middle", 5)
+    models.server.wait_for(f"model '{name}_0', message: ValueError: in the middle")
 
 
 def test_exception_in_a_decoupled_coroutine_after_the_last_response_is_only_logged(
@@ -443,7 +453,7 @@ def test_exception_in_a_decoupled_coroutine_after_the_last_response_is_only_logg
     )
     stream.send(name)
     assert stream.take().value == 1
-    models.server.wait_for(f"model '{name}_0', message: ValueError: after all", 5)
+    models.server.wait_for(f"model '{name}_0', message: ValueError: after all")
 
 
 def test_decoupled_coroutine_that_returns_something_is_an_error(models: Models, stream: Stream) -> None:
@@ -452,12 +462,14 @@ def test_decoupled_coroutine_that_returns_something_is_an_error(models: Models, 
     assert "is using the decoupled mode and the execute function must return None" in stream.take().error
 
 
-def test_blocking_in_a_coroutine_does_not_keep_other_models_waiting(models: Models) -> None:
+def test_blocking_in_a_coroutine_does_not_keep_other_models_waiting(models: Models, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
     slow = models.load(
-        """
+        f"""
         class TritonPythonModel:
             async def execute(self, requests):
-                time.sleep(1)
+                while not os.path.exists("{go_on}"):
+                    time.sleep(0.005)
                 return [pb_utils.InferenceResponse([])]
         """
     )
@@ -466,5 +478,6 @@ def test_blocking_in_a_coroutine_does_not_keep_other_models_waiting(models: Mode
     models.grpc.async_infer(slow, grpc_inputs(IN=ONES), lambda result, error: done.set())
     models.http.infer(quick, http_inputs(IN=ONES))
     assert not done.is_set()
+    go_on.touch()
     assert done.wait(10)
     until(lambda: models.statistics(slow)["inference_stats"]["success"]["count"] == 1, "its answer")

@@ -32,7 +32,7 @@ def lines(models: Models, name: str) -> list[str]:
 
 
 def expect(models: Models, name: str, expected: list[str]) -> None:
-    until(lambda: len(lines(models, name)) >= len(expected), f"{expected} in the log", 5)
+    until(lambda: len(lines(models, name)) >= len(expected), f"{expected} in the log")
     assert lines(models, name) == expected
 
 
@@ -59,7 +59,7 @@ def test_what_is_printed_is_logged_with_the_model(models: Models, body: str, exp
     name = models.load(printing(body))
     models.infer(name)
     if not expected:
-        models.server.wait_for("UserWarning: careful", 5)
+        models.server.wait_for("UserWarning: careful")
         return
     expect(models, name, expected)
 
@@ -82,7 +82,7 @@ def test_print_while_it_is_imported_is_logged(models: Models) -> None:
     file.write_text(IMPORTS + "print('importing')\nraise ValueError('stop here')\n")
     with pytest.raises(Exception, match="stop here"):
         models.http.load_model(name)
-    until(lambda: "importing" in lines(models, name), "the line in the log", 5)
+    until(lambda: "importing" in lines(models, name), "the line in the log")
 
 
 def test_huge_line_is_cut_into_pieces_and_nothing_is_lost(models: Models) -> None:
@@ -144,7 +144,7 @@ def test_logger_lines_have_level_file_and_line(models: Models) -> None:
     name = models.load(LOGGING)
     models.infer(name)
     models.http.unload_model(name)
-    models.server.wait_for("finalize error", 5)
+    models.server.wait_for("finalize error")
     for where in ("initialize", "execute", "finalize"):
         for letter, level, line in (
             ("I", "default", 7),
@@ -162,7 +162,7 @@ def test_logger_lines_have_level_file_and_line(models: Models) -> None:
 def test_verbose_lines_are_logged_when_the_log_is_verbose(tmp_path: Path) -> None:
     with serve_models(tmp_path, "--log-verbose=1") as models:
         models.load(LOGGING)
-        models.server.wait_for("initialize verbose", 5)
+        models.server.wait_for("initialize verbose")
 
 
 def test_pythons_logging_reaches_the_log(models: Models) -> None:
@@ -179,7 +179,7 @@ except ZeroDivisionError:
 """)
     )
     models.infer(name)
-    models.server.wait_for("with a traceback", 5)
+    models.server.wait_for("with a traceback")
     assert re.search(r"^W.* model\.py:\d+\] \"by logging 5\"$", models.server.log, re.MULTILINE)
     assert re.search(r"^I.* model\.py:\d+\] \"by the root\"$", models.server.log, re.MULTILINE)
     assert re.search(r"^E.* model\.py:\d+\] \"with a traceback\\nTraceback", models.server.log, re.MULTILINE)

@@ -80,10 +80,12 @@ def test_a_coroutine_runs_on_the_event_loop_of_the_instance(
     own.control, own.instance_name = runtime.control, "m_0"
     monkeypatch.setattr("halimede_worker.probes.runtime", own)
     loops: list[asyncio.AbstractEventLoop] = []
+    threads: list[threading.Thread] = []
 
     async def is_ready() -> bool:
         await asyncio.sleep(0)
         loops.append(asyncio.get_running_loop())
+        threads.append(threading.current_thread())
         return len(loops) == 1
 
     probes = Probes(model(is_ready))
@@ -94,8 +96,7 @@ def test_a_coroutine_runs_on_the_event_loop_of_the_instance(
     loop = own.event_loop()
     assert loops == [loop, loop]
     own.stop_event_loop()
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "halimede-asyncio"]
-    thread.join(10)
+    threads[0].join(10)
     loop.close()
 
 

@@ -17,6 +17,7 @@ from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Array
 from tests.backends.helpers import Loaded, floats, request
+from tests.backends.memory import resident_mb
 from tests.frameworks.dali.dali_models import (
     decoder,
     doubler,
@@ -279,11 +280,6 @@ def test_models_with_different_pipelines_run_in_one_process(tmp_path: Path) -> N
     assert second(IMAGE=pnm(image(5, 5)))["OUT"].shape == (1, 3, 4, 3)
 
 
-def resident() -> int:
-    """This process's memory, in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
 def test_memory_is_flat_over_a_hundred_loads_and_unloads(tmp_path: Path) -> None:
     source = load(tmp_path, decoder(), OUTPUT)
     backend = source.backend
@@ -299,9 +295,9 @@ def test_memory_is_flat_over_a_hundred_loads_and_unloads(tmp_path: Path) -> None
     for _ in range(10):
         once()
     gc.collect()
-    before = resident()
+    before = resident_mb()
     for _ in range(100):
         once()
     gc.collect()
     # a pipeline that stayed would take some 2 MB for these images alone
-    assert resident() - before < 20_000_000
+    assert resident_mb() - before < 20

@@ -66,7 +66,7 @@ def test_a_broken_image_is_status_400(tmp_path: Path) -> None:
 def test_requests_share_a_run_in_a_process_of_its_own_too(tmp_path: Path) -> None:
     model = write(tmp_path, decoder())
     isolated = 'parameters { key: "isolation" value { string_value: "process" } }'
-    delay = "dynamic_batching { max_queue_delay_microseconds: 200000 }"
+    delay = "dynamic_batching { max_queue_delay_microseconds: 1000000 }"
     (model / "config.pbtxt").write_text(f'output {{ name: "OUT" }} {delay} {isolated}')
     pixels = [image(5 + number, 4) for number in range(4)]
     broken = np.frombuffer(b"not an image", np.uint8)[np.newaxis]

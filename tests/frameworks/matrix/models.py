@@ -1,7 +1,7 @@
-"""Makes the model of a row: `python -m tests.frameworks.matrix.models ROW DIRECTORY`, in a process of its own.
+"""Makes models of rows: `python -m tests.frameworks.matrix.models DIRECTORY ROW...`, in a process of its own.
 
-Beside the model it leaves `case.json`: names of its input and output, two rows of values, and what a model that was
-made of them answers. All models but forests compute ``y = 2 x + 1``.
+The model of a row is `DIRECTORY/ROW/m`. Beside it is `case.json`: two rows of values, and what the framework answers
+to them. All models but forests compute ``y = 2 x + 1``.
 """
 
 import json
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.frameworks.matrix.rows import ROWS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -232,24 +234,25 @@ class TritonPythonModel:
     return 2 * X + 1
 
 
-def main(row: str, directory: Path) -> None:
-    """Write the model's file, and the case."""
-    from tests.frameworks.matrix.rows import ROWS
+BUILDERS: dict[str, Callable[[Path], Array]] = {
+    each.__name__: each
+    for each in (
+        onnx, torchscript, exported, package, module, savedmodel, graphdef,
+        openvino, xgboost, lightgbm, treelite, dali, dali_module, tensorrt, python,
+    )
+}  # fmt: skip
 
-    builders: dict[str, Callable[[Path], Array]] = {
-        each.__name__: each
-        for each in (
-            onnx, torchscript, exported, package, module, savedmodel, graphdef,
-            openvino, xgboost, lightgbm, treelite, dali, dali_module, tensorrt, python,
-        )
-    }  # fmt: skip
-    found = next(each for each in ROWS if each.key == row)
-    version = directory / "1"
-    version.mkdir(parents=True)
-    expected = builders[row](version / found.file)
-    case = {"x": X.tolist(), "y": expected.tolist()}
-    (directory / "case.json").write_text(json.dumps(case))
+
+def main(directory: Path, *rows: str) -> None:
+    """Write the files of the models, and their cases."""
+    for row in ROWS:
+        if row.key in rows:
+            version = directory / row.key / "m" / "1"
+            version.mkdir(parents=True)
+            expected = BUILDERS[row.key](version / row.file)
+            case = {"x": X.tolist(), "y": expected.tolist()}
+            (directory / row.key / "case.json").write_text(json.dumps(case))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

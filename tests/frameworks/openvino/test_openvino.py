@@ -1,9 +1,7 @@
 import gc
-import os
-import subprocess
-import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from halimede.core.errors import (  # noqa: E402
 )
 from halimede.core.tensors import Tensor  # noqa: E402
 from tests.backends.helpers import Loaded, floats, load, request, source_of, wire  # noqa: E402
+from tests.backends.memory import memory_over_loads  # noqa: E402
 from tests.backends.test_onnxruntime import ONNX_TYPES  # noqa: E402
 from tests.support import onnx_models  # noqa: E402
 
@@ -565,57 +564,32 @@ def test_model_files_are_not_held_once_they_are_read(tmp_path: Path) -> None:
     assert model(X=np.ones((1, 512), np.float32))["Y"][0, :2].tolist() == [512, 512]
 
 
-MEMORY = """
-import ctypes, sys
-from pathlib import Path
-import numpy as np
-from onnx import helper, numpy_helper
-from tests.backends.helpers import Loaded
-from tests.frameworks.openvino.test_openvino import write_ir
-from tests.support import onnx_models
+def load_matrix(directory: str, width: str) -> Callable[[], Loaded]:
+    """What loads a model whose weights are a matrix of that width, and runs it."""
+    size = int(width)
+    weights = onnx.numpy_helper.from_array(np.ones((size, size), np.float32), "W")
+    source = write_ir(
+        Path(directory),
+        onnx_models.build(
+            [onnx.helper.make_node("MatMul", ["INPUT0", "W"], ["OUTPUT0"])],
+            {"INPUT0": (onnx_models.FLOAT, ["batch", size])},
+            {"OUTPUT0": (onnx_models.FLOAT, ["batch", size])},
+            [weights],
+        ),
+    )
 
-def resident_mb():
-    ctypes.CDLL(None).malloc_trim(0)
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+    def load_and_run() -> Loaded:
+        loaded = Loaded(source)
+        loaded(INPUT0=np.ones((4, size), np.float32))
+        return loaded
 
-width = int(sys.argv[2])
-weights = numpy_helper.from_array(np.ones((width, width), np.float32), "W")
-source = write_ir(Path(sys.argv[1]), onnx_models.build(
-    [helper.make_node("MatMul", ["INPUT0", "W"], ["OUTPUT0"])],
-    {"INPUT0": (onnx_models.FLOAT, ["batch", width])},
-    {"OUTPUT0": (onnx_models.FLOAT, ["batch", width])},
-    [weights],
-))
-
-def cycle():
-    loaded = Loaded(source)
-    loaded(INPUT0=np.ones((4, width), np.float32))
-    held = resident_mb()
-    loaded.close()
-    return held
-
-for _ in range(3):
-    cycle()
-before = resident_mb()
-held = max(cycle() for _ in range(int(sys.argv[3])))
-after = resident_mb()
-print(before, held, after)
-# the weights are there as read and as kernels want them; gone afterwards
-size = width * width * 4 / 2**20
-assert after - before < 8, (before, held, after)
-assert 0.8 * size < held - before < 2.5 * size + 8, (before, held, after)
-"""
+    return load_and_run
 
 
 @pytest.mark.parametrize(("width", "cycles"), [(3072, 8), (1024, 100)], ids=["large", "often"])
 def test_memory_is_flat_over_loads(tmp_path: Path, width: int, cycles: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path), str(width), str(cycles)],
-        # freed blocks go back to the system at once, so that what is resident is in use
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"},
-        cwd=Path(__file__).parents[3],
-        timeout=100,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    memory = memory_over_loads(load_matrix, tmp_path, width, loads=cycles)
+    # the weights are there as read and as kernels want them; gone afterwards
+    size = width * width * 4 / 2**20
+    assert memory.grown < 8, memory
+    assert 0.8 * size < memory.held < 2.5 * size + 8, memory

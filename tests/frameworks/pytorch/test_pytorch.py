@@ -1,10 +1,9 @@
 import gc
 import pickle
-import subprocess
-import sys
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from halimede.core.errors import (
 )
 from halimede.core.tensors import Tensor
 from tests.backends.helpers import Loaded, floats, request, strings, wire
+from tests.backends.memory import memory_over_loads
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
 
@@ -383,38 +383,18 @@ def test_closing_gives_the_module_back(tmp_path: Path) -> None:
     assert output.shape == (1, 2)
 
 
-MEMORY = """
-import ctypes, sys, warnings
-from pathlib import Path
-import numpy as np
-warnings.simplefilter("ignore")
-from tests.backends.helpers import Loaded
-from tests.frameworks.pytorch.torch_helpers import config_text, source_at
+def load_linear(directory: str, kind: str) -> Callable[[], Loaded]:
+    """What loads a model with 20 MB of weights, and runs it."""
+    text = config_text({"x": "FP32 [2290]"}, {"y": "FP32 [2290]"})
+    if kind == "pt2":
+        text += ' platform: "torch_aoti"'
 
-def resident_mb():
-    ctypes.CDLL(None).malloc_trim(0)
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+    def load_and_run() -> Loaded:
+        loaded = Loaded(source_at(Path(directory), text))
+        loaded(x=np.ones((4, 2290), np.float32))
+        return loaded
 
-text = config_text({"x": "FP32 [2290]"}, {"y": "FP32 [2290]"})
-if sys.argv[2] == "pt2":
-    text += ' platform: "torch_aoti"'
-def cycle():
-    loaded = Loaded(source_at(Path(sys.argv[1]), text))
-    loaded(x=np.ones((4, 2290), np.float32))
-    held = resident_mb()
-    loaded.close()
-    return held
-
-for _ in range(3):
-    cycle()
-before = resident_mb()
-held = max(cycle() for _ in range(100))
-after = resident_mb()
-print(before, held, after)
-# 20 MB of weights: there once while loaded, gone afterwards
-assert after - before < 6, (before, held, after)
-assert 15 < held - before < 48, (before, held, after)
-"""
+    return load_and_run
 
 
 @pytest.mark.timeout(400)
@@ -425,14 +405,10 @@ def test_memory_is_flat_over_a_hundred_loads(tmp_path: Path, kind: str) -> None:
         torch_models.save_script(path, torch_models.Linear(2290))
     else:
         torch_models.save_exported(path, torch_models.Linear(2290), [torch.ones(2, 2290)])
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path), kind],
-        cwd=Path(__file__).parents[3],
-        timeout=360,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    memory = memory_over_loads(load_linear, tmp_path, kind, loads=100)
+    # the weights are there once while loaded, gone afterwards
+    assert memory.grown < 6, memory
+    assert 15 < memory.held < 48, memory
 
 
 def test_ragged_requests_run_as_one_batch(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_server_answers_and_goes_on_after_a_bad_model(repository: Path) -> None:
         server.wait_for("successfully loaded 'saved'", 90)
         server.wait_for("successfully loaded 'graph'", 90)
         server.wait_for("successfully loaded 'strings'", 90)
+        server.wait_for("failed to load 'bad'", 90)
         inputs = [tensor("a", [1, 2]), tensor("b", [10, 20])]
         answer = post(server, "/models/saved/infer", {"inputs": inputs})
         assert {output["name"]: output["data"] for output in answer["outputs"]} == {
