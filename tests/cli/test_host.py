@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
 from halimede.cli.host import command
+from halimede.cli.main import main
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 from tests.support.server import run_command
@@ -107,7 +107,6 @@ def test_every_option_is_documented() -> None:
         (["--bucket", "name"], "--bucket: expected NAME=DIRECTORY, got 'name'"),
         (["--bucket", "=/tmp"], "--bucket: expected NAME=DIRECTORY, got '=/tmp'"),
         (["--bucket", "name=missing"], "--bucket: 'missing' is no directory"),
-        (["--s3-endpoint", "minio"], "the endpoint of an S3 service is a URL, or 'aws'; got 'minio'"),
         (["--oversubscription", "0"], "0"),
         (["--payload-mib", "0"], "0"),
         (["--invocation-timeout", "0"], "0"),
@@ -120,19 +119,33 @@ def test_every_option_is_documented() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_option_is_told_in_one_line(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "empty.toml").touch()
     (tmp_path / "wrong.toml").write_text('[wrong]\nwhat = "this"\n')
     monkeypatch.chdir(tmp_path)
 
-    refused = run_command("host", *arguments)
+    with pytest.raises(SystemExit) as ended:
+        main(["host", *arguments])
+
+    assert ended.value.code == 1
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert message in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert refused.err.startswith("halimede: ")
+
+
+def test_wrong_s3_endpoint_is_told_in_one_line(tmp_path: Path) -> None:
+    refused = run_command("host", f"--directory={tmp_path / 'host'}", "--s3-endpoint", "minio")
 
     assert refused.returncode == 1
     assert refused.stdout == ""
-    assert message in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1
-    assert refused.stderr.startswith("halimede: ")
+    assert refused.stderr == "halimede: the endpoint of an S3 service is a URL, or 'aws'; got 'minio'\n"
 
 
 def test_print_env_gives_what_a_shell_evaluates() -> None:
@@ -189,13 +202,23 @@ def test_missing_extra_is_named_with_how_to_install_it(module: str, tmp_path: Pa
 # start and stop
 
 
-def test_started_host_says_how_clients_find_it(tmp_path: Path) -> None:
-    with start_host(tmp_path / "host") as host:
+def test_started_host_says_how_clients_find_it_and_has_its_directory_for_itself(tmp_path: Path) -> None:
+    directory = tmp_path / "host"
+    with start_host(directory) as host:
         log = host.log
         assert f"export AWS_ENDPOINT_URL={host.url}" in log
         assert "export AWS_DEFAULT_REGION=us-east-1" in log
-        assert f"process {host.process.pid}; state is in {tmp_path / 'host'}" in log
+        assert f"process {host.process.pid}; state is in {directory}" in log
         assert host.client("sts").get_caller_identity()["Account"] == "000000000000"
+
+        refused = run_command("host", f"--directory={directory}", "--port=0")
+
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines()[-1] == (
+            f"halimede: another host has the directory '{directory}' (process {host.process.pid}); stop it, or "
+            f"choose another with --directory"
+        )
+        assert host.client("sagemaker").list_models()["Models"] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -270,19 +293,6 @@ def test_signal_while_an_endpoint_is_created_leaves_nothing(tmp_path: Path) -> N
         assert host.stop() == 0
 
         assert not any(map(is_running, pids))
-
-
-def test_second_host_of_a_directory_is_refused(tmp_path: Path) -> None:
-    directory = tmp_path / "host"
-    with start_host(directory) as host:
-        refused = run_command("host", f"--directory={directory}", "--port=0")
-
-        assert refused.returncode == 1
-        assert refused.stderr.splitlines()[-1] == (
-            f"halimede: another host has the directory '{directory}' (process {host.process.pid}); stop it, or "
-            f"choose another with --directory"
-        )
-        assert host.client("sagemaker").list_models()["Models"] == []
 
 
 def test_killed_host_leaves_its_directory_to_the_next(tmp_path: Path) -> None:
@@ -370,13 +380,7 @@ def test_keys_are_verified_and_allow_what_the_file_says(tmp_path: Path) -> None:
     with start_host(tmp_path / "host", f"--keys={keys}") as host:
 
         def client(service: str, key: str, secret: str) -> Any:
-            return boto3.client(
-                service,
-                endpoint_url=host.url,
-                region_name="us-east-1",
-                aws_access_key_id=key,
-                aws_secret_access_key=secret,
-            )
+            return host.client(service, aws_access_key_id=key, aws_secret_access_key=secret)
 
         def refusal(key: str, secret: str, operation: str, **parameters: Any) -> str:
             with pytest.raises(ClientError) as refused:

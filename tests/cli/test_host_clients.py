@@ -78,29 +78,44 @@ def create(sagemaker: Any, name: str, image: Path) -> None:
     sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
 
 
+def wait(host: HostProcess, name: str) -> "subprocess.Popen[str]":
+    """A process that waits for an endpoint."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "halimede", "endpoints", name, "--wait"],
+        env={**host.environment, "PYTHONUTF8": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+
+
 def test_waiting_shows_what_the_instances_print_until_they_serve(host: HostProcess, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
     program = write_program(tmp_path)
+    lines = ("echo loading weights", f"while [ ! -e {loaded} ]; do sleep 0.05; done", f"exec {program} serve")
     sagemaker = host.client("sagemaker")
-    create(sagemaker, "slow", script(tmp_path, "echo loading weights", "sleep 3", f"exec {program} serve"))
+    create(sagemaker, "slow", script(tmp_path, *lines))
     sagemaker.create_endpoint(EndpointName="slow", EndpointConfigName="slow")
 
-    shown = ask(host, "endpoints", "slow", "--wait")
-
-    assert shown.returncode == 0
-    assert shown.stderr.decode().splitlines()[:2] == ["slow: Creating …", "loading weights"]
-    assert b"| slow     | InService |" in shown.stdout
+    with wait(host, "slow") as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "slow: Creating …\n"
+        assert waiting.stderr.readline() == "loading weights\n"
+        loaded.touch()
+        table, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert "| slow     | InService |" in table
 
     sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="slow")
     assert ask(host, "invoke", "slow", "--data", "before").stdout == b"BEFORE"
+    loaded.unlink()
     sagemaker.update_endpoint(EndpointName="slow", EndpointConfigName="slow")
-    shown = ask(host, "endpoints", "slow", "--wait")
-
-    # nothing of what the instances before have printed
-    assert shown.returncode == 0
-    lines = shown.stderr.decode().splitlines()
-    assert lines[0] == "slow: Updating …"
-    assert not [line for line in lines if "asked: before" in line]
-    assert b"| slow     | InService |" in shown.stdout
+    with wait(host, "slow") as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "slow: Updating …\n"
+        loaded.touch()
+        table, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert "asked: before" not in said  # nothing of what the instances before have printed
+    assert "| slow     | InService |" in table
     sagemaker.delete_endpoint(EndpointName="slow")
 
 

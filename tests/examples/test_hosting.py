@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
 
 NAMES = ("single_model", "multi_model", "ab_test")
+
+ASKING_S = 25.0
+"""The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
 
 # CloudWatch counts by the minute, and all that a walk-through asks for comes after one
 pytestmark = pytest.mark.timeout(300)
@@ -28,9 +32,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """A fresh host."""
-    with start_host(tmp_path_factory.mktemp("host") / "host") as running:
+def host(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Iterator[HostProcess]:
+    """A fresh host, whose minute is over soon after the walk-throughs have asked what they ask."""
+    ahead_s = (60.0 - ASKING_S - time.time()) % 60.0
+    with start_host(tmp_path_factory.mktemp("host") / "host", ahead_s=ahead_s) as running:
         yield running
 
 
@@ -63,6 +68,51 @@ def test_ensemble_on_an_endpoint_of_its_own(started: dict[str, "subprocess.Popen
     assert rest == ["as JSON: seven", "as bytes: seven", "deleted"]
 
 
+# meanwhile the minute goes on that the others wait for
+
+
+@pytest.fixture
+def other_host(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Variables for commands, and a host of their own."""
+    with start_host(tmp_path / "host") as running:
+        environment = dict(running.environment)
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        yield environment
+
+
+def test_page_says_what_its_commands_print(other_host: dict[str, str], built: Path) -> None:
+    page = Path("docs/hosting.md").read_text()
+    program = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)[0].replace("build/hosting", str(built))
+    subprocess.run([sys.executable, "-c", program], env=other_host, check=True, timeout=120)
+
+    for command in commands("hosting.md"):
+        done = subprocess.run(
+            ["bash", "-c", command.line.replace("build/hosting", str(built))],
+            env=other_host, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+        assert times.sub("then", done.stdout).rstrip("\n") == times.sub("then", command.output).rstrip("\n")
+
+
+def test_wrong_answer_ends_a_walk_through_with_an_error(
+    other_host: dict[str, str], built: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "other"
+    directory.mkdir()
+    (directory / "archives").symlink_to(built / "archives")
+    (directory / "digit.json").write_text((built / "digit.json").read_text())
+    (directory / "digit.bin").write_bytes(bytes(64))  # no ink at all
+
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.hosting.single_model", str(directory)],
+        env=other_host, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr == "wrong answer: the picture shows a seven\n"
+
+
 def test_models_of_several_frameworks_on_one_endpoint(started: dict[str, "subprocess.Popen[str]"]) -> None:
     first, *rounds, loaded, hits, last = printed(started["multi_model"])
     assert re.fullmatch(r"many-models-[-\d]+: InService", first)
@@ -93,48 +143,6 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subp
     waiter = sagemaker.get_waiter("endpoint_deleted")
     for entry in sagemaker.list_endpoints()["Endpoints"]:
         waiter.wait(EndpointName=entry["EndpointName"], WaiterConfig={"Delay": 1})
-
-
-def test_wrong_answer_ends_a_walk_through_with_an_error(
-    host: HostProcess, built: Path, tmp_path: Path
-) -> None:
-    directory = tmp_path / "other"
-    directory.mkdir()
-    (directory / "archives").symlink_to(built / "archives")
-    (directory / "digit.json").write_text((built / "digit.json").read_text())
-    (directory / "digit.bin").write_bytes(bytes(64))  # no ink at all
-
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.hosting.single_model", str(directory)],
-        env=dict(host.environment), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == 1
-    assert done.stderr == "wrong answer: the picture shows a seven\n"
-
-
-@pytest.fixture
-def page_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Variables for the commands of the page, and a host of their own."""
-    with start_host(tmp_path / "host") as running:
-        environment = dict(running.environment)
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        yield environment
-
-
-def test_page_says_what_its_commands_print(page_environment: dict[str, str], built: Path) -> None:
-    page = Path("docs/hosting.md").read_text()
-    program = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)[0].replace("build/hosting", str(built))
-    subprocess.run([sys.executable, "-c", program], env=page_environment, check=True, timeout=120)
-
-    for command in commands("hosting.md"):
-        done = subprocess.run(
-            ["bash", "-c", command.line.replace("build/hosting", str(built))],
-            env=page_environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-        assert times.sub("then", done.stdout).rstrip("\n") == times.sub("then", command.output).rstrip("\n")
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.config import Config
+from tests.support.clients import Clients
 
 _STARTED = re.compile(r"Started SageMaker host at \S+:(\d+)")
 
@@ -25,11 +24,13 @@ class HostProcess:
     Attributes:
         process: the process.
         url: where it listens; "" while it does not.
+        clients: those that were made.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.process = process
         self.url = ""
+        self.clients = Clients()
         self._log = log
 
     @property
@@ -49,16 +50,9 @@ class HostProcess:
             "AWS_SECRET_ACCESS_KEY": "test",
         }
 
-    def client(self, service: str) -> Any:
-        """A boto3 client, which tries nothing twice."""
-        return boto3.client(
-            service,
-            endpoint_url=self.url,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 1}),
-        )
+    def client(self, service: str, **settings: Any) -> Any:
+        """A boto3 client, which tries nothing twice and is closed with the host."""
+        return self.clients.make(service, self.url, **settings)
 
     def wait_until_ready(self, timeout: float = 60) -> None:
         """Return once it answers."""
@@ -90,15 +84,17 @@ class HostProcess:
 
 
 @contextmanager
-def start_host(directory: Path, *flags: str) -> Iterator[HostProcess]:
+def start_host(directory: Path, *flags: str, ahead_s: float = 0.0) -> Iterator[HostProcess]:
     """A host on a free port of 127.0.0.1 that answers, ended at the end of the block with its instances.
 
     Args:
         directory: where it keeps everything; its log is beside that.
         flags: further flags.
+        ahead_s: how far its clock is ahead.
     """
     log = directory.parent / f"{directory.name}-{time.monotonic_ns()}.log"
-    command = [sys.executable, "-m", "halimede", "host", f"--directory={directory}", "--port=0", *flags]
+    program = ["tests.support.host_ahead", str(ahead_s)] if ahead_s else ["halimede", "host"]
+    command = [sys.executable, "-m", *program, f"--directory={directory}", "--port=0", *flags]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     host = HostProcess(process, log)
@@ -106,6 +102,7 @@ def start_host(directory: Path, *flags: str) -> Iterator[HostProcess]:
         host.wait_until_ready()
         yield host
     finally:
+        host.clients.close()
         if process.poll() is None:
             process.terminate()
             try:

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
 from halimede.frontends.server import Connections
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
@@ -19,6 +16,7 @@ from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, 
 from halimede.hosting.specs import Container, Variant
 from tests.frontends.http.serving import Client
 from tests.hosting.instances import FakeInstance
+from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
 ENDPOINT = "my-endpoint"
@@ -76,7 +74,7 @@ class Runtime:
 
         self.invocations, self._server = loop.run(listen())
         self.port: int = self._server.sockets[0].getsockname()[1]
-        self._clients: list[Any] = []
+        self._clients = Clients()
 
     @property
     def variant(self) -> VariantRoute:
@@ -100,26 +98,17 @@ class Runtime:
         )
 
     def client(self, attempts: int = 1, **settings: Any) -> Any:
-        """A client of boto3."""
-        config = Config(retries={"total_max_attempts": attempts}, max_pool_connections=64, **settings)
-        client = boto3.client(
-            "sagemaker-runtime",
-            endpoint_url=f"http://127.0.0.1:{self.port}",
-            region_name="eu-west-1",
-            aws_access_key_id="AKID",
-            aws_secret_access_key="secret",
-            config=config,
-        )
-        self._clients.append(client)
-        return client
+        """A client of boto3, which is closed with the runtime."""
+        config = {"retries": {"total_max_attempts": attempts}, "max_pool_connections": 64, **settings}
+        url = f"http://127.0.0.1:{self.port}"
+        return self._clients.make("sagemaker-runtime", url, config, region_name="eu-west-1")
 
     def raw(self) -> Client:
         """A client that sends bytes as they are."""
         return Client(self.port)
 
     def close(self) -> None:
-        for client in self._clients:
-            client.close()
+        self._clients.close()
         self.loop.call(self._server.close)
         self.loop.call(self.connections.shutdown)
         self.loop.run(asyncio.wait_for(self.connections.gone(), 5), 10)

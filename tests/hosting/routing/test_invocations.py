@@ -362,7 +362,7 @@ class TestLimits:
 
 
 class TestTimes:
-    SHORT = InvocationSettings(timeout_s=0.3)
+    SHORT = InvocationSettings(timeout_s=0.6)
 
     def test_an_instance_that_takes_too_long(self) -> None:
         with one_instance(self.SHORT) as (host, instance):

@@ -271,7 +271,9 @@ class Slot:
     def _join(self) -> None:
         instance = self._instance
         assert instance is not None
-        self._target = Target(instance.request.id, UpstreamPool(instance.host, instance.port, instance.unix_socket))
+        self._target = Target(
+            instance.request.id, UpstreamPool(instance.host, instance.port, instance.unix_socket)
+        )
         self._on_joined(self._target, instance)
         if not self.ready.done():
             self.ready.set_result(None)
