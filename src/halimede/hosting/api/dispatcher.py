@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
-from urllib.parse import unquote
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.api import json_protocol, query_protocol
 from halimede.hosting.api.bodies import decoded
 from halimede.hosting.api.gate import Gate
+from halimede.hosting.api.invocation_heads import REFUSALS
 from halimede.hosting.api.keys import Key
 from halimede.hosting.api.permissions import check_endpoints
 from halimede.hosting.api.services import Service
@@ -26,7 +26,7 @@ from halimede.hosting.http.request import DisconnectedError, Request
 from halimede.hosting.identity import Caller
 from halimede.hosting.routing.answers import answer_error as answer_runtime_error
 from halimede.hosting.routing.heads import TARGET_MODEL
-from halimede.hosting.routing.invocations import PREFIX, STREAMED, Invocations
+from halimede.hosting.routing.invocations import PREFIX, STREAMED, Invocations, operation_of
 from halimede.hosting.routing.request_ids import new_request_id
 
 _BODY_BYTES = 1 << 20
@@ -83,7 +83,7 @@ class Dispatcher:
             if self._gate.verifies:
                 self._later(request, self._invoke(request))
             else:
-                self._invocations.handle(request, self._gate.account)
+                self._invoke_now(request, self._gate.account)
             return
         page = self._pages.get(path)
         if page is not None and head.method == "GET":
@@ -123,13 +123,20 @@ class Dispatcher:
             body = await request.read(self._invocations.payload_bytes)
             caller, key = self._gate.admit(head, _target(head), await _digest(body), ("sagemaker",))
             if key is not None:
-                endpoint, _, operation = head.path[len(PREFIX) :].partition("/")
+                endpoint, operation = operation_of(head.path)
                 action = "InvokeEndpointWithResponseStream" if operation == STREAMED else "InvokeEndpoint"
-                key.check(f"sagemaker:{action}", unquote(endpoint), head.headers.get(TARGET_MODEL))
+                key.check(f"sagemaker:{action}", endpoint, head.headers.get(TARGET_MODEL))
         except ApiError as error:
             answer_runtime_error(request, error)
             return
-        self._invocations.handle(request, caller.account, body)
+        self._invoke_now(request, caller.account, body)
+
+    def _invoke_now(self, request: Request, account: str, body: bytes | None = None) -> None:
+        refusal = REFUSALS[request.head]
+        if refusal is None:
+            self._invocations.handle(request, account, body)
+        else:
+            answer_runtime_error(request, refusal)
 
     async def _json(self, request: Request) -> None:
         head = request.head

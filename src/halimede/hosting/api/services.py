@@ -47,7 +47,8 @@ class Service:
         return _model(self.name)
 
     @cached_property
-    def _checker(self) -> Checker:
+    def checker(self) -> Checker:
+        """Holds requests against the service's model."""
         return Checker(self.further, self.refusal)
 
     def check(self, name: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -59,7 +60,7 @@ class Service:
         if name not in self.operations:
             raise self._unavailable(name)
         shape = self.model.operation_model(name).input_shape
-        return self._checker.check(shape, document) if shape is not None else {}
+        return self.checker.check(shape, document) if shape is not None else {}
 
     def _unavailable(self, name: str) -> ApiError:
         if name in self.model.operation_names:

@@ -154,10 +154,10 @@ class _Walk:
         what, size = ("length", len(value)) if hasattr(value, "__len__") else ("value", value)
         low, high = shape.metadata.get("min"), shape.metadata.get("max")
         if low is not None and size < low:
-            self._break(value, path, f"have {what} greater than or equal to {low}")
+            self._break(shape, value, path, f"have {what} greater than or equal to {low}")
             return False
         if high is not None and size > high:
-            self._break(value, path, f"have {what} less than or equal to {high}")
+            self._break(shape, value, path, f"have {what} less than or equal to {high}")
             return False
         return True
 
@@ -165,15 +165,14 @@ class _Walk:
         values = shape.metadata.get("enum")
         further = self._further.get(shape.name, ())
         if values and value not in values and value not in further:
-            self._break(value, path, f"satisfy enum value set: [{_listing([*further, *values])}]")
+            self._break(shape, value, path, f"satisfy enum value set: [{_listing([*further, *values])}]")
         pattern = shape.metadata.get("pattern")
         if pattern and not compile_pattern(pattern).fullmatch(value):
-            self._break(value, path, f"satisfy regular expression pattern: {pattern}")
+            self._break(shape, value, path, f"satisfy regular expression pattern: {pattern}")
 
-    def _break(self, value: object, path: str, constraint: str) -> None:
-        self._note(
-            f"Value '{_shown(value)}' at '{path}' failed to satisfy constraint: Member must {constraint}"
-        )
+    def _break(self, shape: Any, value: object, path: str, constraint: str) -> None:
+        found = "Value" if shape.metadata.get("sensitive") else f"Value '{_shown(value)}'"
+        self._note(f"{found} at '{path}' failed to satisfy constraint: Member must {constraint}")
 
     def _note(self, problem: str) -> None:
         self.problems.append(problem)

@@ -111,13 +111,13 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
     invocation.connected(connection)
 
 
-def _operation(path: str) -> tuple[str, str]:
+def operation_of(path: str) -> tuple[str, str]:
+    """The endpoint's name in a path that begins with `PREFIX`, and what follows it."""
     name, _, operation = path[len(PREFIX) :].partition("/")
     return unquote(name), operation
 
 
-_OPERATIONS = Remembered(_operation)
-"""Path → the endpoint's name and what follows it."""
+_OPERATIONS = Remembered(operation_of)
 
 
 def _unknown(path: str, operation: str) -> ApiError:
