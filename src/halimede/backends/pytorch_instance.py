@@ -39,6 +39,7 @@ class PyTorchInstance(Instance):
         self.repeatable = not program.writes
         self._program: Program | None = program
         self._settings = settings
+        self._without_grad = settings.without_grad()
         self._device = None if device == "cpu" else device
         place = torch.device(device)
         if place.type == "cuda" and place.index is not None:
@@ -69,7 +70,7 @@ class PyTorchInstance(Instance):
         if batch.size < self._least:
             arrays = {name: _padded(array, self._least) for name, array in arrays.items()}
         try:
-            with self._settings.running():
+            with self._without_grad, self._settings.optimizing():
                 values = {self._inputs[name]: self._value(name, array) for name, array in arrays.items()}
                 for name in there:
                     values[self._inputs[name]] = self._taken(name, there[name])
@@ -197,7 +198,10 @@ def _copied(tensor: torch.Tensor, rows: Rows) -> Array:
 
 def _padded(array: Array, rows: int) -> Array:
     """The array with its last row repeated, so that it has that many."""
-    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+    padded = np.empty((rows, *array.shape[1:]), array.dtype)
+    padded[: len(array)] = array
+    padded[len(array) :] = array[-1]
+    return padded
 
 
 def _wrong(spec: TensorSpec, found: str) -> InternalError:

@@ -4,7 +4,7 @@ Keys are those of Triton's PyTorch backend. Threads are set once a process, by t
 """
 
 import logging
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
 
@@ -19,6 +19,8 @@ from halimede.core.errors import InvalidArgumentError
 logger = logging.getLogger("halimede")
 
 _SWITCH = {"true": "true", "false": "false", "1": "true", "0": "false"}
+_AS_IT_IS = nullcontext()
+
 _IGNORED = {
     "ENABLE_NVFUSER": "PyTorch 2 has no NvFuser any more",
     "ENABLE_TENSOR_FUSER": "PyTorch decides itself when it fuses",
@@ -58,15 +60,13 @@ class Settings:
             clean_cache=bool(_switch(config, "ENABLE_CACHE_CLEANING")),
         )
 
-    def running(self) -> AbstractContextManager[object]:
-        """What a run happens under; its flags are those of the running thread alone."""
-        without_grad = torch.inference_mode() if self.inference_mode else torch.no_grad()
-        if self.optimized:
-            return without_grad
-        both = ExitStack()
-        both.enter_context(without_grad)
-        both.enter_context(optimized_execution(False))
-        return both
+    def without_grad(self) -> AbstractContextManager[object]:
+        """What runs happen under, one after the other; its flag is that of the running thread alone."""
+        return torch.inference_mode() if self.inference_mode else torch.no_grad()
+
+    def optimizing(self) -> AbstractContextManager[object]:
+        """What one run happens under besides."""
+        return _AS_IT_IS if self.optimized else optimized_execution(False)
 
 
 class _Process:

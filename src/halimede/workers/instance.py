@@ -43,8 +43,9 @@ PROGRESS = 3
 
 _BEGUN, _DROP_FROM, _DROP_TO = range(PROGRESS)
 
-WAITED_NS = 100_000
-"""An instance whose executions take less may be waited for."""
+WAITED_NS = 500_000
+"""An instance whose executions take less may be waited for: for as long as a batch of the server's own process may run
+on the event loop while requests come one by one."""
 
 FEWEST_UNWAITED, MOST_UNWAITED = 64, 8192
 """After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""

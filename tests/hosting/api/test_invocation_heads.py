@@ -28,7 +28,10 @@ def refusal(host: ApiHost, operation: str, **parameters: str) -> str:
     with pytest.raises(ClientError) as caught:
         getattr(host.client("sagemaker-runtime"), operation)(**{**PLAIN, **parameters})
     response = caught.value.response
-    assert (response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]) == ("ValidationError", 400)
+    assert (response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]) == (
+        "ValidationError",
+        400,
+    )
     return str(response["Error"]["Message"])
 
 
