@@ -10,7 +10,7 @@ from halimede.frontends.http.head import Head
 from halimede.frontends.http.remembered import Remembered
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError, invalid_invocation
-from halimede.hosting.routing.invocations import STREAMED, operation_of
+from halimede.hosting.routing.invocations import OPERATIONS, STREAMED, operation_of
 
 _MISSING = {
     "TargetContainerHostname": "endpoints with containers that are invoked directly are",
@@ -22,6 +22,8 @@ _MISSING = {
 
 def _refusal(head: Head) -> ApiError | None:
     endpoint, operation = operation_of(head.path)
+    if operation not in OPERATIONS:
+        return None  # the runtime says so
     streamed = operation == STREAMED
     given = {"EndpointName": endpoint, "Body": ""}  # the body is looked at as it comes
     for header, name in _parameters(streamed=streamed).items():

@@ -17,6 +17,7 @@ from halimede.hosting.routing.table import RoutingTable, Target
 PREFIX = "/endpoints/"
 STREAMED = "invocations-response-stream"
 _WHOLE, _LATER = "invocations", "async-invocations"
+OPERATIONS = (_WHOLE, STREAMED)
 
 _TICK_S = 0.25
 """How exact deadlines are."""
@@ -58,8 +59,8 @@ class Invocations:
 
     def _begin(self, request: Request, account: str, body: bytes | None) -> None:
         head = request.head
-        name, operation = _OPERATIONS[head.path]
-        if operation not in (_WHOLE, STREAMED):
+        name, operation = _PATHS[head.path]
+        if operation not in OPERATIONS:
             raise _unknown(head.path, operation)
         if head.method != "POST":
             raise ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
@@ -117,7 +118,7 @@ def operation_of(path: str) -> tuple[str, str]:
     return unquote(name), operation
 
 
-_OPERATIONS = Remembered(operation_of)
+_PATHS = Remembered(operation_of)
 
 
 def _unknown(path: str, operation: str) -> ApiError:
