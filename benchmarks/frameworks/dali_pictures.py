@@ -34,10 +34,10 @@ def pipeline(size: Size, threads: int) -> Any:
     return pictures(exec_pipelined=False, exec_async=False, prefetch_queue_depth=1)
 
 
-def load(_kind: str, size: Size, _directory: Path, threads: int) -> Callable[[int], Call]:
+def load(kind: str, size: Size, _directory: Path, threads: int) -> Callable[[int], Call]:
     built = pipeline(size, threads)
     built.build()
-    data = np.frombuffer(picture(SIDES[size]), np.uint8)
+    data = np.frombuffer(picture(kind, SIDES[size]), np.uint8)
 
     def call_for(rows: int) -> Call:
         batch = [data] * rows

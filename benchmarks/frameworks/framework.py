@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.frameworks.inputs import numbers, picture
+from benchmarks.frameworks.inputs import PHOTOGRAPH, numbers, picture
 
 MLP_FEATURES = 64
 FOREST_FEATURES = 16
@@ -68,6 +68,7 @@ class Framework:
         output: the only one.
         batches: rows of a request; the one that the bare call is fastest with is measured.
         programs: programs that must be there.
+        has_small: its model comes in both sizes; else only throughput is measured.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Framework:
     output: Tensor
     batches: tuple[int, ...]
     programs: tuple[str, ...] = ()
+    has_small: bool = True
 
     @property
     def missing(self) -> str:
@@ -89,7 +91,7 @@ class Framework:
     def rows(self, size: Size, count: int) -> NDArray[Any]:
         """So many rows of input, as the model takes them."""
         if self.input.datatype == "UINT8":
-            return np.tile(np.frombuffer(picture(SIDES[size]), np.uint8), (count, 1))
+            return np.tile(np.frombuffer(picture(self.kind, SIDES[size]), np.uint8), (count, 1))
         return numbers(count, *self.input.dims)
 
     def config(self, batch: int) -> str:
@@ -124,6 +126,21 @@ def mlp(
         Tensor("OUTPUT__0", "FP32", (10,)),
         (8, 32, 64),
         programs,
+    )
+
+
+def pictures(name: str, kind: str, needs: tuple[str, ...]) -> Framework:
+    """A pipeline that decodes and resizes pictures of a kind."""
+    return Framework(
+        name,
+        "dali_pictures",
+        kind,
+        needs,
+        'backend: "dali"',
+        Tensor("DALI_INPUT_0", "UINT8", (-1,)),
+        Tensor("DALI_OUTPUT_0", "UINT8", (-1, -1, 3)),
+        (1, 4, 8),
+        has_small=kind != PHOTOGRAPH,
     )
 
 
@@ -167,15 +184,7 @@ FRAMEWORKS = {
             Tensor("output__0", "FP32", (1,)),
             (64, 1024),
         ),
-        Framework(
-            "dali",
-            "dali_pictures",
-            "",
-            ("nvidia.dali",),
-            'backend: "dali"',
-            Tensor("DALI_INPUT_0", "UINT8", (-1,)),
-            Tensor("DALI_OUTPUT_0", "UINT8", (-1, -1, 3)),
-            (1, 4, 8),
-        ),
+        pictures("dali", "", ("nvidia.dali",)),
+        pictures("dali-photograph", PHOTOGRAPH, ("nvidia.dali", "sklearn")),
     )
 }

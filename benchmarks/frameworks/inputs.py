@@ -2,9 +2,12 @@
 
 import struct
 import zlib
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
+
+PHOTOGRAPH = "photograph"
 
 
 def numbers(rows: int, width: int) -> NDArray[np.float32]:
@@ -12,7 +15,14 @@ def numbers(rows: int, width: int) -> NDArray[np.float32]:
     return np.random.default_rng(0).random((rows, width), np.float32)
 
 
-def picture(side: int) -> bytes:
+def picture(kind: str, side: int) -> bytes:
+    """A picture: a drawn PNG of side × side pixels, or a JPEG photograph of 640 × 427."""
+    if kind == PHOTOGRAPH:
+        return files("sklearn.datasets.images").joinpath("flower.jpg").read_bytes()
+    return drawn(side)
+
+
+def drawn(side: int) -> bytes:
     """A PNG of side × side pixels in colour: waves with a little noise, as photographs have it."""
     x, y = np.meshgrid(np.arange(side), np.arange(side))
     waves = np.stack([np.sin(x / 30), np.sin(y / 20), np.sin((x + y) / 50)], axis=2) * 100 + 128

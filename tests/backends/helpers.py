@@ -1,5 +1,7 @@
 """Open a model version the way that the engine does, and run requests as one batch."""
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,37 @@ class Loaded:
         """Close instance and model."""
         self.instance.close()
         self.backend.close()
+
+
+def add_at_once(
+    model: Loaded, instances: Sequence[Instance], first: str, second: str, total: str, runs: int = 50
+) -> None:
+    """Have instances of a model that adds two inputs of shape [2] run at once, each in a thread; every answer is right.
+
+    Args:
+        model: of the instances.
+        instances: one a thread.
+        first: the name of an input.
+        second: the name of the other.
+        total: the name of the output.
+        runs: of each instance.
+    """
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for step in range(runs):
+            batch = model.batch(request({first: floats([number, step]), second: floats([1, 1])}))
+            instances[number].execute(batch)
+            output = batch.responses[0].outputs[total].array.tolist()
+            if output != [[number + 1, step + 1]]:
+                wrong.append(output)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(instances))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def load(

@@ -17,7 +17,7 @@ from halimede.backends.onnxruntime import OnnxInstance, OnnxModel, onnx_error
 from halimede.core.datatypes import ALL, BF16, BY_NAME, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from halimede.core.tensors import Array, Tensor
-from tests.backends.helpers import Loaded, floats, load, request, source_of, strings, wire
+from tests.backends.helpers import Loaded, add_at_once, floats, load, request, source_of, strings, wire
 from tests.backends.memory import memory_over_loads
 from tests.support import onnx_models
 
@@ -271,22 +271,7 @@ def test_instances_share_one_session_and_run_at_once(tmp_path: Path) -> None:
     assert isinstance(model.backend, OnnxModel)
     instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
     assert len(model.backend._sessions) == 1
-    wrong: list[object] = []
-
-    def work(number: int) -> None:
-        for step in range(50):
-            batch = model.batch(request({"INPUT0": floats([number, step]), "INPUT1": floats([1, 1])}))
-            instances[number].execute(batch)
-            output = batch.responses[0].outputs["OUTPUT0"].array.tolist()
-            if output != [[number + 1, step + 1]]:
-                wrong.append(output)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    add_at_once(model, instances, "INPUT0", "INPUT1", "OUTPUT0")
 
 
 def test_instances_made_at_once_load_the_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,7 @@ class Bench:
         """End one of the running batches, the oldest unless said otherwise."""
         runner, batch = self.running.pop(index)
         runner.free = True
+        runner.only_full = any(each is runner for each, _ in self.running)
         self.scheduler.finished(runner, batch)
         self.clock.run()
 
@@ -103,12 +104,16 @@ class Bench:
 
 
 class _Runner:
+    only_full = False
+    ahead = False
+
     def __init__(self, bench: Bench) -> None:
         self.free = True
         self._bench = bench
 
     def run(self, batch: Batch) -> bool:
-        self.free = False
+        self.free = self.ahead and not self.only_full
+        self.only_full = self.ahead
         self._bench.batches.append("".join(request.id for request in batch.requests))
         self._bench.running.append((self, batch))
         return False

@@ -286,3 +286,44 @@ def test_the_next_batch_begins_before_the_last_one_is_answered() -> None:
     runner.free = True
     bench.scheduler.finished(runner, batch)
     assert running == [["a", "b"]]
+
+
+def test_only_a_full_batch_is_sent_ahead() -> None:
+    bench = Bench(dynamic())
+    bench.runners[0].ahead = True
+    bench.send("a")
+    bench.send("b", rows=3)
+    assert bench.batches == ["a"]  # what may still grow waits
+    bench.send("c", rows=5)
+    assert bench.batches == ["a", "bc"]
+    bench.send("d", rows=8)
+    assert bench.batches == ["a", "bc"]  # one ahead is enough
+    bench.finish()
+    assert bench.batches == ["a", "bc", "d"]
+    bench.send("e")
+    bench.finish()
+    assert bench.batches == ["a", "bc", "d"]
+    bench.finish()
+    assert bench.batches == ["a", "bc", "d", "e"]
+    bench.finish()
+    assert bench.done == ["a", "b", "c", "d", "e"]
+
+
+def test_requests_of_a_model_that_does_not_batch_are_sent_ahead_one_at_a_time() -> None:
+    bench = Bench()
+    bench.runners[0].ahead = True
+    bench.send("abc")
+    assert bench.batches == ["a", "b"]
+    bench.finish()
+    assert bench.batches == ["a", "b", "c"]
+
+
+def test_an_idle_instance_comes_before_one_that_would_have_a_batch_ahead() -> None:
+    bench = Bench(instances=2)
+    for runner in bench.runners:
+        runner.ahead = True
+    bench.send("abc")
+    assert [runner for runner, _ in bench.running[:2]] == bench.runners
+    bench.finish(1)  # the second one has nothing to do now
+    bench.send("d")
+    assert bench.running[-1][0] is bench.runners[1]

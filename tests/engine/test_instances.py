@@ -12,7 +12,7 @@ from halimede.core.datatypes import FP32
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.instances import ALONE_RUNS, FEWEST_WATCHED, Runner
+from halimede.engine.instances import AHEAD_COST_NS, ALONE_RUNS, FEWEST_WATCHED, Runner
 from tests.engine.scheduling import signature, spec
 from tests.support.loops import LoopThread
 
@@ -213,3 +213,69 @@ def test_whatever_goes_wrong_is_an_error_response_to_each_request(error: Excepti
     execute(Failing(error), item)
     assert item.failed
     assert [str(response.error) for response in item.responses] == [text]
+
+
+def state(runner: Runner) -> tuple[bool, bool]:
+    """Whether it takes a batch, and whether only a full one."""
+    return runner.free, runner.only_full
+
+
+class Gated(Recording):
+    """Waits for leave where it is told to."""
+
+    may_block = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun: list[Batch] = []
+
+    def execute(self, batch: Batch) -> None:
+        self.begun.append(batch)
+        assert self.gate.wait(10)
+        super().execute(batch)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_an_instance_of_short_batches_takes_one_ahead_if_it_may(ahead: bool) -> None:
+    instance = Gated()
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner(
+            "instance-thread", instance, loop.loop, lambda runner, batch: done.release(), ahead=ahead
+        )
+        first = batch()
+        loop.call(runner.run, first)
+        assert state(runner) == (False, True)  # how long it takes is not known yet
+        assert done.acquire(timeout=10)
+        for _ in range(MANY):
+            loop.call(runner.run, batch())
+            assert done.acquire(timeout=10)
+        instance.gate.clear()
+        one, two = batch(), batch()
+        loop.call(runner.run, one)
+        assert state(runner) == (ahead, True)
+        if ahead:
+            loop.call(runner.run, two)
+            assert state(runner) == (False, True)
+        instance.gate.set()
+        for _ in range(1 + ahead):
+            assert done.acquire(timeout=10)
+        assert instance.begun[-1 - ahead :] == [one, two][: 1 + ahead]
+        assert state(runner) == (True, False)
+        runner.close()
+
+
+def test_an_instance_of_long_batches_takes_none_ahead() -> None:
+    instance = Recording(cost_us=AHEAD_COST_NS // MICROSECOND + 2000)
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner(
+            "instance-thread", instance, loop.loop, lambda runner, batch: done.release(), ahead=True
+        )
+        for _ in range(4):
+            loop.call(runner.run, batch())
+            assert state(runner) == (False, True)
+            assert done.acquire(timeout=10)
+        runner.close()

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, cast
 
@@ -310,6 +311,19 @@ def test_a_crash_fails_its_request_and_the_instance_comes_back(models: Models) -
     assert "is not healthy: it crashed with SIGABRT" in message
     assert infer(models, name, INPUT0=x)["OUTPUT0"].tolist() == [1]
     assert pids(models, "crash") != [pid]
+
+
+def test_a_client_that_leaves_disturbs_nobody(models: Models) -> None:
+    delay = 'parameters { key: "execute_delay_ms" value { string_value: "300" } }'
+    name = load(models, "left", "process", IDENTITY + delay)
+    (pid,) = pids(models, "left")
+    body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}'
+    for _ in range(3):  # one that runs and two that wait
+        leaver = HTTPConnection(models.server.http)
+        leaver.request("POST", f"/v2/models/{name}/infer", body)
+        leaver.close()
+    assert infer(models, name, INPUT0=np.ones(2, np.float32))["OUTPUT0"].tolist() == [1, 1]
+    assert pids(models, "left") == [pid]
 
 
 def test_parameters_of_responses_come_along(models: Models) -> None:

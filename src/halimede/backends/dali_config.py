@@ -7,7 +7,7 @@ or else the pipeline's.
 from halimede.backends.dali_definition import Definition, Slot
 from halimede.backends.dali_settings import DaliSettings
 from halimede.backends.parameters import parse_integer
-from halimede.backends.ports import complete_batching
+from halimede.backends.ports import complete_batching, set_datatype
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import InvalidArgumentError
@@ -107,7 +107,7 @@ def _ndim(slot: Slot, split: bool) -> int | None:
 
 def _fill(entry: ModelInput | ModelOutput, slot: Slot, ndim: int | None, *, batched: bool) -> None:
     if entry.data_type == 0 and slot.datatype is not None:
-        entry.data_type = slot.datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
+        set_datatype(entry, slot.datatype)
     if not entry.dims and ndim is not None:
         entry.dims.extend([-1] * ndim or [1])
     if ndim == 0 and batched and list(entry.dims) == [1]:

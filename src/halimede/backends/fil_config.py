@@ -9,6 +9,7 @@ from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.fil_forest import ForestSpec, OutputForm
 from halimede.backends.fil_onnx import INPUT, OUTPUT
 from halimede.backends.parameters import parse_integer
+from halimede.backends.ports import set_datatype
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import BY_NUMBER, FP32
 from halimede.core.errors import InvalidArgumentError
@@ -45,7 +46,7 @@ def complete(config: ModelConfig, spec: ForestSpec, form: OutputForm, settings: 
 
 def _describe(entry: ModelInput | ModelOutput, name: str, width: int) -> None:
     entry.name = name
-    entry.data_type = FP32.number  # type: ignore[assignment]  # the stub wants the enumeration's class
+    set_datatype(entry, FP32)
     entry.dims.append(width)
 
 

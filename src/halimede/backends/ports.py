@@ -117,11 +117,16 @@ def describe(entry: ModelInput | ModelOutput, port: Port, *, batched: bool) -> N
         InvalidArgumentError: the port is nothing that a request can have.
     """
     entry.name = port.name
-    entry.data_type = port.datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
+    set_datatype(entry, port.datatype)
     dims = port.shape[1:] if batched else port.shape
     entry.dims.extend(dims or (1,))
     if not dims and batched:
         entry.reshape.SetInParent()
+
+
+def set_datatype(entry: ModelInput | ModelOutput, datatype: Datatype) -> None:
+    """Make the entry's elements these."""
+    entry.data_type = datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
 
 
 def check(config: ModelConfig, ports: Ports) -> None:

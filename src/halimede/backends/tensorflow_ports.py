@@ -7,7 +7,7 @@ output's sizes too, are taken to be what the configuration says.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from halimede.backends.ports import Port, Ports, complete_batching, describe
+from halimede.backends.ports import Port, Ports, complete_batching, describe, set_datatype
 from halimede.backends.tensorflow_runtime import tf
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import (
@@ -151,7 +151,7 @@ def _fill(entry: ModelInput | ModelOutput, port: Port | None, *, batched: bool) 
     if port is None:
         return  # the check of the configuration names it
     if not entry.data_type:
-        entry.data_type = port.datatype.number  # type: ignore[assignment]  # the stub wants the enumeration's class
+        set_datatype(entry, port.datatype)
     if not entry.dims:
         dims = port.shape[1:] if batched else port.shape
         entry.dims.extend(dims or (1,))

@@ -5,7 +5,7 @@ Nothing is polled: a look is taken when a request arrives, when an instance beco
 
 The rules of the dynamic batcher are those of Triton, with one difference. Triton forms batches ahead, while all
 instances are busy, and then tops them up. Here a batch is formed when an instance is free to take it, by the
-same rules, so that no batch is fixed earlier than it must be.
+same rules, so that no batch is fixed earlier than it must be. An instance that takes one ahead gets a full one.
 """
 
 from abc import ABC, abstractmethod
@@ -29,9 +29,11 @@ class BatchRunner(Protocol):
     Attributes:
         free: it takes a batch. Only `run` and what leads to `Scheduler.finished` change it; if it changes otherwise,
             `Scheduler.changed` is called.
+        only_full: a batch that it takes now has to be full, as it will wait for another.
     """
 
     free: bool
+    only_full: bool
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if `Scheduler.finished` will be called."""
@@ -66,6 +68,7 @@ class Scheduler(ABC):
         self._idle: list[BatchRunner] = []
         self._looking = False
         self._enough = 0  # rows that the queue must hold before it is worth a look
+        self._max_size = 1  # rows of a batch that cannot grow
 
     def start(self, runners: Sequence[BatchRunner]) -> None:
         """Let these instances take batches."""
@@ -86,7 +89,7 @@ class Scheduler(ABC):
     def finished(self, runner: BatchRunner, batch: Batch) -> None:
         """A batch has run, and its instance may be free again."""
         if runner.free and runner not in self._idle:
-            self._idle.append(runner)
+            self._idle.insert(0 if runner.only_full else len(self._idle), runner)
         if self.queue.size:
             self._look()  # the next batch computes while this one is answered
         self._answer(batch)
@@ -121,6 +124,8 @@ class Scheduler(ABC):
     def _look(self) -> None:
         self._looking = False
         while self._idle and self.queue.size:
+            if self._idle[-1].only_full and self.queue.size < self._max_size:
+                break
             requests = self._take()
             if not requests:
                 break

@@ -6,6 +6,9 @@ hand-over, and goes back to its thread as soon as one was slow.
 
 While requests come one by one, each after the answer to the one before, a longer batch runs there too: nobody is kept
 waiting by it. Whether they do is seen on the thread, to which the instance returns for it again and again.
+
+An instance whose batches are short is handed a full one, where there is one, before the last has run on its thread.
+Else it would have nothing to do for as long as it takes to tell the loop, and to be told by it.
 """
 
 import os
@@ -42,6 +45,9 @@ many each time that something was, and as few as at first when nothing was."""
 ALONE_RUNS = 256
 """Then so many runs are there, and the next again on the thread."""
 
+AHEAD_COST_NS = 20_000_000
+"""An instance whose batches take more is sent none ahead: its requests may still be cancelled, or time out."""
+
 
 class _Others:
     """What runs for an event loop beside a batch.
@@ -69,7 +75,8 @@ class Runner:
 
     Attributes:
         instance: what runs them.
-        free: no batch is under way.
+        free: it takes a batch.
+        only_full: a batch is under way, so that the next one has to be full.
     """
 
     def __init__(
@@ -79,13 +86,20 @@ class Runner:
         loop: AbstractEventLoop,
         done: Callable[["Runner", Batch], None],
         niceness: int = 0,
+        *,
+        ahead: bool = False,
     ) -> None:
         """A runner that calls `done` on the loop for each batch that ran on its thread.
 
-        With a `niceness`, as of `nice(1)`, no batch runs on the loop.
+        With a `niceness`, as of `nice(1)`, no batch runs on the loop. `ahead` lets it take a batch while one is under
+        way.
         """
         self.instance = instance
         self.free = True
+        self.only_full = False
+        self._ahead = ahead
+        self._sent = 0  # batches that the thread has not run yet
+        self._taken_ns = AHEAD_COST_NS  # by the clock
         self._name = name
         self._loop = loop
         self._done = done
@@ -105,7 +119,7 @@ class Runner:
         if self._others.under_way or self._others.handing_on or len(batch.requests) > 1:
             self._others.met += 1
             self._alone = 0
-        if (self._inline or self._alone > 0) and batch.byte_size <= INLINE_BYTES:
+        if (self._inline or self._alone > 0) and not self._sent and batch.byte_size <= INLINE_BYTES:
             self._alone -= 1
             execute(self.instance, batch)
             self._measure(batch.ended_ns - batch.started_ns)
@@ -113,9 +127,10 @@ class Runner:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
-        self.free = False
+        self._sent += 1
         self._others.under_way += 1
         self._batches.put(batch)
+        self._set_free()
         return False
 
     def close(self) -> None:
@@ -142,13 +157,21 @@ class Runner:
         elif not (self.instance.may_block or self._niceness) and batch.byte_size <= INLINE_BYTES:
             self._measure(cost)
             self._watch()
-        self.free = True
+        taken = batch.ended_ns - batch.started_ns
+        self._taken_ns += (taken - self._taken_ns) >> 3
+        self._sent -= 1
+        self._set_free()
         self._others.under_way -= 1
         self._others.handing_on = True
         try:
             self._done(self, batch)
         finally:
             self._others.handing_on = False
+
+    def _set_free(self) -> None:
+        self.only_full = self._sent > 0
+        ahead = self._ahead and self._sent == 1 and self._taken_ns < AHEAD_COST_NS
+        self.free = not self._sent or ahead
 
     def _watch(self) -> None:
         """A batch has run on the thread: move to the loop if nothing else was to be run for a while."""

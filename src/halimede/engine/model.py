@@ -71,6 +71,7 @@ class Model:
         self._runners: list[Runner] = []
         self._workers: list[WorkerInstance] = []
         runners: list[BatchRunner] = []
+        ahead = len(active) == 1 and not self.signature.decoupled
         for entry in loaded.instances:
             if isinstance(entry.instance, WorkerInstance):
                 self._workers.append(entry.instance)
@@ -78,7 +79,8 @@ class Model:
                 if not entry.passive:
                     runners.append(entry.instance)
             elif not entry.passive:
-                runner = Runner(entry.spec.name, entry.instance, loop, self._scheduler.finished, niceness)
+                done = self._scheduler.finished
+                runner = Runner(entry.spec.name, entry.instance, loop, done, niceness, ahead=ahead)
                 self._runners.append(runner)
                 runners.append(runner)
         self._load = self._workers[0].load if self._workers else None

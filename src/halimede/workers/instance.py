@@ -56,11 +56,13 @@ class WorkerInstance(Instance):
 
     Attributes:
         free: it takes a batch.
+        only_full: it takes any batch, as its executions take next to no time where it takes more than one.
         healthy: its process runs.
         trouble: why it could not be started again, while that is so.
     """
 
     may_block = True
+    only_full = False
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ is told in the same words and with the same code.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
-from halimede.backends.batch import Batch
+from halimede.backends.batch import Batch, Send
 from halimede.backends.execution import execute, niceness_of
 from halimede.backends.registry import backend_class
 from halimede.config.model_config_pb2 import ModelConfig
@@ -26,9 +26,10 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.workers.error_numbers import error_number
 from halimede_worker.errors import ToldError
-from halimede_worker.hosted import received_inputs, response_of, send_response, wanted_outputs
-from halimede_worker.requests import InferenceRequest
-from halimede_worker.responses import InferenceResponse
+from halimede_worker.hosted import response_of, send_response
+from halimede_worker.memory import Memory, Outgoing
+from halimede_worker.requests import EncodedRequest, InferenceRequest, received_as
+from halimede_worker.responses import EncodedResponse
 
 logger = logging.getLogger("halimede")
 
@@ -84,8 +85,33 @@ class IsolatedWorkerModel:
             self._signature = Signature.from_config(self._config)
             self.decoupled = self._signature.decoupled
 
-    def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
-        """The responses to the requests, from one execution; None if they are sent one by one.
+    def execute(self, requests: list[InferenceRequest]) -> None:
+        """Run the requests of a decoupled model in one execution.
+
+        Raises:
+            ToldError: the whole batch failed.
+        """
+        self.run([self.received(*received_as(request), request) for request in requests], _send)
+
+    def received(
+        self, encoded: EncodedRequest, memory: Memory, origin: InferenceRequest | None = None
+    ) -> "_Request":
+        """The request of a message; of a decoupled model, beside the one that has its sender.
+
+        Raises:
+            ToldError: the shared memory that its tensors lie in cannot be mapped.
+        """
+        signature = self._signature
+        assert signature is not None
+        try:
+            if origin is None:
+                return _Request(encoded, memory, signature)
+            return _Streamed(encoded, memory, signature, origin)
+        except MemoryError as error:
+            raise ToldError(str(error), error_number(OutOfMemoryError(""))) from None
+
+    def run(self, requests: list["_Request"], send: Send | None = None) -> Sequence[InferResponse]:
+        """The responses to the requests, from one execution; none that go by way of `send`.
 
         Raises:
             ToldError: the whole batch failed.
@@ -93,20 +119,29 @@ class IsolatedWorkerModel:
         signature, instance = self._signature, self._instance
         assert signature is not None
         assert instance is not None
-        try:
-            received = [_Request(request, signature) for request in requests]
-        except MemoryError as error:
-            raise ToldError(str(error), error_number(OutOfMemoryError(""))) from None
-        size = sum([request.batch_size for request in received])
-        batch = Batch(signature, [*received], size, sum([request.byte_size for request in received]))
-        if signature.decoupled:
-            batch.send = _send
+        size = sum([request.batch_size for request in requests])
+        batch = Batch(signature, [*requests], size, sum([request.byte_size for request in requests]))
+        batch.send = send
         execute(instance, batch)
         if batch.failed:
             failure = batch.responses[0].error
             assert failure is not None
             raise ToldError(failure.message, error_number(failure))
-        return None if signature.decoupled else [_encoded(response) for response in batch.responses]
+        return batch.responses
+
+    def encoded(self, response: InferResponse, outgoing: Outgoing) -> EncodedResponse:
+        """The response for a message.
+
+        Raises:
+            MemoryError: there is no shared memory for it.
+        """
+        if response.error is not None:
+            return (), "", (error_number(response.error), response.error.message)
+        outputs = [
+            (name, tensor.datatype.number, tensor.shape, outgoing.put_buffer(tensor.data), False)
+            for name, tensor in response.outputs.items()
+        ]
+        return tuple(outputs), _json(response), None
 
     def finalize(self) -> None:
         """Close the instance and the model."""
@@ -128,30 +163,52 @@ class IsolatedWorkerModel:
 
 
 class _Request(InferRequest):
-    """A request that came to the worker. Its tensors are views of what came."""
+    """A request that came to the worker. Its tensors are views of what came.
 
-    __slots__ = ("origin",)
+    Raises:
+        MemoryError: the shared memory that they lie in cannot be mapped.
+    """
 
-    def __init__(self, origin: InferenceRequest, signature: Signature) -> None:
-        self.origin = origin
+    __slots__ = ()
+
+    def __init__(self, encoded: EncodedRequest, memory: Memory, signature: Signature) -> None:
+        _, request_id, sequence_id, _, timeout_us, parameters, wanted, encoded_inputs = encoded
         inputs: dict[str, Tensor] = {}
-        for name, number, shape, data, shared in received_inputs(origin):
+        byte_size = 0
+        for name, number, shape, payload, shared in encoded_inputs:
+            data = payload if isinstance(payload, bytes) else memory.view(payload).data
             tensor = inputs[name] = Tensor(BY_NUMBER[number], shape, data)
             tensor.shared = shared
-        parameters = origin.parameters()
+            byte_size += len(data)
         super().__init__(
             "",
             inputs,
             _no_answer,
-            id=origin.request_id(),
-            outputs=wanted_outputs(origin),
-            parameters=None if parameters == "{}" else orjson.loads(parameters),
-            sequence_id=origin.correlation_id(),
-            timeout_us=origin.timeout(),
+            id=request_id,
+            outputs=wanted,
+            parameters=orjson.loads(parameters) if parameters else None,
+            sequence_id=sequence_id,
+            timeout_us=timeout_us,
         )
         if signature.max_batch_size > 0 and inputs:
             self.batch_size = next(iter(inputs.values())).shape[0]
-        self.byte_size = sum([len(tensor.data) for tensor in inputs.values()])
+        self.byte_size = byte_size
+
+    def _cancel(self) -> None:
+        """The client gave up."""
+        self.cancel()
+
+
+class _Streamed(_Request):
+    """A request of a decoupled model, beside the one that has its sender."""
+
+    __slots__ = ("origin",)
+
+    def __init__(
+        self, encoded: EncodedRequest, memory: Memory, signature: Signature, origin: InferenceRequest
+    ) -> None:
+        self.origin = origin
+        super().__init__(encoded, memory, signature)
 
     @property
     def cancelled(self) -> bool:
@@ -169,20 +226,21 @@ def _no_answer(response: InferResponse | None, final: bool) -> None:
 
 def _send(request: InferRequest, response: InferResponse | None, final: bool) -> None:
     """Send one response of a decoupled model."""
-    assert isinstance(request, _Request), "the requests of a batch here are all of this kind"
-    send_response(request.origin, None if response is None else _encoded(response), final)
+    assert isinstance(request, _Streamed), "the requests of a decoupled model's batch are all of this kind"
+    if response is None:
+        send_response(request.origin, None, final)
+        return
+    error = response.error
+    outputs = [
+        (name, tensor.datatype.number, tensor.shape, tensor.data) for name, tensor in response.outputs.items()
+    ]
+    told = None if error is None else (error_number(error), error.message)
+    send_response(request.origin, response_of(outputs, _json(response), told), final)
 
 
-def _encoded(response: InferResponse) -> InferenceResponse:
-    if response.error is not None:
-        return response_of([], "", (error_number(response.error), response.error.message))
-    return response_of(
-        [
-            (name, tensor.datatype.number, tensor.shape, tensor.data)
-            for name, tensor in response.outputs.items()
-        ],
-        orjson.dumps(response.parameters).decode() if response.parameters else "",
-    )
+def _json(response: InferResponse) -> str:
+    """Its parameters, "" for none."""
+    return orjson.dumps(response.parameters).decode() if response.parameters else ""
 
 
 @contextmanager

@@ -1,5 +1,4 @@
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from halimede.core.errors import (  # noqa: E402
     UnsupportedError,
 )
 from halimede.core.tensors import Tensor  # noqa: E402
-from tests.backends.helpers import Loaded, floats, load, request, source_of, wire  # noqa: E402
+from tests.backends.helpers import Loaded, add_at_once, floats, load, request, source_of, wire  # noqa: E402
 from tests.backends.memory import memory_over_loads  # noqa: E402
 from tests.backends.test_onnxruntime import ONNX_TYPES  # noqa: E402
 from tests.support import onnx_models  # noqa: E402
@@ -403,22 +402,7 @@ def test_precision_is_that_of_the_model_unless_bf16_is_asked_for(tmp_path: Path)
 def test_instances_share_one_compiled_model_and_run_at_once(tmp_path: Path) -> None:
     model = load_onnx(tmp_path, onnx_models.add_sub(dims=(2,)), options=BackendOptions(cpu_threads=2))
     instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
-    wrong: list[object] = []
-
-    def work(number: int) -> None:
-        for step in range(50):
-            batch = model.batch(request({"INPUT0": floats([number, step]), "INPUT1": floats([1, 1])}))
-            instances[number].execute(batch)
-            output = batch.responses[0].outputs["OUTPUT0"].array.tolist()
-            if output != [[number + 1, step + 1]]:
-                wrong.append(output)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    add_at_once(model, instances, "INPUT0", "INPUT1", "OUTPUT0")
 
 
 def test_state_of_a_model_does_not_pass_from_request_to_request(tmp_path: Path) -> None:

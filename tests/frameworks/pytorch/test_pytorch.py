@@ -1,6 +1,5 @@
 import gc
 import pickle
-import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.core.tensors import Tensor
-from tests.backends.helpers import Loaded, floats, request, strings, wire
+from tests.backends.helpers import Loaded, add_at_once, floats, request, strings, wire
 from tests.backends.memory import memory_over_loads
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
@@ -355,22 +354,7 @@ def test_threads_may_run_one_module_at_once(tmp_path: Path) -> None:
     instances = [model.instance] + [
         model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in (1, 2, 3)
     ]
-    wrong: list[object] = []
-
-    def work(number: int) -> None:
-        for step in range(200):
-            batch = model.batch(request({"INPUT0": floats([number, step]), "INPUT1": floats([1, 1])}))
-            instances[number].execute(batch)
-            output = batch.responses[0].outputs["s"].array.tolist()
-            if output != [[number + 1, step + 1]]:
-                wrong.append(output)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    add_at_once(model, instances, "INPUT0", "INPUT1", "s", runs=200)
 
 
 def test_closing_gives_the_module_back(tmp_path: Path) -> None:

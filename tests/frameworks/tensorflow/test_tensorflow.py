@@ -2,7 +2,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from halimede.backends.tensorflow_runtime import tf, v1
 from halimede.core.datatypes import ALL, BF16, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, OutOfMemoryError
 from halimede.core.tensors import Tensor
-from tests.backends.helpers import Loaded, floats, request, strings, wire
+from tests.backends.helpers import Loaded, add_at_once, floats, request, strings, wire
 from tests.frameworks.tensorflow.tensorflow_models import (
     ADD_SUB,
     Affine,
@@ -357,22 +356,7 @@ def test_instances_run_side_by_side_on_one_session(tmp_path: Path) -> None:
     instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
     assert isinstance(model.backend, TensorFlowModel)
     assert len(model.backend._sessions) == 1
-    wrong: list[object] = []
-
-    def work(number: int) -> None:
-        for step in range(50):
-            batch = model.batch(request({"a": floats([number, step]), "b": floats([1, 1])}))
-            instances[number].execute(batch)
-            output = batch.responses[0].outputs["sum"].array.tolist()
-            if output != [[number + 1, step + 1]]:
-                wrong.append(output)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    add_at_once(model, instances, "a", "b", "sum")
 
 
 def test_run_that_fails_is_an_error_and_the_next_one_runs(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from halimede.frontends.http.head import (
 )
 from halimede.frontends.http.remembered import Remembered
 from halimede.frontends.http.settings import HttpLimits
+from halimede.frontends.http.stall import Stall
 from halimede.frontends.http.streaming import ResponseStream
 
 logger = logging.getLogger("halimede")
@@ -223,8 +224,7 @@ class HttpProtocol(asyncio.Protocol):
         self._draining = False
         self._eof = False
         self._lingering = False
-        self._unsent = 0
-        self._unsent_since = 0.0
+        self._stall = Stall()
         # per request that is being received
         self._held = b""
         self._since = 0.0
@@ -548,10 +548,7 @@ class HttpProtocol(asyncio.Protocol):
         """One coarse timer a connection, for whoever is slow."""
         self._arm()
         limits, now = self._limits, self._loop.time()
-        unsent = self._transport.get_write_buffer_size()
-        if not unsent or unsent != self._unsent:
-            self._unsent, self._unsent_since = unsent, now
-        elif now - self._unsent_since > limits.send_timeout:
+        if self._stall.seconds(self.unsent, now) > limits.send_timeout:
             self._transport.abort()
             return
         waited = now - self._since if self._since and self._reading else 0.0

@@ -32,7 +32,7 @@ def _refusal(head: Head) -> ApiError | None:
     try:
         _RUNTIME.checker.check(_shape(streamed=streamed), given)
     except ApiError as error:
-        return error
+        return error.with_traceback(None)  # it is kept, and its frames are not to be
     for name, what in _MISSING.items():
         if name in given:
             return invalid_invocation(f"{what} not available in this version; leave {name} out")

@@ -15,6 +15,7 @@ import orjson
 from halimede.frontends.http.chunks import Chunks
 from halimede.frontends.http.head import REMEMBERED_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
 from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.stall import Stall
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits
 
@@ -71,8 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self._state = _State.HEAD
         self._held = b""
         self._since = 0.0  # when the client was last waited for
-        self._unsent = 0
-        self._unsent_since = 0.0
+        self._stall = Stall()
         self._reading = True
         self._last = False  # no request comes after this one
         self._request: Request | None = None
@@ -360,10 +360,7 @@ class ClientConnection(asyncio.Protocol):
         """One coarse timer a connection, for whoever is slow."""
         self._arm()
         limits, now = self._limits, self._loop.time()
-        unsent = self._transport.get_write_buffer_size()
-        if not unsent or unsent != self._unsent:
-            self._unsent, self._unsent_since = unsent, now
-        elif now - self._unsent_since > limits.send_timeout:
+        if self._stall.seconds(self._transport.get_write_buffer_size(), now) > limits.send_timeout:
             self._transport.abort()
             return
         waited = now - self._since if self._since and self._reading else 0.0

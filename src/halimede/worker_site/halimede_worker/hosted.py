@@ -1,30 +1,35 @@
 """Models that are the server's own code, run by a worker in place of a file's `TritonPythonModel`.
 
-Such a model has tensors of its own kind. It takes those of a request, and gives those of a response, by their bytes,
-which are copied only where that cannot be helped: what came in shared memory is viewed there.
+Such a model has requests and responses of its own kind, which it makes of messages and turns into them: what Python
+models see costs as much again as a small model's own work. Only a decoupled one sees it too, for its senders.
 """
 
 import importlib
 import sys
-from typing import Any, Dict, List, Optional, Protocol, Tuple, Union
+from time import monotonic_ns
+from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import dlpack
+from . import dlpack, wire
 from .errors import TritonError
-from .requests import InferenceRequest
-from .responses import InferenceResponse
+from .execution import Executions
+from .memory import Memory, Outgoing
+from .requests import EncodedRequest, InferenceRequest
+from .responses import EncodedResponse, InferenceResponse
 from .senders import FINAL, State
 from .tensors import Tensor
+from .wire import Message
 
 Buffer = Union[bytes, bytearray, memoryview]
 
-HostedTensor = Tuple[str, int, Tuple[int, ...], Buffer, bool]
-"""Name, number of the datatype, shape, bytes of the elements, whether others read them too."""
-
 
 class HostedModel(Protocol):
-    """What a worker runs."""
+    """What a worker runs.
+
+    Attributes:
+        decoupled: any number of responses may answer a request: then batches go to `execute`, else to `run`.
+    """
 
     decoupled: bool
 
@@ -34,8 +39,33 @@ class HostedModel(Protocol):
     def initialize(self, arguments: Dict[str, Any]) -> None:
         """Be ready to execute."""
 
-    def execute(self, requests: List[InferenceRequest]) -> Optional[List[InferenceResponse]]:
-        """The responses, one a request; None if it is decoupled."""
+    def execute(self, requests: List[InferenceRequest]) -> None:
+        """Answer the requests through their senders.
+
+        Raises:
+            ToldError: the whole batch failed.
+        """
+
+    def received(self, encoded: EncodedRequest, memory: Memory) -> Any:
+        """The request of a message, with the method `_cancel`.
+
+        Raises:
+            ToldError: the shared memory that its tensors lie in cannot be mapped.
+        """
+
+    def run(self, requests: List[Any]) -> List[Any]:
+        """The responses, one a request.
+
+        Raises:
+            ToldError: the whole batch failed.
+        """
+
+    def encoded(self, response: Any, outgoing: Outgoing) -> EncodedResponse:
+        """The response for a message.
+
+        Raises:
+            MemoryError: there is no shared memory for it.
+        """
 
     def finalize(self) -> None:
         """Give everything back."""
@@ -58,23 +88,31 @@ def hosted_model(settings: Dict[str, Any]) -> HostedModel:
     return model
 
 
-def received_inputs(request: InferenceRequest) -> List[HostedTensor]:
-    """The inputs of a request that is served.
+class HostedExecutions(Executions):
+    """Executions of a hosted model."""
 
-    Raises:
-        MemoryError: the shared memory that they lie in cannot be mapped.
-    """
-    assert request._origin is not None, "only a served request was received"
-    memory = request._origin.memory
-    return [
-        (name, number, shape, payload if isinstance(payload, bytes) else memory.view(payload).data, shared)
-        for name, number, shape, payload, shared in request._encoded_inputs
-    ]
-
-
-def wanted_outputs(request: InferenceRequest) -> Tuple[str, ...]:
-    """The outputs that the request wants, in the order in which it names them; all of them if it names none."""
-    return request._wanted
+    def _execute(
+        self, first: int, encoded: List[EncodedRequest], segments: Sequence[int]
+    ) -> Optional[Message]:
+        if self.decoupled:
+            return super()._execute(first, encoded, segments)
+        model: HostedModel = self._model
+        memory = self.memory
+        began = monotonic_ns()
+        try:
+            requests = [model.received(request, memory) for request in encoded]
+            self._running[first] = requests
+            if self._cancelled:
+                self._heed_cancelled(first, requests)
+            responses = model.run(requests)
+            ended = monotonic_ns()
+            outgoing = Outgoing(memory)
+            answers = [model.encoded(response, outgoing) for response in responses]
+            if outgoing.fresh:
+                self._work.announce(outgoing.fresh)
+            return wire.RESULT, first, began, ended, answers
+        except BaseException as error:
+            return self._failed(first, [], began, error)
 
 
 def response_of(

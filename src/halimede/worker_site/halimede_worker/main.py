@@ -20,7 +20,7 @@ import triton_python_backend_utils  # noqa: F401
 from . import wire
 from .errors import ToldError, TritonError, describe
 from .execution import Executions
-from .hosted import HostedModel, hosted_model
+from .hosted import HostedExecutions, HostedModel, hosted_model
 from .logger import install_handler
 from .memory import Memory
 from .model_config import ModelConfig
@@ -182,7 +182,8 @@ class _Worker:
         counter = runtime.memory.view(progress).view(np.int64)
         self._model = model
         self._probes = Probes(model)
-        self._executions = Executions(runtime, model, counter, concurrency)
+        executions = HostedExecutions if "hosted" in self._settings else Executions
+        self._executions = executions(runtime, model, counter, concurrency)
         runtime.stage = Stage.READY
         return {"is_ready": hasattr(model, "is_ready")}
 

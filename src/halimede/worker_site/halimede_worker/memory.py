@@ -255,6 +255,14 @@ class Outgoing:
             return origin.number, address(data) - address(origin), size
         return self.put_bytes(data.reshape(-1).view(np.uint8))
 
+    def put_buffer(self, data: "bytes | bytearray | memoryview") -> "bytes | Reference":
+        """As `put`, of any buffer."""
+        size = len(data)
+        if size <= self.INLINE_BYTES and self._inside + size <= self.MESSAGE_BYTES:
+            self._inside += size
+            return bytes(data)
+        return self.put(np.frombuffer(data, np.uint8))
+
     def put_bytes(self, data: "np.ndarray | bytes | memoryview") -> Reference:
         """Bytes in shared memory.
 

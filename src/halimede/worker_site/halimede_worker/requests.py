@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
     from .iterators import ResponseIterator
 
+EncodedRequest = Tuple[Any, ...]
+"""What `InferenceRequest` calls number, id, correlation id, flags, timeout, parameters, names of the wanted outputs and
+encoded inputs.
+
+An input is its name, the number of its datatype, its shape, its bytes or where in shared memory they lie, and whether
+others read them too.
+"""
+
 RELEASE_ALL = 1
 """The flag of a request that is done with: `TRITONSERVER_REQUEST_RELEASE_ALL`."""
 
@@ -296,7 +304,7 @@ def _correlation_id(value: Any) -> Union[int, str]:
     return number
 
 
-def served_request(encoded: Tuple[Any, ...], origin: Origin) -> InferenceRequest:
+def served_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     """The request of a message, for the model to answer. Nothing is decoded before it is asked for.
 
     That of a decoupled model has its sender from the start: it may be asked for at any time, and once both are gone,
@@ -324,6 +332,22 @@ def served_request(encoded: Tuple[Any, ...], origin: Origin) -> InferenceRequest
     if origin.decoupled:
         request.get_response_sender()
     return request
+
+
+def received_as(request: InferenceRequest) -> Tuple[EncodedRequest, Memory]:
+    """What `served_request` has made the request of, and the memory in which its tensors may lie."""
+    assert request._origin is not None, "it is served"
+    encoded = (
+        request._number,
+        request._request_id,
+        request._correlation_id,
+        request._flags,
+        request._timeout,
+        request._parameters,
+        request._wanted,
+        request._encoded_inputs,
+    )
+    return encoded, request._origin.memory
 
 
 def encode_request(request: InferenceRequest, outgoing: Outgoing) -> Tuple[Any, ...]:
