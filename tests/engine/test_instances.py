@@ -220,6 +220,13 @@ def state(runner: Runner) -> tuple[bool, bool]:
     return runner.free, runner.only_full
 
 
+def state_after(loop: LoopThread, runner: Runner, item: Batch) -> tuple[bool, bool]:
+    """As the loop sees it before it can hear of the batch's end, on the runner's thread."""
+    on_loop, seen = loop.call(lambda: (runner.run(item), state(runner)))
+    assert not on_loop
+    return seen
+
+
 class Gated(Recording):
     """Waits for leave where it is told to."""
 
@@ -245,20 +252,16 @@ def test_an_instance_of_short_batches_takes_one_ahead_if_it_may(ahead: bool) -> 
         runner = Runner(
             "instance-thread", instance, loop.loop, lambda runner, batch: done.release(), ahead=ahead
         )
-        first = batch()
-        loop.call(runner.run, first)
-        assert state(runner) == (False, True)  # how long it takes is not known yet
+        assert state_after(loop, runner, batch()) == (False, True)  # how long it takes is not known yet
         assert done.acquire(timeout=10)
         for _ in range(MANY):
             loop.call(runner.run, batch())
             assert done.acquire(timeout=10)
         instance.gate.clear()
         one, two = batch(), batch()
-        loop.call(runner.run, one)
-        assert state(runner) == (ahead, True)
+        assert state_after(loop, runner, one) == (ahead, True)
         if ahead:
-            loop.call(runner.run, two)
-            assert state(runner) == (False, True)
+            assert state_after(loop, runner, two) == (False, True)
         instance.gate.set()
         for _ in range(1 + ahead):
             assert done.acquire(timeout=10)
@@ -275,7 +278,6 @@ def test_an_instance_of_long_batches_takes_none_ahead() -> None:
             "instance-thread", instance, loop.loop, lambda runner, batch: done.release(), ahead=True
         )
         for _ in range(4):
-            loop.call(runner.run, batch())
-            assert state(runner) == (False, True)
+            assert state_after(loop, runner, batch()) == (False, True)
             assert done.acquire(timeout=10)
         runner.close()
