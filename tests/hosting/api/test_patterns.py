@@ -71,6 +71,6 @@ def test_no_pattern_of_an_operation_takes_long_on_hostile_values(piece: str) -> 
         elif shape.type_name == "string" and "pattern" in shape.metadata:
             size = min(shape.metadata.get("max", 4096), 4096)
             value = (piece * size)[: size - 1] + "!"
-            begin = time.perf_counter()
+            begin = time.thread_time()
             compile_pattern(shape.metadata["pattern"]).fullmatch(value)
-            assert time.perf_counter() - begin < 0.1, (shape.name, shape.metadata["pattern"])
+            assert time.thread_time() - begin < 0.1, (shape.name, shape.metadata["pattern"])
