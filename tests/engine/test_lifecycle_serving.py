@@ -22,6 +22,7 @@ from halimede.core.tensors import Tensor
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
+from tests.engine.ondemand import until
 
 FP32 = BY_NAME["FP32"]
 
@@ -98,9 +99,7 @@ class Server:
 
     async def more_than(self, answers: int) -> None:
         """Return once `traffic` has had more than so many."""
-        async with asyncio.timeout(30):
-            while len(self.answers) <= answers:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.answers) > answers)
 
     def quiet(self) -> None:
         """End the traffic."""
