@@ -101,7 +101,9 @@ class OpenVinoSettings:
         if self.streams is not None:
             properties["NUM_STREAMS"] = self.streams
         elif self.hint is None:
-            properties["NUM_STREAMS"] = str(max(1, min(instances, threads)))
+            # a stream has threads of its own; without one, a run needs only the thread that asks for it
+            alone = self.device == CPU and threads == 1
+            properties["NUM_STREAMS"] = "0" if alone else str(max(1, min(instances, threads)))
         if self.device == CPU:
             properties["INFERENCE_NUM_THREADS"] = threads
             # a pinned thread waits for its processor although another, which other models share, may be free

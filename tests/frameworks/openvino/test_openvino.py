@@ -381,6 +381,8 @@ def compiled_with(model: Loaded, name: str) -> object:
 
 def test_threads_and_streams_are_those_of_server_and_instances(tmp_path: Path) -> None:
     add_sub = onnx_models.add_sub(dims=(2,))
+    alone = load_onnx(tmp_path / "0", add_sub, options=BackendOptions(cpu_threads=1))
+    assert compiled_with(alone, "NUM_STREAMS") == 0
     two = BackendOptions(cpu_threads=2)
     one = load_onnx(tmp_path / "a", add_sub, options=two)
     assert (compiled_with(one, "NUM_STREAMS"), compiled_with(one, "INFERENCE_NUM_THREADS")) == (1, 2)
@@ -399,8 +401,9 @@ def test_precision_is_that_of_the_model_unless_bf16_is_asked_for(tmp_path: Path)
     assert compiled_with(model, "INFERENCE_PRECISION_HINT") == openvino.Type.f32
 
 
-def test_instances_share_one_compiled_model_and_run_at_once(tmp_path: Path) -> None:
-    model = load_onnx(tmp_path, onnx_models.add_sub(dims=(2,)), options=BackendOptions(cpu_threads=2))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_instances_share_one_compiled_model_and_run_at_once(tmp_path: Path, threads: int) -> None:
+    model = load_onnx(tmp_path, onnx_models.add_sub(dims=(2,)), options=BackendOptions(cpu_threads=threads))
     instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
     add_at_once(model, instances, "INPUT0", "INPUT1", "OUTPUT0")
 
