@@ -124,7 +124,7 @@ def mlp(
         backend,
         Tensor("INPUT__0", "FP32", (MLP_FEATURES,)),
         Tensor("OUTPUT__0", "FP32", (10,)),
-        (8, 32, 64),
+        (32, 64, 128, 256, 512),
         programs,
     )
 
