@@ -1,5 +1,6 @@
 import os
 import threading
+from queue import Empty, SimpleQueue
 from time import thread_time_ns
 
 import pytest
@@ -12,6 +13,7 @@ from halimede.core.datatypes import FP32
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
+from halimede.engine import instances
 from halimede.engine.instances import AHEAD_COST_NS, ALONE_RUNS, FEWEST_WATCHED, Runner
 from tests.engine.scheduling import signature, spec
 from tests.support.loops import LoopThread
@@ -268,6 +270,30 @@ def test_an_instance_of_short_batches_takes_one_ahead_if_it_may(ahead: bool) -> 
         assert instance.begun[-1 - ahead :] == [one, two][: 1 + ahead]
         assert state(runner) == (True, False)
         runner.close()
+
+
+def test_an_instance_that_has_nothing_to_run_rests_once_on_its_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(instances, "REST_AFTER_S", 0.05)
+    rested: SimpleQueue[str] = SimpleQueue()
+
+    class Resting(Blocking):
+        def rest(self) -> None:
+            rested.put(threading.current_thread().name)
+
+    instance = Resting()
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
+        for _ in range(2):
+            assert not loop.call(runner.run, batch())
+            assert done.acquire(timeout=10)
+            assert rested.get(timeout=10) == "instance-thread"
+            with pytest.raises(Empty):
+                rested.get(timeout=0.2)
+        runner.close()
+    assert instance.threads == ["instance-thread"] * 2
 
 
 def test_an_instance_of_long_batches_takes_none_ahead() -> None:

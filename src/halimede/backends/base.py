@@ -103,6 +103,9 @@ class Instance(ABC):
             HalimedeError: the whole batch failed.
         """
 
+    def rest(self) -> None:
+        """Give back what only runs need, as none has come for a while. Called on the thread that they are on."""
+
     def close(self) -> None:
         """Give back what it holds."""
 

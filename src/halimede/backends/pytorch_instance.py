@@ -11,6 +11,7 @@ from torch.utils.dlpack import from_dlpack
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
 from halimede.backends.devices import Rows, inputs_on, keep, refused, staying
+from halimede.backends.openmp import end_pool
 from halimede.backends.pytorch_errors import pytorch_error
 from halimede.backends.pytorch_ports import Place, listed_names
 from halimede.backends.pytorch_program import Program, Value, results_of
@@ -94,6 +95,11 @@ class PyTorchInstance(Instance):
         batch.scatter(outputs)
         for name in kept:
             keep(batch, name, kept[name], partial(_copied, kept[name]))
+
+    def rest(self) -> None:
+        """Give back the processor's threads."""
+        if self._device is None:
+            end_pool()
 
     def close(self) -> None:
         """Let go of the program."""

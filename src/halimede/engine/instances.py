@@ -15,7 +15,7 @@ import os
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import thread_time_ns
 from weakref import WeakKeyDictionary
 
@@ -44,6 +44,9 @@ many each time that something was, and as few as at first when nothing was."""
 
 ALONE_RUNS = 256
 """Then so many runs are there, and the next again on the thread."""
+
+REST_AFTER_S = 1.0
+"""An instance rests when its thread has had nothing to run for so long."""
 
 AHEAD_COST_NS = 20_000_000
 """An instance whose batches take more is sent none ahead: its requests may still be cancelled, or time out."""
@@ -144,12 +147,20 @@ class Runner:
         if self._niceness:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
         # The processor's time, not the clock's: waiting for the interpreter's lock is no cost of the model.
-        while (batch := self._batches.get()) is not None:
+        while (batch := self._next_batch()) is not None:
             began = thread_time_ns()
             execute(self.instance, batch)
             cost = thread_time_ns() - began
             self._loop.call_soon_threadsafe(self._finish, batch, cost)
             batch = None  # its tensors, which may hold memory of a GPU, are not kept until the next one comes
+
+    def _next_batch(self) -> Batch | None:
+        """What to run next, None if that was all."""
+        try:
+            return self._batches.get(timeout=REST_AFTER_S)
+        except Empty:
+            self.instance.rest()
+            return self._batches.get()
 
     def _finish(self, batch: Batch, cost: int) -> None:
         if self._unmeasured > 0:

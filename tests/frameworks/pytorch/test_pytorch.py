@@ -1,5 +1,6 @@
 import gc
 import pickle
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -190,6 +191,35 @@ def test_optional_inputs_and_other_defaults_may_be_left_out(tmp_path: Path) -> N
     x = np.array([1, 2], np.float32)
     assert model(x=x)["y"].tolist() == [2, 4]
     assert model(x=x, bias=x)["y"].tolist() == [4, 8]
+
+
+def test_an_instance_that_rests_ends_its_threads_and_runs_again(tmp_path: Path) -> None:
+    wide = "FP32 [1000000]"
+    inputs = {"INPUT0": wide, "INPUT1": wide}
+    model = load(tmp_path, torch_models.AddSub(), inputs, {"SUM": wide, "DIFFERENCE": wide})
+    rows = np.ones((1, 1_000_000), np.float32)
+    counts: list[int] = []
+
+    def work() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(4)
+        try:
+            for _ in range(2):
+                assert (model(INPUT0=rows, INPUT1=rows)["SUM"] == 2).all()
+                counts.append(threads())
+                model.instance.rest()
+                counts.append(threads())
+        finally:
+            torch.set_num_threads(before)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert [a - b for a, b in zip(counts[::2], counts[1::2], strict=True)] == [3, 3]
+
+
+def threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def test_scalars_are_one_element(tmp_path: Path) -> None:
