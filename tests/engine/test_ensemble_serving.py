@@ -53,12 +53,15 @@ def test_no_request_fails_or_mixes_models_while_they_are_reloaded(repository: Pa
     async def test(server: Server) -> None:
         await server.lifecycle.load("cube", {})
         clients = [asyncio.create_task(server.traffic("cube")) for _ in range(4)]
+        meanwhile = 0
         for factor in range(3, 9):
             before = len(server.answers)
             write_scale(repository, "scale", factor)
             await server.lifecycle.load("scale", {})
             assert await server.infer("cube") == factor**3
+            meanwhile += len(server.answers) - before
             await server.more_than(before)
+        assert meanwhile > 0
         server.quiet()
         await asyncio.gather(*clients)
         assert server.failures == []

@@ -154,6 +154,7 @@ def test_no_request_fails_while_models_are_reloaded(repository: Path) -> None:
     async def test(server: Server) -> None:
         await server.lifecycle.load("scale", {})
         clients = [asyncio.create_task(server.traffic("scale")) for _ in range(4)]
+        meanwhile = 0
         for factor in range(3, 9):
             before = len(server.answers)
             path = repository / "scale" / "1" / "model.onnx"
@@ -165,7 +166,9 @@ def test_no_request_fails_while_models_are_reloaded(repository: Path) -> None:
             path.write_bytes(scale_model(factor))
             await server.lifecycle.load("scale", {})
             assert await server.infer("scale") == factor
+            meanwhile += len(server.answers) - before
             await server.more_than(before)
+        assert meanwhile > 0
         server.quiet()
         await asyncio.gather(*clients)
         assert server.failures == []
