@@ -261,7 +261,7 @@ def serve(base: Path, **variables: str) -> Iterator[Server]:
         **variables,
     }
     (base / "models").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "halimede.cli.sagemaker"]
+    command = [sys.executable, "-m", "halimede.cli.sagemaker.command"]
     with process(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         server = Server(child, port, 0)
         await_ping(server)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from halimede.cli.flags import flags_document
-from halimede.cli.sagemaker_environment import environment_document
+from halimede.cli.sagemaker.environment import environment_document
 
 _ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(_ROOT))  # some packages install tests too

@@ -12,8 +12,8 @@ import xgboost
 
 from benchmarks.frameworks.framework import FOREST_FEATURES, Call, Size
 from benchmarks.frameworks.inputs import numbers
-from halimede.backends.fil_forest import ForestSpec, OutputForm
-from halimede.backends.fil_onnx import INPUT, to_onnx
+from halimede.backends.fil.forest import ForestSpec, OutputForm
+from halimede.backends.fil.onnx import INPUT, to_onnx
 
 FILE = "xgboost.ubj"
 TREES = {Size.SMALL: 100, Size.LARGE: 200}

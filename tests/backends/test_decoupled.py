@@ -6,7 +6,7 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from halimede.backends import repeat
+from halimede.backends.testing import repeat
 from halimede.core.errors import CancelledError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from tests.backends.helpers import Loaded, load, request

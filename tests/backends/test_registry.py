@@ -40,7 +40,7 @@ def test_ensemble_has_a_platform_and_no_backend() -> None:
 
 
 def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("halimede.backends.onnxruntime", "halimede.backends.onnx_providers"):
+    for module in ("halimede.backends.onnx.backend", "halimede.backends.onnx.providers"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ModelConfig(backend="onnxruntime")
@@ -49,7 +49,7 @@ def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytes
 
 
 def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("halimede.backends.pytorch")]:
+    for module in [name for name in sys.modules if name.startswith("halimede.backends.pytorch.backend")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "torch", None)
     for config in (ModelConfig(backend="pytorch"), ModelConfig(platform="pytorch_libtorch")):
@@ -58,14 +58,14 @@ def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.Mo
 
 
 def test_without_dali_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "halimede.backends.dali", raising=False)
+    monkeypatch.delitem(sys.modules, "halimede.backends.dali.backend", raising=False)
     monkeypatch.setitem(sys.modules, "nvidia", None)
     with pytest.raises(UnsupportedError, match=r'pip install "halimede\[dali\]"'):
         backend_class(ModelConfig(backend="dali"))
 
 
 def test_without_openvino_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("halimede.backends.openvino", "halimede.backends.openvino_shapes"):
+    for module in ("halimede.backends.openvino.backend", "halimede.backends.openvino.shapes"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(UnsupportedError, match=r'pip install "halimede\[openvino\]"'):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from halimede.backends.tensorrt_engine import Bounds
+from halimede.backends.tensorrt.engine import Bounds
 from halimede.cli.build_engine import command
 from halimede.cli.engine_shapes import Shapes, parse_shapes, profiles_of
 
@@ -162,12 +162,12 @@ def test_wrong_arguments_are_told(arguments: list[str], message: str, model: Pat
 
 
 @pytest.mark.parametrize(
-    ("form", "module", "extra"), [("tensorrt", "cuda", "tensorrt"), ("aoti", "torch", "pytorch")]
+    ("form", "module", "extra"), [("tensorrt", "tensorrt", "tensorrt"), ("aoti", "torch", "pytorch")]
 )
 def test_a_missing_package_is_named_with_its_extra(
     form: str, module: str, extra: str, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("cuda_runtime", "tensorrt_builder", "aoti_builder"):
+    for name in ("tensorrt.cuda_runtime", "tensorrt.builder", "pytorch.aoti_builder"):
         monkeypatch.delitem(sys.modules, f"halimede.backends.{name}", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     source = "--program" if form == "aoti" else "--onnx"

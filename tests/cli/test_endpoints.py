@@ -9,7 +9,7 @@ from halimede.cli.options import ServeOptions
 from halimede.core.clock import VirtualClock
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
-from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.server import Endpoint, ListenError
 

@@ -16,7 +16,7 @@ from halimede.core.datatypes import FP32, INT32, UINT32
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.loading import load_version
+from halimede.engine.lifecycle.loading import load_version
 from halimede.engine.model import Model
 from halimede.engine.settings import EngineSettings
 from halimede.workers.host import WorkerHost

@@ -67,7 +67,7 @@ def test_image_is_one_that_the_platform_can_run() -> None:
 
     # the platform's command is `serve`, which an entry point would take as an argument
     assert not [line for line in instructions if line.startswith("ENTRYPOINT")]
-    assert project["scripts"]["serve"] == "halimede.cli.sagemaker:main"
+    assert project["scripts"]["serve"] == "halimede.cli.sagemaker.command:main"
     for capability in ("accept-bind-to-port", "multi-models"):
         assert f"LABEL com.amazonaws.sagemaker.capabilities.{capability}=true" in instructions
     assert "EXPOSE 8080" in instructions

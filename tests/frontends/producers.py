@@ -14,7 +14,7 @@ from halimede.core.datatypes import BYTES, INT32
 from halimede.core.errors import NotFoundError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.flow import Flow
+from halimede.engine.scheduling.flow import Flow
 from tests.support.loops import LoopThread
 
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halimede.core import gpus
 from halimede.core.errors import AlreadyExistsError
-from halimede.engine.custom_metrics import CustomMetrics
+from halimede.engine.calls.custom_metrics import CustomMetrics
 from halimede.frontends import gpu_gauges
 from halimede.frontends.gpu_gauges import GpuGauges, open_gpu_gauges
 from halimede.frontends.metrics import GPUS, Metrics, MetricsSettings

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.clock import VirtualClock
 from halimede.core.errors import AlreadyExistsError
-from halimede.engine.custom_metrics import CustomMetrics, HeldMetrics
+from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.engine import Engine
 from halimede.engine.memory.ledger import Holding, Ledger
 from halimede.engine.statistics import FailureReason, ModelStatistics

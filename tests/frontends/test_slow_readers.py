@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from halimede.core.requests import InferRequest
-from halimede.engine.flow import Flow
+from halimede.engine.scheduling.flow import Flow
 from tests.frontends.http.models import serve_models
 from tests.frontends.http.serving import post
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fake_tensorrt import FakeContext, FakeCuda, FakeEngine, FakeTensor
 
-MODULES = ("tensorrt", "tensorrt_builder", "tensorrt_log", "cuda_runtime")
+MODULES = ("backend", "builder", "log", "cuda_runtime")
 
 
 class Severity(Enum):
@@ -193,12 +193,12 @@ def installed(
     cuda = FakeCuda()
     module = FakeTensorRT(cuda, tensors, profiles, version)
     for name in MODULES:
-        patch.delitem(sys.modules, f"halimede.backends.{name}", raising=False)
+        patch.delitem(sys.modules, f"halimede.backends.tensorrt.{name}", raising=False)
     patch.setitem(sys.modules, "tensorrt", module)
-    runtime: Any = ModuleType("halimede.backends.cuda_runtime")
+    runtime: Any = ModuleType("halimede.backends.tensorrt.cuda_runtime")
     make: Callable[[], FakeCuda] = lambda: cuda  # noqa: E731
     runtime.CudaRuntime = make
-    patch.setitem(sys.modules, "halimede.backends.cuda_runtime", runtime)
+    patch.setitem(sys.modules, "halimede.backends.tensorrt.cuda_runtime", runtime)
     yield module
     for name in MODULES:
-        sys.modules.pop(f"halimede.backends.{name}", None)
+        sys.modules.pop(f"halimede.backends.tensorrt.{name}", None)

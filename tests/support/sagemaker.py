@@ -35,7 +35,7 @@ def start_serve(base: Path, **variables: str) -> Iterator[ServerProcess]:
     opened = 1 + sum(
         variables.get(f"SAGEMAKER_TRITON_ALLOW_{name}") == "true" for name in ("GRPC", "METRICS")
     )
-    command = [sys.executable, "-m", "halimede.cli.sagemaker"]
+    command = [sys.executable, "-m", "halimede.cli.sagemaker.command"]
     with running(command, opened, environment=environment(base, **variables)) as server:
         yield server
 

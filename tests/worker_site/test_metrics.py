@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from halimede.core.errors import HalimedeError
-from halimede.engine.custom_metrics import CustomMetrics, HeldMetrics
+from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
 from halimede_worker import metrics
 from halimede_worker.errors import TritonModelException
 from halimede_worker.memory import Memory

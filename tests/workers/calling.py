@@ -22,8 +22,8 @@ from halimede.core.datatypes import FP32
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.bls import ModelCalls
-from halimede.engine.loading import LoadedInstance, LoadedVersion, first_response_bounds
+from halimede.engine.calls.bls import ModelCalls
+from halimede.engine.lifecycle.loading import LoadedInstance, LoadedVersion, first_response_bounds
 from halimede.engine.model import Model
 from halimede.engine.statistics import ModelStatistics
 from halimede.workers.call_server import Handler, ModelCall

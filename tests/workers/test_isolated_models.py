@@ -258,9 +258,9 @@ def test_errors_of_loads_are_the_same(models: Models) -> None:
 
 
 def test_a_missing_framework_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "halimede.backends.openvino", None)
+    monkeypatch.setitem(sys.modules, "halimede.backends.openvino.backend", None)
     monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.delitem(sys.modules, "halimede.backends.openvino")
+    monkeypatch.delitem(sys.modules, "halimede.backends.openvino.backend")
     config = ModelConfig(name="m", backend="openvino")
     model = IsolatedModel(ModelSource("m", 1, Path("/m"), config), BackendOptions(), cast(WorkerHost, None))
     with pytest.raises(ToldError, match=r'pip install "halimede\[openvino\]"') as caught:

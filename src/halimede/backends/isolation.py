@@ -7,9 +7,9 @@ imports a framework: in the server, a model that is isolated never has its frame
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from halimede.backends import pytorch_files
 from halimede.backends.base import ModelSource
 from halimede.backends.parameters import choice_parameter
+from halimede.backends.pytorch import files as pytorch_files
 from halimede.backends.registry import PYTHON, backend_name
 from halimede.core.errors import InvalidArgumentError
 

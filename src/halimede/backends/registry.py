@@ -61,15 +61,15 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
         case "tensorrt":
             return _tensorrt()
         case "identity":
-            from halimede.backends.identity import IdentityModel
+            from halimede.backends.testing.identity import IdentityModel
 
             return IdentityModel
         case "repeat":
-            from halimede.backends.repeat import RepeatModel
+            from halimede.backends.testing.repeat import RepeatModel
 
             return RepeatModel
         case "square":
-            from halimede.backends.square import SquareModel
+            from halimede.backends.testing.square import SquareModel
 
             return SquareModel
         case "ensemble":
@@ -84,7 +84,7 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
 
 def _onnxruntime() -> type[BackendModel]:
     try:
-        from halimede.backends.onnxruntime import OnnxModel
+        from halimede.backends.onnx.backend import OnnxModel
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "onnxruntime":
             raise
@@ -95,7 +95,7 @@ def _onnxruntime() -> type[BackendModel]:
 
 def _openvino() -> type[BackendModel]:
     try:
-        from halimede.backends.openvino import OpenVinoModel
+        from halimede.backends.openvino.backend import OpenVinoModel
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "openvino":
             raise
@@ -106,7 +106,7 @@ def _openvino() -> type[BackendModel]:
 
 def _dali() -> type[BackendModel]:
     try:
-        from halimede.backends.dali import DaliModel
+        from halimede.backends.dali.backend import DaliModel
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "nvidia":
             raise
@@ -117,7 +117,7 @@ def _dali() -> type[BackendModel]:
 
 def _fil() -> type[BackendModel]:
     try:
-        from halimede.backends.fil import FilModel
+        from halimede.backends.fil.backend import FilModel
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("onnx", "onnxruntime", "treelite"):
             raise
@@ -131,7 +131,7 @@ def _fil() -> type[BackendModel]:
 
 def _pytorch() -> type[BackendModel]:
     try:
-        from halimede.backends.pytorch import PyTorchModel
+        from halimede.backends.pytorch.backend import PyTorchModel
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "torch":
             raise
@@ -142,7 +142,7 @@ def _pytorch() -> type[BackendModel]:
 
 def _tensorflow() -> type[BackendModel]:
     try:
-        from halimede.backends.tensorflow import TensorFlowModel
+        from halimede.backends.tensorflow.backend import TensorFlowModel
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "tensorflow":
             raise
@@ -153,7 +153,7 @@ def _tensorflow() -> type[BackendModel]:
 
 def _tensorrt() -> type[BackendModel]:
     try:
-        from halimede.backends.tensorrt import TensorRTModel
+        from halimede.backends.tensorrt.backend import TensorRTModel
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0].replace("cuda", "cuda-python")
         if package not in ("tensorrt", "cuda-python"):

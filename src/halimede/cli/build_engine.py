@@ -183,8 +183,8 @@ def _build_engine(output: Path, options: dict[str, Any]) -> str:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
-    from halimede.backends.cuda_runtime import CudaRuntime
-    from halimede.backends.tensorrt_builder import BuildSettings, build
+    from halimede.backends.tensorrt.builder import BuildSettings, build
+    from halimede.backends.tensorrt.cuda_runtime import CudaRuntime
 
     cache: Path | None = options["timing_cache"]
     settings = BuildSettings(
@@ -209,7 +209,7 @@ def _counted(profiles: Sequence[Any]) -> str:
 
 
 def _build_package(output: Path, options: dict[str, Any]) -> str:
-    from halimede.backends.aoti_builder import build_package
+    from halimede.backends.pytorch.aoti_builder import build_package
 
     return f"package for {build_package(options['program'], output, options['device'])}"
 

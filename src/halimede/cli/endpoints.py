@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from halimede.cli.checks import metrics_address, metrics_switches, uses_tls
+from halimede.cli.check.checks import metrics_address, metrics_switches, uses_tls
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from halimede.backends.tensorrt_engine import Bounds, Shape
+from halimede.backends.tensorrt.engine import Bounds, Shape
 
 Shapes = dict[str, Shape]
 

@@ -10,13 +10,13 @@ from halimede import __version__
 
 COMMANDS = {
     "serve": "halimede.cli.serve",
-    "host": "halimede.cli.host",
-    "endpoints": "halimede.cli.host_endpoints",
-    "models": "halimede.cli.host_models",
-    "invoke": "halimede.cli.host_invoke",
-    "logs": "halimede.cli.host_logs",
-    "check": "halimede.cli.check",
-    "pack": "halimede.cli.pack",
+    "host": "halimede.cli.hosting.host",
+    "endpoints": "halimede.cli.hosting.endpoints",
+    "models": "halimede.cli.hosting.models",
+    "invoke": "halimede.cli.hosting.invoke",
+    "logs": "halimede.cli.hosting.logs",
+    "check": "halimede.cli.check.command",
+    "pack": "halimede.cli.sagemaker.pack",
     "build-engine": "halimede.cli.build_engine",
 }
 """Sub-command → the module whose `command` it is."""

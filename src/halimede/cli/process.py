@@ -12,7 +12,7 @@ import click
 
 from halimede import __version__
 from halimede.cli import tuning
-from halimede.cli.checks import backend_settings, metrics_switches, model_memory_budget
+from halimede.cli.check.checks import backend_settings, metrics_switches, model_memory_budget
 from halimede.cli.endpoints import endpoints
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
@@ -20,7 +20,7 @@ from halimede.cli.tables import table
 from halimede.core.clock import SECOND, Clock, LoopClock
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.engine.engine import Engine
-from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.server import ListenError, Server
 

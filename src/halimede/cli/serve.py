@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from halimede.cli import logs, tuning
-from halimede.cli.checks import check
+from halimede.cli.check.checks import check
 from halimede.cli.flags import serve_command
 from halimede.cli.logs import LogSettings
 from halimede.cli.options import ServeOptions

@@ -2,8 +2,8 @@
 
 from halimede.core.clock import Clock
 from halimede.engine.ensembles.served import ServedModel
-from halimede.engine.hosted_models import HostedModels
-from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.lifecycle.hosted_models import HostedModels
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import EngineSettings
 
 

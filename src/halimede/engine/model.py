@@ -12,10 +12,10 @@ from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.engine.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
-from halimede.engine.flow import Flow
-from halimede.engine.instances import Runner
-from halimede.engine.loading import LoadedVersion
+from halimede.engine.lifecycle.loading import LoadedVersion
+from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
+from halimede.engine.scheduling.flow import Flow
+from halimede.engine.scheduling.instances import Runner
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
 from halimede.workers.instance import WorkerInstance

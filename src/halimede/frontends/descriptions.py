@@ -9,7 +9,7 @@ import halimede
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.ensembles.served import ServedModel
-from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.statistics import BatchStatistics, Duration
 
 EXTENSIONS = (

@@ -11,7 +11,7 @@ pytest.importorskip("nvidia.dali", reason="needs DALI: pip install 'halimede[dal
 from nvidia.dali import fn, types
 
 from halimede.backends.base import InstanceSpec
-from halimede.backends.dali import DaliInstance
+from halimede.backends.dali.backend import DaliInstance
 from halimede.backends.execution import execute
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse

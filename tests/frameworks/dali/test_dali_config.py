@@ -9,8 +9,8 @@ from google.protobuf.text_format import MessageToString
 from nvidia.dali import fn, types
 
 from halimede.backends.base import BackendOptions
-from halimede.backends.dali_config import check
-from halimede.backends.dali_definition import Definition
+from halimede.backends.dali.config import check
+from halimede.backends.dali.definition import Definition
 from halimede.config.parse import parse_text
 from halimede.core.errors import InvalidArgumentError
 from tests.backends.helpers import Loaded

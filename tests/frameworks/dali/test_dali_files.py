@@ -9,7 +9,7 @@ pytest.importorskip("nvidia.dali", reason="needs DALI: pip install 'halimede[dal
 from nvidia.dali import fn, types
 
 from halimede.backends.base import BackendOptions
-from halimede.backends.dali_errors import dali_error
+from halimede.backends.dali.errors import dali_error
 from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import (
@@ -154,7 +154,7 @@ def test_a_pipeline_with_operators_on_a_gpu_needs_one(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_that_was_made_for_a_gpu_runs_without_one_if_no_operator_needs_it(tmp_path: Path) -> None:
-    from halimede.backends.dali_pipeline_pb2 import Pipeline
+    from halimede.backends.dali.pipeline_pb2 import Pipeline
 
     made = Pipeline.FromString(doubler())
     made.device_id = 0

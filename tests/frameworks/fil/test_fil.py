@@ -21,8 +21,8 @@ from sklearn.ensemble import (  # noqa: E402
 )
 
 from halimede.backends.base import BackendOptions, InstanceSpec  # noqa: E402
-from halimede.backends.fil import FilModel, TreeliteInstance  # noqa: E402
-from halimede.backends.onnxruntime import OnnxInstance  # noqa: E402
+from halimede.backends.fil.backend import FilModel, TreeliteInstance  # noqa: E402
+from halimede.backends.onnx.backend import OnnxInstance  # noqa: E402
 from halimede.core.errors import UnsupportedError  # noqa: E402
 from halimede.core.tensors import Array  # noqa: E402
 from tests.backends.helpers import request  # noqa: E402

@@ -14,7 +14,7 @@ pytest.importorskip("treelite", reason="forests need treelite")
 pytest.importorskip("xgboost", reason="forests of XGBoost are trained with xgboost")
 
 from halimede.backends.base import BackendOptions
-from halimede.backends.fil import FilModel
+from halimede.backends.fil.backend import FilModel
 from halimede.backends.registry import backend_class
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("treelite", reason="forests need treelite")
 lightgbm = pytest.importorskip("lightgbm", reason="forests of LightGBM are trained with lightgbm")
 
-from halimede.backends.fil import TreeliteInstance  # noqa: E402
+from halimede.backends.fil.backend import TreeliteInstance  # noqa: E402
 from halimede.core.errors import InvalidArgumentError  # noqa: E402
 from tests.frameworks.fil.fil_models import data, load_forest, predict  # noqa: E402
 

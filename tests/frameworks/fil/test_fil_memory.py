@@ -14,9 +14,9 @@ xgboost = pytest.importorskip("xgboost", reason="forests of XGBoost are trained 
 from sklearn.ensemble import RandomForestRegressor  # noqa: E402
 
 from halimede.backends.base import Instance  # noqa: E402
-from halimede.backends.fil import TreeliteInstance  # noqa: E402
-from halimede.backends.fil_xgboost import LEAST_ROWS, XgboostInstance  # noqa: E402
-from halimede.backends.onnxruntime import OnnxInstance  # noqa: E402
+from halimede.backends.fil.backend import TreeliteInstance  # noqa: E402
+from halimede.backends.fil.xgboost import LEAST_ROWS, XgboostInstance  # noqa: E402
+from halimede.backends.onnx.backend import OnnxInstance  # noqa: E402
 from tests.backends.helpers import Loaded  # noqa: E402
 from tests.backends.memory import memory_over_loads  # noqa: E402
 from tests.frameworks.fil.fil_models import data, load_forest, predict  # noqa: E402

@@ -11,10 +11,11 @@ import pytest
 treelite = pytest.importorskip("treelite", reason="forests need treelite")
 xgboost = pytest.importorskip("xgboost", reason="forests of XGBoost are trained with xgboost")
 
-from halimede.backends import fil_booster, fil_xgboost  # noqa: E402
 from halimede.backends.base import BackendOptions  # noqa: E402
-from halimede.backends.fil_booster import Booster, BoosterError  # noqa: E402
-from halimede.backends.fil_xgboost import LEAST_ROWS, XgboostInstance  # noqa: E402
+from halimede.backends.fil import booster as fil_booster  # noqa: E402
+from halimede.backends.fil import xgboost as fil_xgboost  # noqa: E402
+from halimede.backends.fil.booster import Booster, BoosterError  # noqa: E402
+from halimede.backends.fil.xgboost import LEAST_ROWS, XgboostInstance  # noqa: E402
 from halimede.core.errors import InternalError  # noqa: E402
 from halimede.core.tensors import Array  # noqa: E402
 from tests.backends.helpers import Loaded, request, source_of  # noqa: E402

@@ -11,8 +11,8 @@ import pytest
 openvino = pytest.importorskip("openvino", reason="needs OpenVINO: pip install 'halimede[openvino]'")
 
 from halimede.backends.base import BackendOptions, InstanceSpec  # noqa: E402 - once it is known to be there
-from halimede.backends.openvino import OpenVinoInstance, OpenVinoModel  # noqa: E402
-from halimede.backends.openvino_errors import openvino_error  # noqa: E402
+from halimede.backends.openvino.backend import OpenVinoInstance, OpenVinoModel  # noqa: E402
+from halimede.backends.openvino.errors import openvino_error  # noqa: E402
 from halimede.core.datatypes import ALL, BF16, BYTES, FP32, Datatype  # noqa: E402
 from halimede.core.errors import (  # noqa: E402
     HalimedeError,
@@ -25,7 +25,7 @@ from halimede.core.errors import (  # noqa: E402
 from halimede.core.tensors import Tensor  # noqa: E402
 from tests.backends.helpers import Loaded, add_at_once, floats, load, request, source_of, wire  # noqa: E402
 from tests.backends.memory import memory_over_loads  # noqa: E402
-from tests.backends.test_onnxruntime import ONNX_TYPES  # noqa: E402
+from tests.backends.onnx.test_backend import ONNX_TYPES  # noqa: E402
 from tests.support import onnx_models  # noqa: E402
 
 OPENVINO = 'backend: "openvino"\n'

@@ -25,7 +25,7 @@ from tests.backends.memory import memory_over_loads
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
 
-from halimede.backends.pytorch_errors import pytorch_error  # noqa: E402
+from halimede.backends.pytorch.errors import pytorch_error  # noqa: E402
 from tests.frameworks.pytorch import torch_models  # noqa: E402
 from tests.frameworks.pytorch.torch_helpers import ADD_SUB, config_text, load, source_at, source_of  # noqa: E402
 

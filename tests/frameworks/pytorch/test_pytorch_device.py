@@ -17,9 +17,9 @@ from tests.support.fake_gpu import FakeGpu
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
 
-from halimede.backends.pytorch_instance import PyTorchInstance  # noqa: E402
-from halimede.backends.pytorch_program import TorchScript  # noqa: E402
-from halimede.backends.pytorch_settings import Settings  # noqa: E402
+from halimede.backends.pytorch.instance import PyTorchInstance  # noqa: E402
+from halimede.backends.pytorch.program import TorchScript  # noqa: E402
+from halimede.backends.pytorch.settings import Settings  # noqa: E402
 from tests.frameworks.pytorch import torch_models  # noqa: E402
 from tests.frameworks.pytorch.torch_helpers import ADD_SUB, config_text, load, source_at  # noqa: E402
 

@@ -295,7 +295,7 @@ def test_kind_model_leaves_the_placement_to_the_module(tmp_path: Path) -> None:
     config = parse_text(config_text({"x": "FP32 [2]"}, {"y": "FP32 [2]"}) + RUNTIME, "test")
     source = source_at(tmp_path, str(config))
     from halimede.backends.base import BackendOptions
-    from halimede.backends.pytorch import PyTorchModel
+    from halimede.backends.pytorch.backend import PyTorchModel
 
     model = PyTorchModel(source, BackendOptions())
     instance = model.create_instance(InstanceSpec("m_0", kind="KIND_MODEL"))

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 import torch
 from halimede.backends.base import BackendOptions
-from halimede.backends.pytorch_settings import process
+from halimede.backends.pytorch.settings import process
 from halimede.config.model_config_pb2 import ModelConfig
 first, second = ModelConfig(name="a"), ModelConfig(name="b")
 second.parameters["INTRA_OP_THREAD_COUNT"].string_value = "5"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from halimede.backends.base import BackendOptions, ModelSource
-from halimede.backends.tensorflow_runtime import tf, v1
+from halimede.backends.tensorflow.runtime import tf, v1
 from tests.backends.helpers import Loaded, source_of
 
 SAVED = 'platform: "tensorflow_savedmodel"\n'

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip(
-    "halimede.backends.tensorflow_runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
+    "halimede.backends.tensorflow.runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
 )
 
-from halimede.backends import tensorflow_session
 from halimede.backends.base import BackendOptions, InstanceSpec
-from halimede.backends.tensorflow import TensorFlowModel
-from halimede.backends.tensorflow_errors import tensorflow_error
-from halimede.backends.tensorflow_instance import TensorFlowInstance
-from halimede.backends.tensorflow_runtime import tf, v1
+from halimede.backends.tensorflow import session as tensorflow_session
+from halimede.backends.tensorflow.backend import TensorFlowModel
+from halimede.backends.tensorflow.errors import tensorflow_error
+from halimede.backends.tensorflow.instance import TensorFlowInstance
+from halimede.backends.tensorflow.runtime import tf, v1
 from halimede.core.datatypes import ALL, BF16, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, OutOfMemoryError
 from halimede.core.tensors import Tensor

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip(
-    "halimede.backends.tensorflow_runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
+    "halimede.backends.tensorflow.runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
 )
 
 from halimede.backends.base import BackendOptions
-from halimede.backends.tensorflow_runtime import SavedModelProto, tf, v1
+from halimede.backends.tensorflow.runtime import SavedModelProto, tf, v1
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from tests.backends.helpers import Loaded, floats
 from tests.frameworks.tensorflow.tensorflow_models import (

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip(
-    "halimede.backends.tensorflow_runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
+    "halimede.backends.tensorflow.runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
 )
 
 from halimede.backends.base import BackendOptions, InstanceSpec, ModelSource
 from halimede.backends.isolation import runs_in_process
-from halimede.backends.tensorflow import TensorFlowModel
-from halimede.backends.tensorflow_runtime import tf, v1
+from halimede.backends.tensorflow.backend import TensorFlowModel
+from halimede.backends.tensorflow.runtime import tf, v1
 from halimede.core.errors import (
     HalimedeError,
     InternalError,
@@ -285,7 +285,7 @@ def test_models_have_processes_of_their_own_unless_they_say_otherwise(tmp_path: 
 QUIET = """
 import logging, os, sys
 logging.basicConfig(stream=sys.stdout, level=logging.DEBUG)
-from halimede.backends.tensorflow_runtime import tf
+from halimede.backends.tensorflow.runtime import tf
 os.write(2, b"mine\\n")
 assert "keras" not in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
 import keras

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip(
-    "halimede.backends.tensorflow_runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
+    "halimede.backends.tensorflow.runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
 )
 
-from halimede.backends.tensorflow_runtime import tf
+from halimede.backends.tensorflow.runtime import tf
 from tests.frameworks.tensorflow.tensorflow_models import ADD_SUB, add_sub, affine_graph, frozen, saved, spec
 from tests.support.server import ServerProcess, start_server
 

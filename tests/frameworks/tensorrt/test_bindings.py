@@ -51,7 +51,7 @@ def test_the_stand_ins_names_are_tensorrts() -> None:
 
 def test_tensorrts_messages_are_kept_for_errors() -> None:
     tensorrt = pytest.importorskip("tensorrt", reason="needs TensorRT: pip install 'halimede[tensorrt]'")
-    from halimede.backends.tensorrt_log import MESSAGES
+    from halimede.backends.tensorrt.log import MESSAGES
 
     assert tensorrt.init_libnvinfer_plugins(MESSAGES, "")
     MESSAGES.reason()
@@ -63,7 +63,7 @@ def test_tensorrts_messages_are_kept_for_errors() -> None:
 
 def test_cudas_calls_are_those_of_the_stand_in() -> None:
     pytest.importorskip("cuda.bindings", reason="needs cuda-python: pip install 'halimede[tensorrt]'")
-    from halimede.backends.cuda_runtime import CudaRuntime
+    from halimede.backends.tensorrt.cuda_runtime import CudaRuntime
 
     calls = [name for name, value in vars(CudaRuntime).items() if callable(value) and name[0] != "_"]
     assert [name for name in calls if not hasattr(FakeCuda, name)] == []
@@ -72,7 +72,7 @@ def test_cudas_calls_are_those_of_the_stand_in() -> None:
 @pytest.mark.skipif(bool(visible_gpus()), reason="there is a GPU")
 def test_without_a_driver_cudas_own_words_are_told() -> None:
     pytest.importorskip("cuda.bindings", reason="needs cuda-python: pip install 'halimede[tensorrt]'")
-    from halimede.backends.cuda_runtime import CudaRuntime
+    from halimede.backends.tensorrt.cuda_runtime import CudaRuntime
 
     with pytest.raises(InternalError, match=r"^cannot use device 0: .* \(cudaError\w+\)$"):
         CudaRuntime().use_device(0)

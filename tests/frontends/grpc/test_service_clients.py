@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
-from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from halimede.frontends.grpc.service import ServiceSettings, methods

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from halimede.engine.flow import MAX_UNTAKEN
+from halimede.engine.scheduling.flow import MAX_UNTAKEN
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest, ModelStreamInferResponse
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.connection import GrpcProtocol

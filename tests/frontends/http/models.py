@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
-from halimede.engine.lifecycle import Lifecycle
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.protocol import Exchange

@@ -12,7 +12,7 @@ from halimede.core.datatypes import FP16
 from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.flow import MAX_UNTAKEN
+from halimede.engine.scheduling.flow import MAX_UNTAKEN
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Call, find_route

@@ -6,7 +6,7 @@ from typing import Any
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import HalimedeError, NotFoundError, NotLoadedError
-from halimede.engine.hosted_models import HostedModel
+from halimede.engine.lifecycle.hosted_models import HostedModel
 from tests.frontends.grpc.service_fakes import FakeEngine, FakeModel
 
 

@@ -24,7 +24,7 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.engine.hosted_models import HostedModel
+from halimede.engine.lifecycle.hosted_models import HostedModel
 from halimede.frontends.restrictions import Restriction
 from halimede.frontends.sagemaker.content_type import BINARY, json_length
 from halimede.frontends.sagemaker.handler import create_handler

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.engine.hosted_models import HostedModel
+from halimede.engine.lifecycle.hosted_models import HostedModel
 from halimede.frontends.sagemaker.paging import page
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.engine.memory.room import AbandonedError, NoRoomError, Room
-from halimede.repository.sightings import Sighting
+from halimede.repository.snapshots import Sighting
 
 BACK_OFF_SECONDS = 1
 """A model that failed to load is not tried again for so long, unless its files have changed."""

@@ -2,9 +2,9 @@
 
 from halimede.core.errors import HalimedeError, NotLoadedError
 from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.lifecycle.model_table import ModelTable
+from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.memory.ledger import Ledger
-from halimede.engine.model_table import ModelTable
-from halimede.engine.version_states import ModelRecord
 
 
 class OnDemandTable(ModelTable):

@@ -18,10 +18,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from halimede.core.errors import OutOfMemoryError, UnavailableError
+from halimede.engine.lifecycle.model_table import ModelTable
+from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.memory.budget import human
 from halimede.engine.memory.ledger import Ledger
-from halimede.engine.model_table import ModelTable
-from halimede.engine.version_states import ModelRecord
 
 Evict = Callable[[str], Awaitable[None]]
 """Unloads a model, with what only it needs, and returns when their memory is given back."""

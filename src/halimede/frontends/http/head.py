@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import httptools
 
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 
 REMEMBERED_HEAD_BYTES = 4096
 """A longer head is parsed each time."""

@@ -31,7 +31,7 @@ from halimede.frontends.http.head import (
     json_length,
     parse_head,
 )
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.stall import Stall
 from halimede.frontends.http.streaming import ResponseStream

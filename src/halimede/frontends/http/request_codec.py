@@ -6,7 +6,7 @@ from halimede.config.signature import Signature
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.frontends.http.request_plan import OutputPlan, RequestPlan, read_plan
 
 REMEMBERED_BYTES: Final = 4096

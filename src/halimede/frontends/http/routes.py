@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 
 _REMEMBERED_PATH: Final = 256
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.frontends.http.response_layout import Headers
 
 BINARY: Final = "application/vnd.sagemaker-triton.binary+json;json-header-size="

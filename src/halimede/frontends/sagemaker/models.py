@@ -15,7 +15,7 @@ from halimede.core.errors import (
 )
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.engine import Engine
-from halimede.engine.hosted_models import HostedModel
+from halimede.engine.lifecycle.hosted_models import HostedModel
 from halimede.frontends.http.answers import Later, error_body
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.inference import Inference

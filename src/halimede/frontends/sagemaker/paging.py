@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.engine.hosted_models import HostedModel
+from halimede.engine.lifecycle.hosted_models import HostedModel
 
 MAX_PAGE: Final = 100
 """The most models that a client may want on a page."""

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 
 _REMEMBERED_PATH: Final = 256
 _MODELS_PATH: Final = re.compile(r"/models/?(?P<name>[^/]+)?(?P<invoke>/invoke)?")

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from halimede.frontends.http.head import Head
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.invocations import OPERATIONS, STREAMED, operation_of

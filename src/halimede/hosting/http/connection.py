@@ -14,7 +14,7 @@ import orjson
 
 from halimede.frontends.http.chunks import Chunks
 from halimede.frontends.http.head import REMEMBERED_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.frontends.http.stall import Stall
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits

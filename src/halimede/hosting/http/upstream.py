@@ -16,7 +16,7 @@ import httptools
 
 from halimede.frontends.http.chunks import Chunks
 from halimede.frontends.http.head import REMEMBERED_HEAD_BYTES, Refusal
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 
 _HEAD_BYTES = 65_536
 """Longest head of a response."""

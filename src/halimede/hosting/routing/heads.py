@@ -6,7 +6,7 @@ remembered.
 """
 
 from halimede.frontends.http.head import Head
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM

@@ -4,7 +4,7 @@ import asyncio
 from time import monotonic_ns
 from urllib.parse import unquote
 
-from halimede.frontends.http.remembered import Remembered
+from halimede.frontends.http.memo import Remembered
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.routing.answers import answer_error

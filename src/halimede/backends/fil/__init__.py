@@ -1,0 +1,1 @@
+"""Trees of XGBoost, LightGBM and scikit-learn."""

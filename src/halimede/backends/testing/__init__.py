@@ -1,0 +1,1 @@
+"""Triton's backends for tests, without a framework."""

@@ -1,0 +1,153 @@
+"""`halimede check`: every problem of every model of some repositories, without starting a server."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from halimede.backends.registry import backend_name
+from halimede.cli.check.examine import Examination, Finding, examine
+from halimede.cli.tables import encodable, readable, table
+from halimede.config.signature import Signature, TensorSpec
+from halimede.core.errors import HalimedeError
+from halimede.repository.layout import check_repositories
+
+
+@click.command("check")
+@click.argument(
+    "repositories", metavar="REPOSITORY...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--model-config-name", default="", metavar="NAME", help="Use configs/NAME.pbtxt where a model has it."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to write what is found.",
+)
+@click.pass_context
+def command(
+    context: click.Context, repositories: tuple[Path, ...], model_config_name: str, form: str
+) -> None:
+    """Tell every problem of every model in the repositories, each with its place and what would mend it.
+
+    Exits with 1 if there is any.
+    """
+    try:
+        check_repositories(repositories)
+    except HalimedeError as error:
+        raise click.UsageError(error.message) from error
+    with _quiet():
+        examinations = examine(repositories, model_config_name)
+    click.echo(_json(examinations) if form == "json" else _text(examinations))
+    if any(examination.findings for examination in examinations):
+        context.exit(1)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the log to errors: what it would warn of is either told here, or no problem."""
+    logger = logging.getLogger("halimede")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _text(examinations: Sequence[Examination]) -> str:
+    lines = [
+        line for examination in examinations for finding in examination.findings for line in _lines(finding)
+    ]
+    count = sum(len(examination.findings) for examination in examinations)
+    if count:
+        wrong = sum(bool(examination.findings) for examination in examinations)
+        lines.append(f"{_counted(count, 'problem')} in {wrong} of {_counted(len(examinations), 'model')}")
+    else:
+        if examinations:
+            lines.append(_table(examinations))
+        lines.append(f"{_counted(len(examinations), 'model')}, no problems")
+    return "\n".join(lines)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _lines(finding: Finding) -> list[str]:
+    place = f"{finding.file}:{finding.line}" if finding.line else str(finding.file)
+    about = f" [{finding.field}]" if finding.field else ""
+    lines = [f"{place}: {finding.message}{about}"]
+    if finding.mend:
+        lines.append(f"    mend: {finding.mend}")
+    return [readable(encodable(line)) for line in lines]
+
+
+def _table(examinations: Sequence[Examination]) -> str:
+    rows = []
+    for examination in examinations:
+        config = examination.config
+        signature = Signature.from_config(config)
+        rows.append(
+            [
+                encodable(examination.name),
+                backend_name(config),
+                ", ".join(map(str, examination.versions)),
+                str(config.max_batch_size),
+                "\n".join(_tensor(signature, spec) for spec in signature.inputs.values()),
+                "\n".join(_tensor(signature, spec) for spec in signature.outputs.values()),
+            ]
+        )
+    return table(["Model", "Backend", "Versions", "Max batch", "Inputs", "Outputs"], rows)
+
+
+def _tensor(signature: Signature, spec: TensorSpec) -> str:
+    return f"{spec.name} {spec.datatype.name}{signature.full_dims(spec)}"
+
+
+def _json(examinations: Sequence[Examination]) -> str:
+    document = {
+        "models": [_model(examination) for examination in examinations],
+        "problems": [
+            {
+                "model": encodable(finding.model),
+                "file": encodable(str(finding.file)),
+                "line": finding.line or None,
+                "field": finding.field,
+                "message": encodable(finding.message),
+                "mend": encodable(finding.mend),
+            }
+            for examination in examinations
+            for finding in examination.findings
+        ],
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+
+
+def _model(examination: Examination) -> dict[str, Any]:
+    """What a model is; its tensors only if nothing is wrong with it."""
+    signature = None if examination.findings else Signature.from_config(examination.config)
+    tensors = {
+        side: [
+            {"name": spec.name, "datatype": spec.datatype.name, "shape": signature.full_dims(spec)}
+            for spec in specs.values()
+        ]
+        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    } if signature else {}  # fmt: skip
+    return {
+        "name": encodable(examination.name),
+        "directory": encodable(str(examination.directory)),
+        "backend": backend_name(examination.config),
+        "versions": examination.versions,
+        "max_batch_size": examination.config.max_batch_size,
+        "problems": len(examination.findings),
+        **tensors,
+    }

@@ -1,0 +1,316 @@
+"""Looking at a model on disk as a server would load it, but to the end: every problem, each with its place."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+from halimede.backends.base import BackendOptions, ModelSource
+from halimede.backends.isolation import ISOLATION, runs_in_process
+from halimede.backends.placement import Placement, placement
+from halimede.backends.registry import PYTHON, backend_class, backend_name
+from halimede.cli.check.contradictions import contradictions
+from halimede.cli.check.mismatches import Part, misfits
+from halimede.cli.check.python_sources import source_problems
+from halimede.config.autofill import autofill
+from halimede.config.ensembles import is_ensemble
+from halimede.config.locate import Locations, locate
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.normalise import normalise
+from halimede.config.parse import ConfigTextError, parse_text, read_text
+from halimede.config.validate import Problem, find_problems
+from halimede.config.validate.instances import instance_problems
+from halimede.core.datatypes import BY_NUMBER
+from halimede.core.errors import HalimedeError
+from halimede.core.gpus import visible_gpus
+from halimede.engine.lifecycle.loading import refuse_unsupported
+from halimede.repository.labels import read_labels
+from halimede.repository.layout import find_models, inside
+from halimede.repository.resolve import config_path
+from halimede.repository.versions import find_versions, select_versions, version_number
+
+UNREAD_BY_BACKENDS = ("dynamic_batching", "model_warmup", "model_metrics", "response_cache", "instance_group")
+"""Settings that can be wrong without keeping a backend from its own look at the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem and its place.
+
+    Attributes:
+        model: the model's name.
+        file: the file, or the directory, that is wrong or lacks something.
+        line: the line in it, 0 where it is none or unknown.
+        field: path of the field of the configuration, "" if it is none.
+        message: what is wrong.
+        mend: what would mend it; "" if that cannot be told.
+    """
+
+    model: str
+    file: Path
+    line: int
+    field: str
+    message: str
+    mend: str
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found about a model.
+
+    Attributes:
+        name: its name.
+        directory: its directory.
+        config: its configuration as far as it could be completed.
+        versions: the versions that its policy selects.
+        findings: what is wrong.
+        locations: where the fields of its configuration stand.
+    """
+
+    name: str
+    directory: Path
+    config: ModelConfig = field(default_factory=ModelConfig)
+    versions: list[int] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    locations: Locations = field(default_factory=Locations)
+
+
+def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examination]:
+    """What there is to say about each model of the repositories, by name.
+
+    Args:
+        repositories: directories of models.
+        config_name: use ``configs/<name>.pbtxt`` where it exists.
+
+    Raises:
+        OSError: a repository cannot be read.
+    """
+    examinations = []
+    for name, directories in find_models(repositories).items():
+        for directory in directories:
+            examination = _examine_model(name, directory, config_name)
+            if len(directories) > 1:
+                places = ", ".join(str(each.parent) for each in directories)
+                message = f"model '{name}' is in several repositories ({places}), so none of them is served"
+                mend = "remove or rename all but one of them"
+                examination.findings.insert(0, Finding(name, directory, 0, "", message, mend))
+            examinations.append(examination)
+    _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
+    return sorted(examinations, key=lambda examination: examination.name)
+
+
+def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str) -> None:
+    """Hold ensembles that are sound by themselves against their models, inner ensembles before outer ones."""
+    parts: dict[str, Part] = {
+        each.name: Part(each.config, tuple(each.versions), not each.findings)
+        for each in examinations.values()
+    }
+    waiting = [each for each in examinations.values() if is_ensemble(each.config) and not each.findings]
+    while waiting:
+        names = {each.name for each in waiting}
+        # all of them at last: those that need each other in a circle
+        turn = [each for each in waiting if names.isdisjoint(parts[each.name].ahead)] or waiting
+        for each in turn:
+            path = config_path(each.directory, config_name)
+            found = [_place(problem, path, each.locations) for problem in misfits(each.config, parts)]
+            each.findings += found
+            parts[each.name] = Part(each.config, tuple(each.versions), not found)
+        done = {each.name for each in turn}
+        waiting = [each for each in waiting if each.name not in done]
+
+
+def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
+    result = Examination(name, directory)
+    path = config_path(directory, config_name)
+    locations = Locations()
+    if path.exists():
+        try:
+            text = read_text(path)
+            result.config = parse_text(text, str(path))
+            result.locations = locations = locate(text)
+        except HalimedeError as error:
+            line, mend = (error.line, error.mend) if isinstance(error, ConfigTextError) else (0, "")
+            result.findings.append(Finding(name, path, line, "", error.message, mend))
+            return result
+    config = result.config
+    problems = [*_repeated_keys(config, name, locations), *_complete(config, name, directory)]
+    placed = placement(config, visible_gpus())
+    normalise(config, placed.gpus)
+    named = any(problem.where in ("backend", "platform") for problem in problems)
+    found = find_problems(config, placed.gpus, placed.missing)
+    problems += [each for each in found if not (named and each.where == "backend")]
+    problems += _unsupported(config)
+    sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
+    problems += [
+        *_labels(config, directory),
+        *_warmup_files(config, directory),
+        *_state_files(config, directory),
+    ]
+    result.findings += [_place(problem, path, locations) for problem in problems]
+    result.versions = select_versions(config.version_policy, find_versions(directory))
+    if not result.versions:
+        message = f"at least one version must be available under the version policy of model '{name}'"
+        result.findings.append(Finding(name, directory, 0, "", message, _version_mend(directory)))
+    if sound and not is_ensemble(config):
+        seen = {finding.message for finding in result.findings}
+        for version in result.versions:
+            for finding in _open(result, version, path, locations, placed):
+                if finding.message not in seen:
+                    seen.add(finding.message)
+                    result.findings.append(finding)
+    return result
+
+
+def _version_mend(directory: Path) -> str:
+    for entry in sorted(directory.iterdir()):
+        right = entry.name.lstrip("0")
+        if right != entry.name and version_number(right) is not None and entry.is_dir():
+            return f"rename {entry} to {directory / right}"
+    return f"make the directory {directory / '1'} and put the model's file into it"
+
+
+def _place(problem: Problem, path: Path, locations: Locations) -> Finding:
+    line = locations.line(problem.where)
+    return Finding(problem.model, path, line, problem.where, problem.message, problem.mend)
+
+
+def _repeated_keys(config: ModelConfig, name: str, locations: Locations) -> Iterator[Problem]:
+    """Keys of maps that are given twice: the format allows it, and only the last one counts."""
+    for path, line in locations.repeated_keys:
+        owner, _, key = path.partition(".input_map[")
+        if key and owner.startswith("ensemble_scheduling.step["):
+            step = owner[len("ensemble_scheduling.step[") : -1]
+            model = config.ensemble_scheduling.step[int(step)].model_name
+            key = key.strip('"]')
+            message = (
+                f"input '{key}' in model '{model}' is mapped to multiple ensemble tensors for ensemble "
+                f"'{name}' step {step}"
+            )
+        else:
+            message = f"{path} is given more than once; only the entry on line {line} counts"
+        yield Problem(name, path, message, "remove all but one of them")
+
+
+def _complete(config: ModelConfig, name: str, directory: Path) -> Iterator[Problem]:
+    try:
+        autofill(config, name, directory)
+    except HalimedeError as error:
+        if config.name and config.name != name:
+            where, mend = "name", f'name: "{name}"'
+        elif config.platform:
+            where, mend = "platform", "remove platform, and name the backend alone"
+        else:
+            where, mend = "backend", 'backend: "onnxruntime"'
+        yield Problem(name, where, error.message, mend)
+
+
+def _unsupported(config: ModelConfig) -> Iterator[Problem]:
+    try:
+        refuse_unsupported(config)
+    except HalimedeError as error:
+        where = "sequence_batching" if config.HasField("sequence_batching") else "model_repository_agents"
+        yield Problem(config.name, where, error.message)
+
+
+def _labels(config: ModelConfig, directory: Path) -> Iterator[Problem]:
+    for index, output in enumerate(config.output):
+        if output.label_filename:
+            try:
+                read_labels(directory, output.label_filename)
+            except HalimedeError as error:
+                where = f"output[{index}].label_filename"
+                yield Problem(config.name, where, error.message, _lacking(directory, output.label_filename))
+
+
+def _warmup_files(config: ModelConfig, directory: Path) -> Iterator[Problem]:
+    for index, sample in enumerate(config.model_warmup):
+        for name in sorted(sample.inputs):
+            given = sample.inputs[name]
+            if given.WhichOneof("input_data_type") == "input_data_file" and sample.batch_size:
+                where = f'model_warmup[{index}].inputs["{name}"].input_data_file'
+                yield from _data_file(config, directory, f"warmup/{given.input_data_file}", where)
+
+
+def _state_files(config: ModelConfig, directory: Path) -> Iterator[Problem]:
+    for index, state in enumerate(config.sequence_batching.state):
+        for number, initial in enumerate(state.initial_state):
+            if initial.WhichOneof("state_data") != "data_file":
+                continue
+            where = f"sequence_batching.state[{index}].initial_state[{number}].data_file"
+            file = f"initial_state/{initial.data_file}"
+            problems = list(_data_file(config, directory, file, where))
+            yield from problems
+            datatype = BY_NUMBER.get(initial.data_type)
+            if problems or datatype is None or not datatype.itemsize or min(initial.dims, default=0) < 0:
+                continue
+            needed = datatype.itemsize * prod(initial.dims)
+            size = inside(directory, file).stat().st_size
+            if size < needed:
+                message = (
+                    f"initial_state setting expects {needed} bytes, but the data provided from "
+                    f"{initial.data_file}only has {size} bytes."
+                )
+                yield Problem(config.name, where, message, "zero_data: true")
+
+
+def _data_file(config: ModelConfig, directory: Path, file: str, where: str) -> Iterator[Problem]:
+    try:
+        found = inside(directory, file).is_file()
+    except HalimedeError as error:
+        yield Problem(config.name, where, error.message)
+        return
+    if not found:
+        yield Problem(config.name, where, f"there is no file '{file}'", _lacking(directory, file))
+
+
+def _lacking(directory: Path, file: str) -> str:
+    return f"put the file at {directory / file}"
+
+
+def _open(
+    result: Examination, version: int, path: Path, locations: Locations, placed: Placement
+) -> Iterator[Finding]:
+    """What the model's backend says of a version; the configuration it completes becomes the result's."""
+    config = ModelConfig()
+    config.CopyFrom(result.config)
+    if any(instance_problems(config, placed.gpus)):
+        # told already; the framework has its look at the model on the CPU
+        config.ClearField("instance_group")
+        placed = Placement()
+        normalise(config)
+    source = ModelSource(result.name, version, result.directory, config)
+    try:
+        runs_in_process(source)
+    except HalimedeError as error:
+        problem = Problem(config.name, f'parameters["{ISOLATION}"].string_value', error.message)
+        yield _place(problem, path, locations)
+        return
+    if backend_name(config) == PYTHON:
+        yield from _look_at_source(source)
+        return
+    options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=placed.gpus)
+    try:
+        backend = backend_class(config)(source, options)
+    except HalimedeError as error:
+        yield Finding(result.name, source.version_directory, 0, "", error.message, "")
+        return
+    try:
+        for problem in contradictions(backend):
+            if problem.where:
+                yield _place(problem, path, locations)
+            else:
+                yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.mend)
+    finally:
+        backend.close()
+    normalise(config, placed.gpus)
+    for problem in find_problems(config, placed.gpus, placed.missing):
+        yield _place(problem, path, locations)
+    result.config = config
+
+
+def _look_at_source(source: ModelSource) -> Iterator[Finding]:
+    """What is wrong with the file of a Python model, which is not run."""
+    path = source.version_directory / (source.config.default_model_filename or "model.py")
+    own_python = "EXECUTION_ENV_PATH" in source.config.parameters
+    for line, problem in source_problems(source.name, path, own_python):
+        yield Finding(source.name, path, line, "", problem.message, problem.mend)

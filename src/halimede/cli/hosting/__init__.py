@@ -1,0 +1,1 @@
+"""The command `halimede host`, and those that talk to a host."""

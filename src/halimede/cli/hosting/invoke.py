@@ -1,0 +1,97 @@
+"""`halimede invoke`: one request to an endpoint, and its answer."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from halimede.cli.hosting.client import HostClient, host_options
+
+_PART_BYTES = 1 << 20
+
+
+@click.command("invoke")
+@click.argument("endpoint")
+@click.option("--data", help="The body, as text.")
+@click.option(
+    "--body",
+    type=click.Path(allow_dash=True, dir_okay=False),
+    help="The file of the body; - for standard input.",
+)
+@click.option("--content-type", default="application/json", show_default=True, help="What the body is.")
+@click.option("--accept", help="What the answer is to be.")
+@click.option("--target-model", help="Which model of a multi-model endpoint.")
+@click.option("--target-variant", help="Which variant.")
+@click.option(
+    "--stream", is_flag=True, help="Show the answer as it comes (InvokeEndpointWithResponseStream)."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file of the answer's body."
+)
+@host_options
+def command(
+    endpoint: str,
+    data: str | None,
+    body: str | None,
+    content_type: str,
+    accept: str | None,
+    target_model: str | None,
+    target_variant: str | None,
+    stream: bool,
+    output: Path | None,
+    endpoint_url: str,
+    region: str,
+) -> int:
+    """Send one request to ENDPOINT and print the answer's body."""
+    if (data is None) == (body is None):
+        raise click.UsageError("say the body with one of --data and --body")
+    parameters: dict[str, Any] = {
+        "EndpointName": endpoint,
+        "ContentType": content_type,
+        "Body": _body(data, body),
+    }
+    optional = {"Accept": accept, "TargetModel": target_model, "TargetVariant": target_variant}
+    parameters |= {name: value for name, value in optional.items() if value is not None}
+    if stream and target_model is not None:
+        raise click.UsageError(
+            "--stream: multi-model endpoints give no response streams; leave --target-model out"
+        )
+    host = HostClient(endpoint_url, region)
+    operation = "invoke_endpoint_with_response_stream" if stream else "invoke_endpoint"
+    answer = host.call("sagemaker-runtime", operation, **parameters)["Body"]
+    try:
+        with click.open_file("-" if output is None else str(output), "wb") as file:
+            for part in _parts(answer) if stream else answer.iter_chunks(_PART_BYTES):
+                file.write(part)
+                file.flush()
+    except OSError as error:
+        where = "standard output" if output is None else f"'{output}'"
+        raise click.ClickException(f"--output: cannot write {where}: {error.strerror}") from None
+    if output is None and sys.stdout.isatty():
+        click.echo()
+    return 0
+
+
+def _parts(events: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """The body of a response stream, as it comes."""
+    from botocore.exceptions import EventStreamError
+
+    try:
+        for event in events:
+            yield event["PayloadPart"]["Bytes"]
+    except EventStreamError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _body(data: str | None, body: str | None) -> bytes:
+    if data is not None:
+        return data.encode()
+    assert body is not None
+    try:
+        with click.open_file(body, "rb") as file:
+            content: bytes = file.read()
+            return content
+    except OSError as error:
+        raise click.UsageError(f"--body: cannot read '{body}': {error.strerror}") from None

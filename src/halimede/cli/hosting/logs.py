@@ -1,0 +1,88 @@
+"""`halimede logs`: what the instances of an endpoint print."""
+
+import time
+from typing import Any
+
+import click
+
+from halimede.cli.hosting.client import HostClient, host_options
+from halimede.cli.tables import readable
+
+_GROUP = "/aws/sagemaker/Endpoints/"
+_INTERVAL_S = 0.5
+
+
+@click.command("logs")
+@click.argument("endpoint")
+@click.option("--instance", help="Only of this instance; the beginning of VARIANT/INSTANCE.", default="")
+@click.option(
+    "-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many of each."
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on as more is printed.")
+@host_options
+def command(endpoint: str, instance: str, lines: int, follow: bool, endpoint_url: str, region: str) -> int:
+    """Print the logs of the instances of ENDPOINT."""
+    logs = InstanceLogs(HostClient(endpoint_url, region), endpoint, instance)
+    while True:
+        found = logs.print_new(limit=lines)
+        if not found and not follow:
+            what = f"{endpoint}, instance {instance}" if instance else endpoint
+            raise click.ClickException(f"there are no logs of endpoint {what}")
+        if not follow:
+            return 0
+        time.sleep(_INTERVAL_S)
+
+
+class InstanceLogs:
+    """The logs of an endpoint's instances, as they grow.
+
+    Args:
+        host: whose endpoint it is.
+        endpoint: its name.
+        instance: the beginning of the names of the instances that are meant, as VARIANT/INSTANCE; "" for all.
+    """
+
+    def __init__(self, host: HostClient, endpoint: str, instance: str = "") -> None:
+        self._host = host
+        self._group = _GROUP + endpoint
+        self._instance = instance
+        self._tokens: dict[str, str] = {}  # where the new lines of each begin
+
+    def skip(self) -> None:
+        """Pass over what is there by now."""
+        for name in self._streams():
+            self._read(name, limit=1)
+
+    def print_new(self, limit: int, *, from_head: bool = False, err: bool = False) -> int:
+        """Print what is new in the log of each instance; how many instances have logs.
+
+        Args:
+            limit: of an instance that is new, so many lines.
+            from_head: its first ones, and not its last ones.
+            err: on standard error.
+        """
+        streams = self._streams()
+        for name in streams:
+            lead = f"{name}  " if len(streams) > 1 else ""
+            for message in self._read(name, limit=limit, startFromHead=from_head):
+                click.echo(lead + readable(message), err=err)
+        return len(streams)
+
+    def _streams(self) -> list[str]:
+        groups = self._host.every("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=self._group)
+        if self._group not in [group["logGroupName"] for group in groups]:
+            return []
+        parameters = {"logStreamNamePrefix": self._instance} if self._instance else {}
+        streams = self._host.every(
+            "logs", "describe_log_streams", "logStreams", logGroupName=self._group, **parameters
+        )
+        return [stream["logStreamName"] for stream in streams]
+
+    def _read(self, name: str, **beginning: Any) -> list[str]:
+        """The new lines of an instance; `beginning` says which they are the first time."""
+        where = {"nextToken": self._tokens[name]} if name in self._tokens else beginning
+        page = self._host.call(
+            "logs", "get_log_events", logGroupName=self._group, logStreamName=name, **where
+        )
+        self._tokens[name] = page["nextForwardToken"]
+        return [event["message"] for event in page["events"]]

@@ -1,0 +1,1 @@
+"""SageMaker's containers: the command `serve`, and models packed as archives."""

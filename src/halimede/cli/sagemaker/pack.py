@@ -1,0 +1,135 @@
+"""`halimede pack`: the archive of a model, or of several, that SageMaker wants."""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from halimede.cli.sagemaker.packed_models import PackedModels, find_packed_models
+from halimede.cli.tables import encodable, readable
+from halimede.core.errors import HalimedeError
+from halimede.repository.packing import PackedEntry, list_entries, write_archive
+
+_SUFFIX = ".tar.gz"
+
+_LARGE_BYTES = 64 << 20
+"""From so many on, it takes so long that it is worth telling how far it is."""
+
+_STEP_BYTES = 1 << 20
+
+
+@click.command("pack")
+@click.argument(
+    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path)
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help=f"The archive to write.  [default: the name of DIR and {_SUFFIX}, where you are]",
+)
+@click.option(
+    "--flat",
+    is_flag=True,
+    help="Put the contents of the model's directory at the root of the archive, without the directory itself. Only "
+    "multi-model endpoints take that.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the archive if it is there already.")
+def command(directory: Path, output: Path | None, flat: bool, force: bool) -> None:
+    """Pack a model, or several, as SageMaker wants them: model.tar.gz.
+
+    DIR is the directory of a model (config.pbtxt or numbered versions are in it), or of models' directories, such as an
+    ensemble and its steps. Each model has a directory of its own in the archive.
+
+    With several models in an archive, a multi-model endpoint answers for the ensemble that no other one needs, or else
+    for the model that is called as the archive; a single-model endpoint for the one that
+    SAGEMAKER_TRITON_DEFAULT_MODEL_NAME names.
+
+    The same files always make the same bytes. Links are kept where they lead to what is packed too; otherwise what they
+    lead to is packed. Byte code, .git and what editors leave behind are left out.
+    """
+    models = find_packed_models(directory, flat=flat)
+    if output is None:
+        output = Path(Path(os.path.abspath(directory)).name + _SUFFIX)  # noqa: PTH100 - links keep their names
+    _check_output(output, directory, force)
+    entry = models.entry(output.name.removesuffix(_SUFFIX))
+    for remark in models.remarks:
+        click.echo(f"halimede: warning: {_shown(remark)}", err=True)
+    try:
+        _write(list_entries(directory, models.prefix, models.only), output)
+    except HalimedeError as error:
+        raise click.ClickException(_shown(error.message)) from error
+    except OSError as error:
+        msg = f"cannot write '{output}': {error.strerror}"
+        raise click.ClickException(msg) from error
+    click.echo(_summary(output, models, entry))
+
+
+def _check_output(output: Path, directory: Path, force: bool) -> None:
+    """Refuse a file that cannot be the archive.
+
+    Raises:
+        click.UsageError: it has another suffix, is there already, lies in what is packed, or its directory is missing.
+    """
+    msg = ""
+    if not output.name.endswith(_SUFFIX) or output.name == _SUFFIX:
+        msg = f"--output: '{output}' must end in {_SUFFIX}; SageMaker takes nothing else"
+    elif not output.parent.is_dir():
+        msg = f"--output: there is no directory '{output.parent}'"
+    elif (output.parent.resolve() / output.name).is_relative_to(directory.resolve()):
+        msg = f"--output: '{output}' lies in '{directory}', which is packed; name a place outside"
+    elif output.is_dir():
+        msg = f"--output: '{output}' is a directory"
+    elif os.path.lexists(output) and not force:
+        msg = f"'{output}' is there already; --force overwrites it"
+    if msg:
+        raise click.UsageError(msg)
+
+
+def _write(entries: list[PackedEntry], output: Path) -> None:
+    """Write the archive beside its place, and put it there when it is complete."""
+    beside = output.with_name(f".halimede-pack-{secrets.token_hex(8)}")
+    try:
+        with beside.open("xb") as file, _progress(sum(entry.size for entry in entries)) as on_bytes:
+            write_archive(entries, file, on_bytes)
+        beside.replace(output)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Tell on a terminal how far it is, if that takes long."""
+    stream: TextIO = sys.stderr
+    if total < _LARGE_BYTES or not stream.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=total, label="Packing", file=stream, update_min_steps=_STEP_BYTES) as bar:
+        yield bar.update
+
+
+def _summary(output: Path, models: PackedModels, entry: str) -> str:
+    names = sorted(models.configs)
+    what = f"{len(names)} model{'s' * (len(names) != 1)}: {', '.join(names)}"
+    answers = f"; requests are for {entry}" if entry and len(names) > 1 else ""
+    return _shown(f"{output}: {_size(output.stat().st_size)}, {what}{answers}")
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def _shown(text: str) -> str:
+    """The text as a terminal can show it, line by line."""
+    return "\n".join(readable(encodable(line)) for line in text.split("\n"))

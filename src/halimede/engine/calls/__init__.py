@@ -1,0 +1,1 @@
+"""What models ask of the server."""

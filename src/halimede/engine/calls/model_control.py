@@ -1,0 +1,119 @@
+"""Models that load, unload and ask after other models.
+
+A model may do so while it is being loaded itself. Then it must not wait for a model that waits for it in turn, which
+would never end: such a call is refused.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from halimede_worker import wire
+
+if TYPE_CHECKING:
+    from halimede.engine.lifecycle.lifecycle import Lifecycle
+
+from halimede.core.errors import HalimedeError, NotFoundError
+from halimede.core.versions import parse_version
+from halimede.engine.ensembles.served import ServedModel
+
+Handler = Callable[[tuple[Any, ...]], Awaitable[Any]]
+
+
+class ModelControl:
+    """What models may do with models. Lives on the event loop."""
+
+    def __init__(self, lifecycle: "Lifecycle") -> None:
+        self._lifecycle = lifecycle
+
+    def call_handlers(
+        self, model: str, instance: str, is_loading: Callable[[], bool]
+    ) -> Mapping[int, Handler]:
+        """Message on a socket for calls → what handles it and gives the answer.
+
+        Args:
+            model: name of the model that calls.
+            instance: name of its instance, for errors.
+            is_loading: whether that version of the model is still being loaded, its warm-up included.
+        """
+
+        async def answer(work: Callable[..., Awaitable[Any]], message: tuple[Any, ...]) -> Any:
+            try:
+                return await work(*message[1:])
+            except HalimedeError as error:
+                text = f"Failed to process the request for model '{instance}', message: {error}"
+                raise type(error)(text) from error
+
+        async def load(name: str, config: str, files: Mapping[str, bytes] | None) -> None:
+            name = self._lifecycle.name_in_server(name, model)
+            async with self._waiting(model if is_loading() else None, name):
+                await self.load(name, config, files)
+
+        async def unload(name: str, dependents: bool) -> None:
+            name = self._lifecycle.name_in_server(name, model)
+            async with self._waiting(model if is_loading() else None, name):
+                await self._lifecycle.unload(name, dependents)
+
+        async def is_ready(name: str, version: str) -> bool:
+            return await self.is_ready(self._lifecycle.name_in_server(name, model), version)
+
+        return {
+            wire.LOAD_MODEL: partial(answer, load),
+            wire.UNLOAD_MODEL: partial(answer, unload),
+            wire.MODEL_READY: partial(answer, is_ready),
+        }
+
+    async def demand(self, name: str, version: int, caller: str, is_loading: bool) -> ServedModel:
+        """Have a model loaded that another one calls, and find it: see `Lifecycle.demand`.
+
+        Args:
+            name: the model's name.
+            version: the version, -1 for the highest.
+            caller: name of the model that calls; "" if it is not known.
+            is_loading: whether that model is still being loaded.
+        """
+        async with self._waiting(caller if is_loading else None, name):
+            return await self._lifecycle.demand(name, version, caller=caller)
+
+    async def load(self, name: str, config: str, files: Mapping[str, bytes] | None) -> None:
+        """Load the model or reload it, and return when that is done.
+
+        Args:
+            name: the model's name.
+            config: a ModelConfig as JSON; "" for the one on disk.
+            files: ``file:<path>`` → content, in place of the model's directory; needs `config`.
+
+        Raises:
+            UnavailableError: the control mode is not explicit, or the server is stopping.
+            InvalidArgumentError: the name or a parameter is wrong, or a version failed to load.
+            InternalError: the model is not there, or its configuration cannot be used.
+        """
+        parameters: dict[str, str | bytes] = {"config": config} if config else {}
+        await self._lifecycle.load(name, {**parameters, **(files or {})})
+
+    async def is_ready(self, name: str, version: str) -> bool:
+        """Whether the version of the model can be used; any version for "". A model that there is not cannot.
+
+        Raises:
+            InvalidArgumentError: the version is no number.
+        """
+        number = parse_version(version)
+        try:
+            return await self._lifecycle.model_ready(name, number)
+        except NotFoundError:
+            return False
+
+    @asynccontextmanager
+    async def _waiting(self, model: str | None, target: str) -> AsyncIterator[None]:
+        """While the model, which is being loaded, waits for something done with the target; None for another one.
+
+        Raises:
+            InvalidArgumentError: the target waits for the model.
+        """
+        if model is None:
+            yield
+            return
+        with self._lifecycle.waiting(model, target):
+            async with self._lifecycle.load_slots.stand_aside():
+                yield

@@ -1,0 +1,241 @@
+"""Loading ensembles, and keeping them in line with the models that they need.
+
+An ensemble serves while every model that it needs serves and fits. It is bound to those versions: when others take
+their place, it is planned again and bound to the new ones, and requests that it has in flight go on with the old ones,
+which serve until then. When a model goes, or no longer fits, the ensemble is unavailable, and says why; it serves
+again as soon as the model is back. All that happens in the same turn of the loop as the change to the model.
+"""
+
+import asyncio
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+
+from halimede.backends.base import ModelSource
+from halimede.config.ensembles import needs_of
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate import validate
+from halimede.core.clock import Clock
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnavailableError,
+)
+from halimede.engine.ensembles.model import EnsembleModel
+from halimede.engine.ensembles.plan import EnsemblePlan
+from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.lifecycle.dependencies import circle, dependents, lacking, lacks_withdrawn
+from halimede.engine.lifecycle.loading import first_response_bounds, refuse_unsupported
+from halimede.engine.lifecycle.model_table import ModelTable
+from halimede.engine.lifecycle.version_states import (
+    UNLOADED,
+    Basis,
+    Blueprint,
+    ModelRecord,
+    Serving,
+    Version,
+    VersionState,
+)
+from halimede.engine.lifecycle.version_swaps import VersionSwaps
+from halimede.engine.memory.room import RoomTakenError
+from halimede.engine.statistics import ModelStatistics
+from halimede.repository.labels import read_labels
+from halimede.repository.resolve import ResolvedModel
+
+logger = logging.getLogger("halimede")
+
+Bring = Callable[[str], Awaitable[HalimedeError | None]]
+"""Loads a model that an ensemble needs, or waits for its load, if that is for the lifecycle to do; gives what went
+wrong with the load, None for nothing."""
+
+
+class EnsembleLoader:
+    """Makes ensembles from models that are loaded. Lives on the event loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        disk: Executor,
+        table: ModelTable,
+        swaps: VersionSwaps,
+        bring: Bring,
+    ) -> None:
+        """A loader that reads directories on `disk`, and lets `bring` see to the models that an ensemble needs."""
+        self._clock = clock
+        self._loop = loop
+        self._disk = disk
+        self._table = table
+        self._swaps = swaps
+        self._bring = bring
+        swaps.on_change.append(self._follow)
+
+    async def load(
+        self, record: ModelRecord, resolved: ResolvedModel, bases: Mapping[int, Basis | None]
+    ) -> None:
+        """Load an ensemble, after the models that it needs.
+
+        If nothing served before, and it fails for one of its models, it is loaded when that model allows it.
+
+        Args:
+            record: the ensemble.
+            resolved: what its directory says.
+            bases: what each of its versions stands on.
+
+        Raises:
+            InvalidArgumentError: it is wrong, or a model that it needs is missing or does not fit.
+            OutOfMemoryError: there is no memory for a model that it needs.
+            UnavailableError: the server is stopping.
+        """
+        config = resolved.config
+        needs = needs_of(config)
+        logger.info("loading: %s:%s", record.name, ", ".join(map(str, bases)))
+        for number in bases:
+            version = record.versions.setdefault(number, Version(number))
+            if version.state is not VersionState.READY:
+                self._table.move(record, version, VersionState.LOADING)
+        blueprint = None
+        shortage = None
+        record.loading = True
+        record.pending = needs
+        try:
+            validate(config)
+            refuse_unsupported(config)
+            # an ensemble that needs itself would wait for itself for ever
+            if not circle(record.name, needs, self._table.records):
+                failures = await self.bring(needs)
+                shortage = next((each for each in failures if isinstance(each, OutOfMemoryError)), None)
+            labels = await self._loop.run_in_executor(self._disk, _labels, config, resolved.directory)
+            if self._table.stopping:
+                raise UnavailableError("Server is stopping, models are no longer loaded")
+            blueprint = Blueprint(resolved.directory, config, labels, bases, needs)
+            loaded = self._build(record, blueprint)
+        except HalimedeError as error:
+            if blueprint is not None and not record.models:
+                record.blueprint = blueprint
+            raise self._failed(record, shortage or error) from error
+        finally:
+            record.loading = False
+            record.pending = ()
+        record.blueprint = blueprint
+        self._swaps.swap(record, config, bases, loaded)
+
+    async def bring(self, needs: tuple[str, ...]) -> list[HalimedeError | None]:
+        """Have the models loaded that an ensemble needs, as far as that is for the lifecycle to do.
+
+        Returns:
+            what went wrong with each.
+        """
+        return await asyncio.gather(*(self._bring(need) for need in needs))
+
+    def _failed(self, record: ModelRecord, error: HalimedeError) -> HalimedeError:
+        """Note why the ensemble failed to load."""
+        stopping = self._table.stopping
+        for version in record.versions.values():
+            if version.state is VersionState.LOADING:
+                reason = UNLOADED if stopping else error.message
+                self._table.move(record, version, VersionState.UNAVAILABLE, reason, stopping)
+        self._table.tell_readiness()
+        if stopping:
+            return error
+        level = logging.INFO if isinstance(error, RoomTakenError) else logging.ERROR  # it is tried again
+        logger.log(level, "failed to load '%s': %s", record.name, error)
+        kind = type(error) if isinstance(error, OutOfMemoryError) else InvalidArgumentError
+        return kind(f"load failed for model '{record.name}': {error}\n")
+
+    # Following the models that it needs
+
+    def _follow(self, name: str) -> None:
+        """Bring the ensembles that need this model in line with what serves now."""
+        if self._table.stopping:
+            return
+        for record in dependents(name, self._table.records):
+            # one that is being loaded, and does not serve yet, will look by itself
+            if record.blueprint is not None and (record.models or not record.loading):
+                self._settle(record, record.blueprint)
+
+    def _settle(self, record: ModelRecord, blueprint: Blueprint) -> None:
+        """Bring an ensemble in line with the models that it needs."""
+        served = bool(record.models)
+        try:
+            loaded = self._build(record, blueprint)
+        except HalimedeError as error:
+            if served:
+                logger.warning("'%s' is unavailable: %s", record.name, error)
+            on_purpose = lacks_withdrawn(blueprint.needs, self._table.records)
+            self._swaps.withdraw(record, error.message, on_purpose)
+            return
+        if loaded:
+            self._swaps.swap(record, blueprint.config, blueprint.bases, loaded)
+            if not served:
+                logger.info("successfully loaded '%s'", record.name)
+
+    def _build(self, record: ModelRecord, blueprint: Blueprint) -> dict[int, Serving]:
+        """Those versions of the ensemble that are to be replaced, made from the models that serve now.
+
+        Raises:
+            InvalidArgumentError: a model that it needs is missing or does not fit, or it needs itself.
+            InternalError: the server is at fault.
+        """
+        config, records = blueprint.config, self._table.records
+        wrong = circle(record.name, blueprint.needs, records) or lacking(config, records)
+        if wrong:
+            raise InvalidArgumentError(wrong)
+        steps = {
+            (step.model_name, step.model_version): _serving(records[step.model_name], step.model_version)
+            for step in config.ensemble_scheduling.step
+            if step.model_version != 0  # the plan says what is wrong with that
+        }
+        uses = tuple(dict.fromkeys(steps.values()))
+
+        def describe(name: str, version: int) -> ModelConfig:
+            return steps[name, version].model.config
+
+        def find(name: str, version: int) -> ServedModel:
+            return steps[name, version].model
+
+        try:
+            plan = EnsemblePlan.from_config(config, describe)
+        except HalimedeError:
+            raise
+        except Exception as error:
+            logger.exception("planning ensemble '%s'", record.name)
+            raise InternalError(f"{type(error).__name__}: {error}") from error
+        loaded = {}
+        for number, basis in blueprint.bases.items():
+            present = record.versions[number].serving if number in record.versions else None
+            same = record.blueprint is blueprint or basis is not None
+            if present is not None and same and present.basis == basis and present.uses == uses:
+                continue
+            if present is not None and record.blueprint is blueprint:
+                statistics = present.model.statistics  # the same ensemble goes on, with other models
+            else:
+                statistics = ModelStatistics(first_response_bounds(config))
+            source = ModelSource(record.name, number, blueprint.directory, config)
+            labels = blueprint.labels
+            model = EnsembleModel(source, plan, find, self._clock, self._loop, labels, statistics)
+            loaded[number] = Serving(model, basis, uses=uses)
+        return loaded
+
+
+def _serving(record: ModelRecord, version: int) -> Serving:
+    """What serves that version of a model, the highest one for -1. There is such a version."""
+    ready = {number: each.serving for number, each in record.versions.items() if each.serving is not None}
+    return ready[max(ready) if version == -1 else version]
+
+
+def _labels(config: ModelConfig, directory: Path) -> dict[str, list[str]]:
+    """Output → class labels. Blocks.
+
+    Raises:
+        InvalidArgumentError: a file of labels cannot be read.
+    """
+    return {
+        output.name: read_labels(directory, output.label_filename)
+        for output in config.output
+        if output.label_filename
+    }

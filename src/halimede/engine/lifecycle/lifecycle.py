@@ -1,0 +1,535 @@
+"""Which models there are, and their coming and going: start, load, unload, poll, stop.
+
+Everything here runs on the event loop; looking at disks, loading and closing run in threads.
+"""
+
+import asyncio
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Container, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from halimede.backends.registry import PYTHON
+from halimede.core.clock import SECOND, Clock
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
+from halimede.engine.calls.bls import ModelCalls
+from halimede.engine.calls.custom_metrics import CustomMetrics
+from halimede.engine.calls.model_control import ModelControl
+from halimede.engine.calls.worker_services import WorkerServices
+from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.lifecycle.dependencies import circle, is_spare, users_first
+from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
+from halimede.engine.lifecycle.load_slots import LoadSlots
+from halimede.engine.lifecycle.model_loader import ModelLoader
+from halimede.engine.lifecycle.model_table import AMBIGUOUS, ModelTable, Progress
+from halimede.engine.lifecycle.operations import Operations
+from halimede.engine.lifecycle.polling import Polling
+from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord
+from halimede.engine.memory.demands import Demands
+from halimede.engine.memory.ledger import Ledger
+from halimede.engine.memory.model_memory import ModelMemory
+from halimede.engine.memory.on_demand_table import OnDemandTable
+from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.repository.layout import check_model_name, check_repositories, find_models
+from halimede.repository.namespace import Namespace
+from halimede.repository.overrides import Override, parse_parameters
+from halimede.repository.snapshots import Sighting
+from halimede.workers.host import WorkerHost
+from halimede.workers.python_settings import check_backend_settings, finalize_seconds
+
+logger = logging.getLogger("halimede")
+
+
+class Lifecycle:
+    """The models of a server. Lives on the event loop.
+
+    Attributes:
+        live: the server is up, if only to stop.
+        memory: what models take, and may take.
+    """
+
+    def __init__(self, settings: EngineSettings, clock: Clock, loop: AbstractEventLoop) -> None:
+        self.live = True
+        self._settings = settings
+        self._clock = clock
+        self._loop = loop
+        # A load may take minutes, so looking at the disk has threads of its own.
+        self._disk = ThreadPoolExecutor(2, "halimede-disk")
+        on_demand = settings.control_mode is ControlMode.ON_DEMAND
+        ledger = Ledger(settings.model_memory_budget)
+        self._table = OnDemandTable(ledger) if on_demand else ModelTable()
+        self.memory = ModelMemory(
+            ledger, self._table, clock, loop, self._disk, self._evict if on_demand else None
+        )
+        self._operations = Operations(
+            self._table, self.memory.room, clock, loop, settings.ondemand_timeout_secs
+        )
+        self._demands = Demands(clock, loop, self.memory.room, self._load_demanded, self._look)
+        self._live = LiveVersions(loop, self._disk, self.memory)
+        control = ModelControl(self)
+        calls = ModelCalls(self.find, clock.now, settings.gpus, self.name_in_server, control.demand)
+        self._services = WorkerServices(loop, calls, control)
+        python = settings.backend_settings(PYTHON)
+        check_backend_settings(python)
+        self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
+        self._loader = ModelLoader(
+            settings,
+            clock,
+            loop,
+            self._disk,
+            self._table,
+            self._live,
+            self._workers,
+            self.memory,
+            self._bring,
+        )
+        self._started = False
+        self._starting = asyncio.Lock()
+        self._polling = Polling(
+            settings.model_repositories, self._table, clock, loop, self._disk, self._attempt, self._withdraw
+        )
+
+    @property
+    def custom_metrics(self) -> CustomMetrics:
+        """What models count."""
+        return self._services.metrics
+
+    @property
+    def load_slots(self) -> LoadSlots:
+        """How many versions load at once."""
+        return self._loader.slots
+
+    # What there is
+
+    def find(self, name: str, version: int = -1) -> ServedModel:
+        """The loaded model of that name; the highest ready version for -1.
+
+        Raises:
+            NotFoundError: no such model or version, or none of its versions is ready.
+            UnavailableError: that version is not ready, or the server is stopping.
+        """
+        return self._table.find(name, version)
+
+    def versions(self, name: str) -> list[int]:
+        """The READY versions of a model, ascending.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        return list(self._table.serving(name))
+
+    async def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether the version is READY, for -1 the highest that is, and its instances say so too.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        serving = self._table.serving(name)
+        number = max(serving, default=-1) if version == -1 else version
+        if number not in serving:
+            return False
+        ready, why_not = await serving[number].ready()
+        if not ready:
+            logger.warning("Model '%s' version %d is not ready: %s", name, number, why_not)
+        return ready
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server has started and, with strict readiness, every model is ready."""
+        if not self._started or self.stopping:
+            return False
+        settings = self._settings
+        # what a client wants to be loaded, and cannot be, is no reason to send the others elsewhere
+        strict = settings.strict_readiness and settings.control_mode is not ControlMode.ON_DEMAND
+        return not strict or all(record.ready for record in self._table.records.values())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server is shutting down, or has."""
+        return self._table.stopping
+
+    @property
+    def on_progress(self) -> list[Progress]:
+        """Callbacks for each change of a version's state; add yours."""
+        return self._table.on_progress
+
+    @property
+    def on_readiness(self) -> list[Callable[[], None]]:
+        """Callbacks for when `ready` may have changed; add yours."""
+        return self._table.on_readiness
+
+    def loaded_models(self) -> list[ServedModel]:
+        """Every READY version, by name and version."""
+        return self._table.loaded_models()
+
+    def index(self, ready_only: bool = False) -> list[IndexRow]:
+        """One row a version that has a state, and one for each model that was never loaded.
+
+        Models on disk that the server has nothing to do with yet are listed as of the last `refresh`.
+        """
+        return self._table.index(ready_only)
+
+    async def refresh(self) -> None:
+        """Learn which models the repositories hold now, for `index`."""
+        if self.stopping:
+            return
+        try:
+            found = await self._loop.run_in_executor(
+                self._disk, find_models, self._settings.model_repositories
+            )
+        except OSError as error:
+            logger.error("cannot look for models: %s", error)
+            return
+        self._table.catalog = {name: len(directories) > 1 for name, directories in found.items()}
+
+    # Start, load, unload, stop
+
+    async def start(self) -> bool:
+        """Load what the control mode says, and begin to poll if it says so: True if all of it is READY.
+
+        Raises:
+            InvalidArgumentError: a repository cannot be read, or `*` is not the only model to load.
+        """
+        settings = self._settings
+        async with self._starting:
+            if self.stopping:
+                return False
+            await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
+            await self.refresh()
+            results = await asyncio.gather(
+                *(self._attempt(name, explicit=True) for name in self._names_to_start())
+            )
+        self._started = True
+        self._table.tell_readiness()
+        if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
+            self._polling.start(settings.repository_poll_secs)
+        return all(results)
+
+    def _names_to_start(self) -> list[str]:
+        wanted = self._settings.load_models
+        if not self._settings.control_mode.takes_requests or wanted == ("*",):
+            return list(self._table.catalog)
+        if "*" in wanted:
+            raise InvalidArgumentError(
+                "Wildcard model name '*' must be the ONLY startup model if specified at all."
+            )
+        return list(dict.fromkeys(wanted))
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
+
+        The models that an ensemble needs are loaded, or reloaded, before it. Ensembles that wait for this model are
+        loaded with it.
+
+        Args:
+            name: the model's name.
+            parameters: ``config`` → a ModelConfig as JSON, and with it ``file:<path>`` → content.
+
+        Raises:
+            UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
+            InvalidArgumentError: the name or a parameter is wrong, or a version failed to load.
+            InternalError: the model is not there, or its configuration cannot be used.
+            OutOfMemoryError: there is no memory for it, or no room in the budget.
+        """
+        self._require_explicit()
+        self._check_name(name)
+        override = parse_parameters(parameters)
+        with self._operations.wanted(name):
+            await self._operations.load(name, partial(self._load, override=override))
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Let no new requests reach the model, and return; it is gone once those in flight are answered.
+
+        Unloading what is not loaded succeeds. Ensembles that need the model are unavailable until it is loaded again.
+
+        Args:
+            name: the model's name.
+            unload_dependents: if it is an ensemble, unload the models that were loaded only because it needs them,
+                and that no other ensemble needs.
+
+        Raises:
+            UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
+        """
+        self._require_explicit()
+        if name not in self._table.records:
+            return
+        left = await self._unload(name)
+        while unload_dependents and left:
+            need = left.pop()
+            if need in self._table.records:
+                left += await self._unload(need, only_spare=True)
+
+    # Models that are loaded when they are asked for
+
+    async def demand(
+        self, name: str, version: int = -1, timeout_s: float | None = None, caller: str = ""
+    ) -> ServedModel:
+        """Have a model loaded that `find` said is not loaded; the highest ready version for -1.
+
+        However many wait for a model, it is loaded once. It stays until each has had its turn: what the caller does
+        with it before another await is done before it may be evicted.
+
+        Args:
+            name: the model.
+            version: the version.
+            timeout_s: how long to wait, None for as long as the settings say; the load goes on.
+            caller: the model whose request waits, if it is one's.
+
+        Raises:
+            UnavailableError: it takes longer, or the server is stopping.
+            OutOfMemoryError: there is no memory for it.
+            NotFoundError: there is no such model or version.
+            HalimedeError: the model cannot be loaded.
+        """
+        timeout = self._settings.ondemand_timeout_secs if timeout_s is None else timeout_s
+        await self._demands.wait(name, timeout, caller)
+        return self.find(name, version)
+
+    def hold(self, name: str) -> Callable[[], None]:
+        """Let the model not be evicted until the returned function is called."""
+        return self.memory.room.hold(name)
+
+    async def _look(self, name: str) -> Sighting:
+        if self.stopping:
+            raise UnavailableError("Server is stopping, models are no longer loaded")
+        try:
+            return await self._loader.look(name)
+        except OSError as error:
+            raise InternalError(f"cannot look for model '{name}': {error}") from error
+
+    async def _load_demanded(self, name: str) -> None:
+        """Load a model that requests wait for."""
+
+        async def load(record: ModelRecord) -> None:
+            if record.models:
+                return
+            if not (await self._look(name)).directories:
+                raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+            await self._loader.load(record, Override())
+            record.explicit = True
+
+        def done() -> bool:
+            return name in self._table.records and bool(self._table.records[name].models)
+
+        await self._operations.load(name, load, done)
+
+    async def _evict(self, name: str) -> None:
+        """Unload a model that nothing needs now, with those that only it needed: when all is given back."""
+        evicted: list[str] = []
+        left = [name]
+        while left:
+            record = self._table.records.get(left.pop())
+            if record is None or not self.memory.room.idle(record):
+                continue
+            if evicted and not is_spare(record, self._table.records):
+                continue
+            evicted.append(record.name)
+            left += record.needs
+            self._loader.unload(record)
+            record.explicit = False
+        logger.info("evicting '%s' to make room", "', '".join(evicted))
+        await self._live.closed(evicted)
+
+    # Models outside the repositories
+
+    def name_in_server(self, name: str, seen_from: str) -> str:
+        """The name in the server of the model that another one calls `name`."""
+        return self._table.namespaces.resolve(name, seen_from)
+
+    async def adopt(self, namespace: Namespace, needed: Container[str]) -> None:
+        """Load the models of an archive, and know them from then on.
+
+        Args:
+            namespace: the archive.
+            needed: names in the server of those that the entry is an ensemble of, which are loaded with it.
+
+        Raises:
+            AlreadyExistsError: a model's name in the server is taken.
+            HalimedeError: one cannot be loaded; none is, and nothing is left of them.
+        """
+        self._require_explicit()
+        self._table.namespaces.add(namespace, taken=self._table.records.keys() | self._table.catalog.keys())
+        try:
+            # those that a model calls have to be there when it is loaded
+            called = [
+                name for name in namespace.directories if name != namespace.entry and name not in needed
+            ]
+            for outcome in await asyncio.gather(
+                *(self.load(name, {}) for name in called), return_exceptions=True
+            ):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            await self.load(namespace.entry, {})
+        except BaseException:
+            await self.dismiss(namespace)
+            raise
+
+    async def dismiss(self, namespace: Namespace) -> None:
+        """Unload the models of an archive, and know them no more: when all that they held is given back."""
+
+        async def unload(record: ModelRecord) -> None:
+            self._loader.unload(record)
+
+        names = [namespace.entry, *(name for name in namespace.directories if name != namespace.entry)]
+        for name in names:
+            with suppress(UnavailableError):  # the server is stopping, which unloads them
+                await self._operations.take_turn(name, unload)
+        await self._live.closed(names)
+        self._table.namespaces.remove(namespace)
+        for name in names:
+            record = self._table.records.get(name)
+            if record is not None:
+                record.versions.clear()
+                record.reason = ""
+                if not record.operations:
+                    del self._table.records[name]
+        self._table.tell_readiness()
+
+    def _check_name(self, name: str) -> None:
+        """Refuse a name that no model has."""
+        if self._table.namespaces.find(name) is None:
+            check_model_name(name)
+
+    @contextmanager
+    def waiting(self, model: str, target: str) -> Iterator[None]:
+        """While the model, which is being loaded, waits for the target to be loaded or unloaded.
+
+        Raises:
+            InvalidArgumentError: the target waits for the model, or is an ensemble that needs it.
+        """
+        records = self._table.records
+        if target == model:
+            raise InvalidArgumentError(f"model '{model}' is being loaded; it cannot load or unload itself")
+        if circle(model, (target,), records):
+            raise InvalidArgumentError(
+                f"model '{model}' is being loaded and cannot wait for '{target}', "
+                f"which itself waits for '{model}' to be loaded"
+            )
+        waits = records[model].waits
+        waits[target] += 1
+        try:
+            yield
+        finally:
+            waits[target] -= 1
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Refuse new requests, answer those in flight, unload everything: whether that was done in time."""
+        self._table.stopping = True
+        self._table.tell_readiness()
+        deadline = self._clock.now() + round(timeout_s * SECOND)
+        self._polling.stop()
+        for model in self._live.stop():
+            self._table.hide(model)
+        await self.memory.stop()
+        logger.info("Waiting for in-flight requests to complete.")
+        drained = self._loop.create_task(self._live.drained())
+        if not await wait_until(deadline, drained, self._clock, self._live.report_inflight):
+            return False
+        unloaded = self._loop.create_task(self._unload_all())
+
+        def report(seconds: int) -> None:
+            self._live.report_live(seconds, len(self._operations.under_way))
+
+        if not await wait_until(deadline, unloaded, self._clock, report):
+            return False
+        self._loader.close()
+        await self._loop.run_in_executor(None, self._workers.close)
+        self._disk.shutdown()
+        self.live = False
+        return True
+
+    async def _unload_all(self) -> None:
+        # Loads drop what they have loaded when they find that the server is stopping.
+        async with self._starting:
+            if under_way := self._operations.under_way | self._polling.under_way:
+                await asyncio.wait(under_way)
+        for record in users_first(self._table.records):
+            self._loader.unload(record)
+        await self._live.closed()
+
+    def _require_explicit(self) -> None:
+        if not self._settings.control_mode.takes_requests:
+            raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
+
+    # Operations on one model
+
+    async def _load(
+        self, record: ModelRecord, override: Override, expected: Sighting | None = None, explicit: bool = True
+    ) -> None:
+        await self._loader.load(record, override, expected)
+        record.explicit = record.explicit or explicit
+
+    async def _bring(self, name: str) -> HalimedeError | None:
+        """See to a model that an ensemble needs, which is being loaded. If that fails, the model's record says why."""
+
+        async def load(record: ModelRecord) -> None:
+            # what a client brought is not undone for an ensemble
+            if not (record.models and record.sighting is None):
+                await self._loader.load(record, Override())
+
+        if self._settings.control_mode.takes_requests:
+            try:
+                self._check_name(name)
+                await self._operations.take_turn(name, load)
+            except HalimedeError as error:
+                return error
+        elif (record := self._table.records.get(name)) is not None and record.operations:
+            async with record.turn:  # what it waits for is over
+                pass
+        return None
+
+    async def _unload(self, name: str, only_spare: bool = False) -> list[str]:
+        """Unload a model, if so asked only if nothing needs it any more: the models that it needed itself."""
+        needed: list[str] = []
+
+        async def unload(record: ModelRecord) -> None:
+            if not only_spare or is_spare(record, self._table.records):
+                needed.extend(record.needs)
+                self._loader.unload(record)
+                record.explicit = False
+
+        await self._operations.take_turn(name, unload)
+        return needed
+
+    async def _attempt(self, name: str, expected: Sighting | None = None, explicit: bool = False) -> bool:
+        """Load a model that no client asked for now: whether that worked. If not, the log and the index say why."""
+        try:
+            check_model_name(name)
+        except InvalidArgumentError as error:
+            logger.error("failed to load '%s': %s", name, error)
+            return False
+        try:
+            load = partial(self._load, override=Override(), expected=expected, explicit=explicit)
+            with self._operations.wanted(name):
+                await self._operations.load(name, load)
+        except HalimedeError:
+            return False
+        return True
+
+    # Polling
+
+    async def poll(self) -> None:
+        """Look at the repositories, and act on what changed and is as it was at the look before."""
+        await self._polling.look()
+
+    async def _withdraw(self, name: str, sighting: Sighting) -> None:
+        """Unload a model whose directory is gone, or is no longer the only one of that name."""
+        with suppress(UnavailableError):  # the server is stopping
+            await self._operations.take_turn(name, partial(self._withdraw_record, sighting=sighting))
+
+    async def _withdraw_record(self, record: ModelRecord, sighting: Sighting) -> None:
+        if sighting.directories:
+            logger.error("Poll failed for model directory '%s': %s", record.name, AMBIGUOUS)
+            self._loader.unload(record, AMBIGUOUS)
+            record.reason = AMBIGUOUS
+        else:
+            self._loader.unload(record)
+        record.sighting = sighting

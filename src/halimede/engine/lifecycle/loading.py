@@ -1,0 +1,254 @@
+"""Loading one version of a model: from files and configuration to instances that have run once.
+
+Blocks, so the lifecycle calls it off the event loop. What fails gives back all that it took.
+"""
+
+import ctypes
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic_ns
+
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.backends.isolation import runs_in_process
+from halimede.backends.placement import Placement, placement
+from halimede.backends.registry import PYTHON, backend_class, backend_name
+from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
+from halimede.config.normalise import normalise
+from halimede.config.signature import Signature
+from halimede.config.validate import validate
+from halimede.config.validate.instances import instance_problems
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
+from halimede.engine.lifecycle.warmup import warm_up
+from halimede.engine.settings import EngineSettings
+from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
+from halimede.repository.labels import read_labels
+from halimede.workers.host import WorkerHost
+from halimede.workers.isolated_model import IsolatedModel
+from halimede.workers.python_model import PythonModel
+
+logger = logging.getLogger("halimede")
+
+_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+_MOST_SIDE_BY_SIDE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedInstance:
+    """An instance and what it was made from."""
+
+    spec: InstanceSpec
+    passive: bool
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVersion:
+    """A version that is ready to run.
+
+    Attributes:
+        source: where it came from, with its final configuration.
+        signature: what it takes and gives.
+        backend: the opened model.
+        instances: at least one; passive ones get no requests.
+        labels: output → class labels.
+        statistics: what is counted of it; its warm-up so far.
+    """
+
+    source: ModelSource
+    signature: Signature
+    backend: BackendModel
+    instances: tuple[LoadedInstance, ...]
+    labels: dict[str, list[str]]
+    statistics: ModelStatistics
+
+    def processes(self) -> tuple[int, ...]:
+        """The worker processes in which it runs now."""
+        return tuple(pid for loaded in self.instances for pid in loaded.instance.processes)
+
+    def close(self) -> None:
+        """Give everything back, the freed memory to the system too. Blocks."""
+        for loaded in self.instances:
+            loaded.instance.close()
+        self.backend.close()
+        trim_memory()
+
+
+def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerHost) -> LoadedVersion:
+    """The version, loaded and warmed up. Blocks.
+
+    Args:
+        source: where it comes from.
+        settings: of the engine.
+        workers: where instances run that have processes of their own.
+
+    Raises:
+        OutOfMemoryError: there is not enough memory for it, or not enough room on a disk.
+        HalimedeError: it cannot be loaded; nothing is left of any attempt.
+    """
+    began = monotonic_ns()
+    config = ModelConfig()
+    config.CopyFrom(source.config)
+    source = replace(source, config=config)
+    try:
+        with ExitStack() as undo:
+            undo.callback(trim_memory)
+            refuse_unsupported(config)
+            options = BackendOptions(
+                settings.backend_settings(config.backend),
+                settings.cpu_threads,
+                settings.gpus,
+                settings.verbose,
+            )
+            placed = placement(config, settings.gpus)
+            refuse_places(config, placed)
+            backend = open_backend(source, options, workers, settings.backend_directory)
+            undo.callback(backend.close)
+            if settings.auto_complete_config:
+                backend.complete_config()
+                normalise(config, placed.gpus)
+                validate(config, placed.gpus, placed.missing)
+                refuse_unsupported(config)
+            backend.check_config()
+            signature = Signature.from_config(config)
+            specs = instance_specs(config)
+            statistics = ModelStatistics(first_response_bounds(config))
+            created = create_instances(backend, [spec for spec, _ in specs], undo)
+            instances: list[LoadedInstance] = []
+            for (spec, passive), instance in zip(specs, created, strict=True):
+                warm_up(source, signature, instance, statistics)
+                instances.append(LoadedInstance(spec, passive, instance))
+            labels = {
+                name: read_labels(source.directory, output.label_filename)
+                for name, output in signature.outputs.items()
+                if output.label_filename
+            }
+            undo.pop_all()
+        # frameworks have read the files by now, and their copies are free: as much as the weights again
+        trim_memory()
+    except OutOfMemoryError:
+        raise
+    except HalimedeError as error:
+        if _is_shortage(error, source):
+            raise OutOfMemoryError(error.message) from error
+        raise
+    except Exception as error:
+        if _is_shortage(error, source):
+            raise OutOfMemoryError(f"{type(error).__name__}: {error}") from error
+        logger.exception("failed to load '%s' version %d", source.name, source.version)
+        raise InternalError(f"{type(error).__name__}: {error}") from error
+    statistics.load_ns = monotonic_ns() - began
+    return LoadedVersion(source, signature, backend, tuple(instances), labels, statistics)
+
+
+def _is_shortage(error: Exception, source: ModelSource) -> bool:
+    """Whether the version could not be loaded for want of memory: by the error's type, or by a framework's words."""
+    names = (source.name, str(source.directory))
+    return lacks_memory(error) or is_out_of_memory(f"{type(error).__name__}: {error}", names)
+
+
+def open_backend(
+    source: ModelSource, options: BackendOptions, workers: WorkerHost, directory: Path | None
+) -> BackendModel:
+    """The version, opened by its backend; `directory` is where backends written in Python are.
+
+    Raises:
+        HalimedeError: there is no such backend, or it refuses the model.
+    """
+    name = backend_name(source.config)
+    if name != PYTHON and directory is not None and (directory / name / "model.py").is_file():
+        return PythonModel(source, options, workers, directory / name)
+    isolated = runs_in_process(source)
+    if name == PYTHON:
+        return PythonModel(source, options, workers)
+    if isolated:
+        return IsolatedModel(source, options, workers)
+    return backend_class(source.config)(source, options)
+
+
+def create_instances(
+    backend: BackendModel, specs: Sequence[InstanceSpec], undo: ExitStack
+) -> Sequence[Instance]:
+    """The instances, which `undo` closes.
+
+    Raises:
+        HalimedeError: the backend refuses to make one.
+    """
+    if not backend.creates_side_by_side or len(specs) == 1:
+        instances = []
+        for spec in specs:
+            instances.append(backend.create_instance(spec))
+            undo.callback(instances[-1].close)
+        return instances
+    with ThreadPoolExecutor(min(len(specs), _MOST_SIDE_BY_SIDE), "halimede-instances") as threads:
+        attempts = [threads.submit(backend.create_instance, spec) for spec in specs]
+    for attempt in attempts:
+        if attempt.exception() is None:
+            undo.callback(attempt.result().close)
+    return [attempt.result() for attempt in attempts]
+
+
+def refuse_unsupported(config: ModelConfig) -> None:
+    """Refuse what this version of the server cannot do.
+
+    Raises:
+        UnsupportedError: the text names the setting.
+    """
+    if config.HasField("sequence_batching"):
+        msg = f"model '{config.name}' sets 'sequence_batching', which is not available in this version"
+        raise UnsupportedError(msg)
+    if config.model_repository_agents.agents:
+        msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
+        raise UnsupportedError(msg)
+
+
+def refuse_places(config: ModelConfig, placed: Placement) -> None:
+    """Refuse GPUs that there are not, before a framework is asked for them.
+
+    Raises:
+        InvalidArgumentError: the text says what is missing.
+    """
+    for problem in instance_problems(config, placed.gpus, placed.missing):
+        raise InvalidArgumentError(problem.message)
+
+
+def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
+    """The instances that the configuration asks for, each with whether it is passive."""
+    places: list[tuple[str, str, int, bool]] = []
+    for group in config.instance_group:
+        kind = ModelInstanceGroup.Kind.Name(group.kind)
+        devices = list(group.gpus) if kind == "KIND_GPU" else [0]
+        number = 0
+        for device in devices:
+            for _ in range(group.count):
+                places.append((f"{group.name}_{number}", kind, device, group.passive))
+                number += 1
+    return [
+        (InstanceSpec(name, index, kind, device), passive)
+        for index, (name, kind, device, passive) in enumerate(places)
+    ]
+
+
+def first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
+    """Buckets of the histogram of first responses, in milliseconds, as `model_metrics` may set them."""
+    for control in config.model_metrics.metric_control:
+        if control.metric_identifier.family == "nv_inference_first_response_histogram_ms":
+            return tuple(sorted(control.histogram_options.buckets))
+    return FIRST_RESPONSE_BOUNDS_MS
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system, where the C library can (glibc)."""
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)

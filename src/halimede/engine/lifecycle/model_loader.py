@@ -1,0 +1,343 @@
+"""Loading, reloading and unloading one model: from what lies on disk to versions that serve.
+
+A reload swaps in its versions when all of them have loaded; what they replace serves until then, and finishes its
+requests afterwards. Versions that would be loaded again as they are stay. If one version fails, those that loaded
+with it are dropped again, and what served before goes on.
+"""
+
+import asyncio
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from halimede.backends.base import ModelSource
+from halimede.config.ensembles import is_ensemble
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.core.clock import Clock
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfMemoryError,
+    UnavailableError,
+)
+from halimede.core.out_of_memory import lacks_memory
+from halimede.engine.lifecycle.ensemble_loader import Bring, EnsembleLoader
+from halimede.engine.lifecycle.live_versions import LiveVersions
+from halimede.engine.lifecycle.load_slots import LoadSlots
+from halimede.engine.lifecycle.loading import LoadedVersion, load_version
+from halimede.engine.lifecycle.model_table import AMBIGUOUS, ModelTable
+from halimede.engine.lifecycle.version_states import (
+    UNLOADED,
+    Basis,
+    ModelRecord,
+    OverrideFiles,
+    Serving,
+    Version,
+    VersionState,
+)
+from halimede.engine.lifecycle.version_swaps import VersionSwaps
+from halimede.engine.memory.ledger import Holding
+from halimede.engine.memory.model_memory import ModelMemory
+from halimede.engine.model import Model
+from halimede.engine.settings import EngineSettings
+from halimede.repository.layout import check_model_name
+from halimede.repository.overrides import Override, write_files
+from halimede.repository.resolve import ResolvedModel, resolve
+from halimede.repository.snapshots import Sighting, sight_directory, sight_model
+from halimede.workers.host import WorkerHost
+
+logger = logging.getLogger("halimede")
+
+_MOST_THREADS = 1024
+
+
+class ModelLoader:
+    """Loads and unloads models; for one model, one thing at a time. Lives on the event loop.
+
+    Attributes:
+        slots: how many versions load at once.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        disk: ThreadPoolExecutor,
+        table: ModelTable,
+        live: LiveVersions,
+        workers: WorkerHost,
+        memory: ModelMemory,
+        bring: Bring,
+    ) -> None:
+        """A loader that reads directories on `disk` and loads on threads of its own.
+
+        Before an ensemble is loaded, `bring` sees to each of the models that it needs.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._loop = loop
+        self._disk = disk
+        self.slots = LoadSlots(settings.load_threads)
+        # The slots say how many load; loads that wait for others of theirs have threads beyond that.
+        self._loaders = ThreadPoolExecutor(_MOST_THREADS, "halimede-load")
+        self._table = table
+        self._live = live
+        self._workers = workers
+        self._memory = memory
+        self._swaps = VersionSwaps(table, live)
+        self._ensembles = EnsembleLoader(clock, loop, disk, table, self._swaps, bring)
+
+    def close(self) -> None:
+        """End the threads, when no load is under way any more."""
+        self._loaders.shutdown()
+
+    def unload(self, record: ModelRecord, reason: str = UNLOADED) -> None:
+        """Let no new request reach the model; it is gone once those in flight are answered."""
+        record.intact = False
+        record.sighting = None
+        record.reason = ""
+        record.blueprint = None
+        self._swaps.withdraw(record, reason, withdrawn=reason == UNLOADED)
+
+    async def load(self, record: ModelRecord, override: Override, expected: Sighting | None = None) -> None:
+        """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
+
+        Args:
+            record: the model.
+            override: what a client brings instead.
+            expected: if given, nothing happens either unless the model still is as it was seen then.
+
+        Raises:
+            InternalError: the model is not there, or its configuration cannot be used.
+            InvalidArgumentError: a version failed to load.
+            OutOfMemoryError: it failed for want of memory, or of room in the budget.
+            UnavailableError: the server is stopping.
+        """
+        files: OverrideFiles | None = None
+        sighting = Sighting()
+        try:
+            sighting = await self.look(record.name)
+            if expected not in (None, sighting):
+                return
+            if not (override.given or not record.intact or record.dormant or record.sighting != sighting):
+                await self._ensembles.bring(record.needs)
+                return
+            record.intact = False
+            record.sighting = None if override.given else sighting
+            if override.files:
+                directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
+                files = OverrideFiles(directory, users=1)
+            resolved = await self._resolve(record.name, sighting, override, files)
+        except Exception as error:
+            if not isinstance(error, HalimedeError | OSError):
+                logger.exception("failed to poll '%s'", record.name)
+            if files is not None:
+                await self._live.release(files)
+            refusal = self._refused(record, sighting, str(error))
+            raise (OutOfMemoryError(refusal.message) if lacks_memory(error) else refusal) from error
+        try:
+            await self._load_versions(record, resolved, sighting, files)
+        finally:
+            if files is not None:
+                await self._live.release(files)
+        record.intact = True
+
+    async def look(self, name: str) -> Sighting:
+        """What there is of a model on disk.
+
+        Raises:
+            InvalidArgumentError: no model can have that name.
+            OSError: a repository cannot be read.
+        """
+        return await self._loop.run_in_executor(self._disk, self._look_for(name))
+
+    def _look_for(self, name: str) -> Callable[[], Sighting]:
+        """What tells what there is of a model on disk."""
+        directory = self._table.namespaces.directory(name)
+        if directory is not None:
+            return partial(sight_directory, directory)
+        check_model_name(name)
+        return partial(sight_model, self._settings.model_repositories, name)
+
+    async def _resolve(
+        self, name: str, sighting: Sighting, override: Override, files: OverrideFiles | None
+    ) -> ResolvedModel:
+        if files is not None:
+            directory = files.directory
+        elif len(sighting.directories) == 1:
+            directory = sighting.directories[0]
+        elif sighting.directories:
+            raise InvalidArgumentError(AMBIGUOUS)
+        else:
+            raise NotFoundError(f"there is no directory '{name}' in the model repositories")
+        settings = self._settings
+        work = partial(
+            resolve,
+            name,
+            directory,
+            config_name=settings.model_config_name,
+            config_override=override.config,
+            auto_complete=settings.auto_complete_config,
+            gpus=settings.gpus,
+            namespace=self._table.namespaces.find(name),
+        )
+        return await self._loop.run_in_executor(self._disk, work)
+
+    def _refused(self, record: ModelRecord, sighting: Sighting, why: str) -> InternalError:
+        """There is nothing to load, or it makes no sense: note why; what serves goes on."""
+        logger.error("Poll failed for model directory '%s': %s", record.name, why)
+        logger.info("failed to load '%s'", record.name)
+        record.reason = why if sighting.directories else ""
+        if record.reason and all(v.state is VersionState.UNAVAILABLE for v in record.versions.values()):
+            record.versions.clear()
+        self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
+        return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
+
+    async def _load_versions(
+        self, record: ModelRecord, resolved: ResolvedModel, sighting: Sighting, files: OverrideFiles | None
+    ) -> None:
+        """Load the versions that changed, swap them in, and unload those that are no longer selected."""
+        record.reason = ""
+        bases = {number: _basis(resolved, sighting, files, number) for number in resolved.versions}
+        if is_ensemble(resolved.config):
+            await self._ensembles.load(record, resolved, bases)
+            logger.info("successfully loaded '%s'", record.name)
+            return
+        changed = {
+            number: bases[number] for number in resolved.versions if not _stays(record, number, bases[number])
+        }
+        async with self._memory.reserved(
+            record.name, resolved.directory, resolved.config, changed
+        ) as holdings:
+            models = await self._load_changed(record, resolved, holdings)
+        servings = {
+            number: Serving(model, bases[number], files, holding=holdings[number])
+            for number, model in models.items()
+        }
+        record.blueprint = None
+        self._swaps.swap(record, resolved.config, resolved.versions, servings)
+        logger.info("successfully loaded '%s'", record.name)
+
+    async def _load_changed(
+        self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]
+    ) -> dict[int, Model]:
+        """The versions that the holdings are for, ready to serve."""
+        changed = list(holdings)
+        record.loading = True
+        self._table.tell_readiness()
+        try:
+            loaded, failures = await self._load_each(record, resolved, holdings)
+            if not failures:
+                try:
+                    await self._memory.settle(holdings, loaded)
+                except HalimedeError as error:
+                    failures = dict.fromkeys(changed, error)
+        finally:
+            record.loading = False
+        models = {}
+        for number, version in loaded.items():
+            try:
+                models[number] = Model(version, self._clock, self._loop, self._table.tell_readiness)
+            except HalimedeError as error:
+                failures[number] = error
+        if failures or self._table.stopping:
+            for version in loaded.values():
+                await self._loop.run_in_executor(self._loaders, version.close)
+            raise self._failed(record, changed, failures)
+        return models
+
+    async def _load_each(
+        self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]
+    ) -> tuple[dict[int, LoadedVersion], dict[int, HalimedeError]]:
+        """Load versions side by side: those that loaded, and why the others failed."""
+        attempts = []
+        for number, holding in holdings.items():
+            version = record.versions.setdefault(number, Version(number))
+            if version.state is not VersionState.READY:
+                self._table.move(record, version, VersionState.LOADING)
+            logger.info("loading: %s:%d", record.name, number)
+            source = ModelSource(record.name, number, resolved.directory, resolved.config)
+            attempts.append(self._load_one(source, holding))
+        loaded: dict[int, LoadedVersion] = {}
+        failures: dict[int, HalimedeError] = {}
+        for number, outcome in zip(holdings, await asyncio.gather(*attempts), strict=True):
+            if isinstance(outcome, HalimedeError):
+                failures[number] = outcome
+            else:
+                loaded[number] = outcome
+        return loaded, failures
+
+    async def _load_one(self, source: ModelSource, holding: Holding) -> LoadedVersion | HalimedeError:
+        load = partial(load_with_retries, source, self._settings, self._workers)
+        async with self.slots:
+            return await self._loop.run_in_executor(self._loaders, self._memory.load, holding, source, load)
+
+    def _failed(
+        self, record: ModelRecord, changed: list[int], failures: dict[int, HalimedeError]
+    ) -> HalimedeError:
+        """Note why versions failed; none of those that were being loaded is there."""
+        reasons = {number: f"{error.code.words}: {error}" for number, error in failures.items()}
+        for number in changed:
+            if number in reasons:
+                logger.error("failed to load '%s' version %d: %s", record.name, number, reasons[number])
+            version = record.versions[number]
+            if version.state is VersionState.LOADING:
+                unloaded = number not in reasons  # its siblings failed
+                reason = UNLOADED if unloaded else reasons[number]
+                self._table.move(record, version, VersionState.UNAVAILABLE, reason, unloaded)
+        self._table.tell_readiness()
+        logger.info("failed to load '%s'", record.name)
+        if not failures:
+            return UnavailableError("Server is stopping, models are no longer loaded")
+        clauses = [f"version {n} is at UNAVAILABLE state: {reason};\n" for n, reason in reasons.items()]
+        shortages = (type(error) for error in failures.values() if isinstance(error, OutOfMemoryError))
+        kind = next(shortages, InvalidArgumentError)
+        return kind(f"load failed for model '{record.name}': {''.join(clauses)}")
+
+
+def load_with_retries(
+    source: ModelSource, settings: EngineSettings, workers: WorkerHost
+) -> LoadedVersion | HalimedeError:
+    """The version, loaded; or why the last attempt failed. Blocks."""
+    for attempt in range(settings.load_retry_count):
+        try:
+            return load_version(source, settings, workers)
+        except HalimedeError as error:
+            logger.warning(
+                "attempt %d to load '%s' version %d failed: %s",
+                attempt + 1,
+                source.name,
+                source.version,
+                error,
+            )
+    try:
+        return load_version(source, settings, workers)
+    except HalimedeError as error:
+        return error
+
+
+def _basis(
+    resolved: ResolvedModel, sighting: Sighting, files: OverrideFiles | None, number: int
+) -> Basis | None:
+    """What the version would be loaded from; None for files that nothing is known of."""
+    if files is not None or sighting.contents is None or number not in sighting.contents.versions:
+        return None
+    config = ModelConfig()
+    config.CopyFrom(resolved.config)
+    config.ClearField("version_policy")
+    return Basis(
+        resolved.directory,
+        (sighting.contents.shared, sighting.contents.versions[number]),
+        config.SerializeToString(deterministic=True),
+    )
+
+
+def _stays(record: ModelRecord, number: int, basis: Basis | None) -> bool:
+    """Whether the version serves already, just as it would be loaded now."""
+    version = record.versions.get(number)
+    return version is not None and version.serving is not None and basis == version.serving.basis is not None

@@ -1,0 +1,138 @@
+"""The models that the server knows: what answers a request for one, and what the index says of it."""
+
+from collections.abc import Callable
+
+from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
+from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.lifecycle.namespaces import Namespaces
+from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord, Version, VersionState
+
+AMBIGUOUS = "model appears in two or more repositories"
+
+Progress = Callable[[str, int | None, str, str], None]
+"""``(name, version, state, reason)``, called on the loop; version None is the model as a whole."""
+
+
+class ModelTable:
+    """The models that the server knows. Lives on the event loop.
+
+    Attributes:
+        records: what became of each model that was to be loaded.
+        catalog: the models on disk when last looked; True for those in more than one repository.
+        namespaces: the models outside the repositories.
+        stopping: the server is shutting down.
+        on_progress: called at each change of a version's state.
+        on_readiness: called when the server may have become ready, or not ready; also at each such change.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[str, ModelRecord] = {}
+        self.catalog: dict[str, bool] = {}
+        self.namespaces = Namespaces()
+        self.stopping = False
+        self.on_progress: list[Progress] = []
+        self.on_readiness: list[Callable[[], None]] = []
+        self._latest: dict[str, ServedModel] = {}
+        self._exact: dict[tuple[str, int], ServedModel] = {}
+
+    def find(self, name: str, version: int = -1) -> ServedModel:
+        """The loaded model of that name; the highest ready version for -1. Two look-ups at most.
+
+        Raises:
+            NotFoundError: no such model or version, or none of its versions is ready.
+            UnavailableError: that version is not ready, or the server is stopping.
+        """
+        model = self._latest.get(name) if version == -1 else self._exact.get((name, version))
+        if model is None:
+            raise self._why_not_found(name, version)
+        return model
+
+    def _why_not_found(self, name: str, version: int) -> HalimedeError:
+        if self.stopping:
+            return UnavailableError(f"Server is stopping, model '{name}' accepts no more requests")
+        record = self.records.get(name)
+        if record is None or not record.known:
+            return NotFoundError(f"Request for unknown model: '{name}' is not found")
+        if version == -1:
+            return NotFoundError(f"Request for unknown model: '{name}' has no available versions")
+        if version not in record.versions:
+            return NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
+        return UnavailableError(
+            f"Request for unknown model: '{name}' version {version} is not at ready state"
+        )
+
+    def serving(self, name: str) -> dict[int, ServedModel]:
+        """The READY versions of a model, ascending.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        record = self.records.get(name)
+        if record is None or not record.known:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        return record.models
+
+    def loaded_models(self) -> list[ServedModel]:
+        """Every READY version, by name and version."""
+        return [model for _, record in sorted(self.records.items()) for model in record.models.values()]
+
+    def index(self, ready_only: bool = False) -> list[IndexRow]:
+        """One row a version that has a state, and one for each model that was never loaded."""
+        rows = []
+        for name in sorted(self.catalog.keys() | self.records.keys()):
+            record = self.records.get(name) or ModelRecord(name)
+            reason = record.reason or (AMBIGUOUS if self.catalog.get(name) else "")
+            if record.versions:
+                rows += [
+                    IndexRow(name, str(number), version.state.value, version.reason)
+                    for number, version in sorted(record.versions.items())
+                ]
+            elif reason:
+                rows.append(IndexRow(name, None, VersionState.UNAVAILABLE.value, reason))
+            elif name in self.catalog:
+                rows.append(IndexRow(name))
+        return [row for row in rows if row.state == VersionState.READY.value] if ready_only else rows
+
+    def move(
+        self,
+        record: ModelRecord,
+        version: Version,
+        state: VersionState,
+        reason: str = "",
+        withdrawn: bool = False,
+    ) -> None:
+        """Change the state of a version, and tell who wants to know."""
+        version.move(state, reason, withdrawn)
+        self.tell(record.name, version.number, state, reason)
+
+    def tell(self, name: str, version: int | None, state: VersionState, reason: str) -> None:
+        """Tell who wants to know what a version does; None for the model as a whole."""
+        for callback in self.on_progress:
+            callback(name, version, state.value, reason)
+        self.tell_readiness()
+
+    def tell_readiness(self) -> None:
+        """Tell who wants to know that the server may have become ready, or not ready."""
+        for callback in self.on_readiness:
+            callback()
+
+    def publish(self, record: ModelRecord) -> None:
+        """From now on, send requests to the versions that serve now."""
+        name = record.name
+        models = record.models
+        for number in record.published - models.keys():
+            self._exact.pop((name, number), None)  # it may be hidden
+        for number, model in models.items():
+            self._exact[name, number] = model
+        record.published = set(models)
+        if models:
+            self._latest[name] = models[max(models)]
+        else:
+            self._latest.pop(name, None)
+
+    def hide(self, model: ServedModel) -> None:
+        """From now on, send no requests to the version, which may still be used by ensembles."""
+        if self._exact.get((model.name, model.version)) is model:
+            del self._exact[model.name, model.version]
+        if self._latest.get(model.name) is model:
+            del self._latest[model.name]

@@ -1,0 +1,109 @@
+"""Looking at the repositories time and again (`--model-control-mode=poll`).
+
+A change is acted on when two looks in a row have seen the same, so that a copy that is still being written is left
+alone.
+"""
+
+import asyncio
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from halimede.core.clock import SECOND, Clock, Timer
+from halimede.engine.lifecycle.model_table import ModelTable
+from halimede.repository.snapshots import ABSENT, Sighting, sight_models
+
+logger = logging.getLogger("halimede")
+
+Act = Callable[[str, Sighting], Awaitable[object]]
+"""Does what a model needs that was seen like this."""
+
+
+class Polling:
+    """The looks at the repositories. Lives on the event loop.
+
+    Attributes:
+        under_way: looks, and what is done upon them.
+    """
+
+    def __init__(
+        self,
+        repositories: Sequence[Path],
+        table: ModelTable,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        disk: Executor,
+        load: Act,
+        withdraw: Act,
+    ) -> None:
+        """No look so far.
+
+        Args:
+            repositories: where to look.
+            table: the models.
+            clock: the time.
+            loop: the event loop.
+            disk: looks.
+            load: loads a model, or loads it again.
+            withdraw: unloads a model whose directory is gone, or is no longer the only one of that name.
+        """
+        self.under_way: set[asyncio.Task[None]] = set()
+        self._repositories = repositories
+        self._table = table
+        self._clock = clock
+        self._loop = loop
+        self._disk = disk
+        self._load = load
+        self._withdraw = withdraw
+        self._last_look: dict[str, Sighting] | None = None
+        self._looking = False
+        self._timer: Timer | None = None
+
+    def start(self, period_s: float) -> None:
+        """Look again and again, the first time in so many seconds."""
+        self._timer = self._clock.call_at(self._clock.now() + round(period_s * SECOND), self._now, period_s)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _now(self, period_s: float) -> None:
+        if self._table.stopping:
+            return
+        if not self._looking:
+            task = self._loop.create_task(self.look())
+            self.under_way.add(task)
+            task.add_done_callback(self.under_way.discard)
+        self.start(period_s)
+
+    async def look(self) -> None:
+        """Look at the repositories, and act on what changed and is as it was at the look before.
+
+        Another look may begin while this one's loads are under way; it leaves their models alone.
+        """
+        self._looking = True
+        try:
+            seen = await self._loop.run_in_executor(self._disk, sight_models, self._repositories)
+        except OSError as error:
+            logger.error("Poll failed: %s", error)
+            return
+        finally:
+            self._looking = False
+        before, self._last_look = self._last_look, seen
+        self._table.catalog = {name: len(sighting.directories) > 1 for name, sighting in seen.items()}
+        if before is None or self._table.stopping:
+            return
+        actions = []
+        for name in sorted(seen.keys() | self._table.records.keys()):
+            record = self._table.records.get(name)
+            sighting = seen.get(name, ABSENT)
+            known = ABSENT if record is None else record.sighting
+            settled = sighting == before.get(name, ABSENT)
+            if sighting == known or not settled or (record is not None and record.operations):
+                continue
+            act = self._load if len(sighting.directories) == 1 else self._withdraw
+            actions.append(act(name, sighting))
+        await asyncio.gather(*actions)

@@ -1,0 +1,241 @@
+"""The states of a model's versions, the legal moves between them, and what is kept of each model.
+
+    UNKNOWN ──► LOADING ──► READY ──► UNLOADING ──► UNAVAILABLE
+                 ▲  │                  │              ▲   │
+                 │  └──────────────────┼──────────────┘   │
+                 └─────────────────────┴──────────────────┘
+
+A version that serves while its successor loads, or after that has failed, stays READY.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.engine.ensembles.served import ServedModel
+from halimede.repository.snapshots import Sighting
+
+if TYPE_CHECKING:
+    from halimede.engine.memory.ledger import Holding
+
+UNLOADED = "unloaded"
+"""The reason of a version that was unloaded on purpose."""
+
+
+class VersionState(Enum):
+    """What a version is doing."""
+
+    UNKNOWN = "UNKNOWN"
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+LEGAL_MOVES: dict[VersionState, frozenset[VersionState]] = {
+    VersionState.UNKNOWN: frozenset({VersionState.LOADING}),
+    VersionState.LOADING: frozenset({VersionState.READY, VersionState.UNAVAILABLE}),
+    VersionState.READY: frozenset({VersionState.UNLOADING}),
+    VersionState.UNLOADING: frozenset({VersionState.UNAVAILABLE, VersionState.LOADING}),
+    VersionState.UNAVAILABLE: frozenset({VersionState.LOADING}),
+}
+
+
+@dataclass(slots=True)
+class OverrideFiles:
+    """A temporary directory with files that came with a load request.
+
+    Attributes:
+        directory: the directory.
+        users: how many versions loaded from it are not closed yet; the last one deletes it.
+    """
+
+    directory: Path
+    users: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a version was loaded from. Equal bases: loading again would give the same.
+
+    Attributes:
+        directory: the model's directory.
+        files: digests of the version's files and of those that all versions share.
+        config: the configuration without its version policy, serialised.
+    """
+
+    directory: Path
+    files: tuple[bytes, bytes]
+    config: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Serving:
+    """A loaded version and what it stands on.
+
+    Attributes:
+        model: takes the requests.
+        basis: what it was loaded from, None if that can not be compared.
+        files: the temporary directory that it was loaded from, None for one in a repository.
+        uses: the versions that an ensemble sends its requests to; they serve until it has finished.
+        holding: what it takes of the memory; None for an ensemble, which takes next to nothing.
+    """
+
+    model: ServedModel
+    basis: Basis | None
+    files: OverrideFiles | None = None
+    uses: "tuple[Serving, ...]" = ()
+    holding: "Holding | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blueprint:
+    """What the versions of an ensemble are made from, whenever the models that it needs allow it.
+
+    Attributes:
+        directory: the ensemble's directory.
+        config: its configuration, in normal form and valid as far as it can be told by itself.
+        labels: output → class labels.
+        bases: what each of the selected versions stands on, as `Serving.basis`.
+        needs: the models of its steps, each once.
+    """
+
+    directory: Path
+    config: ModelConfig
+    labels: Mapping[str, list[str]]
+    bases: Mapping[int, Basis | None]
+    needs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Version:
+    """One version of a model.
+
+    Attributes:
+        number: the version.
+        state: what it is doing.
+        reason: why it is UNAVAILABLE or UNLOADING, else "".
+        withdrawn: it is so on purpose, or for want of a model that it needs, and not because something is
+            wrong with it: readiness does not wait for it.
+        serving: what answers its requests, if anything does: in state READY, and only then.
+        draining: what finishes its last requests, in state UNLOADING.
+    """
+
+    number: int
+    state: VersionState = VersionState.UNKNOWN
+    reason: str = ""
+    withdrawn: bool = False
+    serving: Serving | None = None
+    draining: Serving | None = None
+
+    def move(self, state: VersionState, reason: str = "", withdrawn: bool = False) -> None:
+        """Enter another state.
+
+        Raises:
+            RuntimeError: there is no such move; the server is at fault.
+        """
+        if state not in LEGAL_MOVES[self.state]:
+            raise RuntimeError(f"version {self.number} cannot go from {self.state.name} to {state.name}")
+        self.state = state
+        self.reason = reason
+        self.withdrawn = withdrawn
+
+
+@dataclass(slots=True)
+class ModelRecord:
+    """What is kept of one model that was to be loaded at some time.
+
+    Attributes:
+        name: the model's name.
+        versions: by number; those that were selected by the last load, or are still on their way out.
+        reason: why the last attempt ended before there were versions to load, else "".
+        sighting: what the last attempt saw on disk; None if it was overridden.
+        intact: the last attempt succeeded, and nothing was unloaded since.
+        loading: versions are being loaded now.
+        turn: held by the operation under way; others queue for it in order of arrival.
+        operations: how many operations hold it or wait for it.
+        published: the versions that requests are sent to.
+        explicit: a client or the command line asked for it, rather than an ensemble that needs it.
+        blueprint: what to make its versions from, if it is an ensemble that serves or is to serve as soon as the
+            models that it needs do; else None.
+        pending: the models that the ensemble needs that is being loaded now.
+        waits: the models whose load or unload it waits for while it is being loaded itself, and how often.
+    """
+
+    name: str
+    versions: dict[int, Version] = field(default_factory=dict)
+    reason: str = ""
+    sighting: Sighting | None = None
+    intact: bool = False
+    loading: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    operations: int = 0
+    published: set[int] = field(default_factory=set)
+    explicit: bool = False
+    blueprint: Blueprint | None = None
+    pending: tuple[str, ...] = ()
+    waits: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server can be ready, as far as this model is concerned.
+
+        Versions that were withdrawn don't count.
+        """
+        if self.loading or (self.reason and not self.versions):
+            return False
+        settled = (
+            version.state is VersionState.READY or version.withdrawn for version in self.versions.values()
+        )
+        return all(settled) and all(model.healthy for model in self.models.values())
+
+    @property
+    def known(self) -> bool:
+        """Whether requests for it are told about its versions, rather than that there is no such model."""
+        return bool(self.versions or self.reason)
+
+    @property
+    def dormant(self) -> bool:
+        """Whether it is an ensemble that waits for a model that it needs."""
+        return self.blueprint is not None and not self.models
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The models that it sends requests to, or will: none unless it is an ensemble."""
+        return self.pending or (self.blueprint.needs if self.blueprint is not None else ())
+
+    @property
+    def ahead(self) -> tuple[str, ...]:
+        """The models that must be there before it is: those that it needs, and those that its load waits for."""
+        return (*self.needs, *(name for name, count in self.waits.items() if count))
+
+    @property
+    def models(self) -> dict[int, ServedModel]:
+        """What answers requests, by version, ascending."""
+        return {
+            number: version.serving.model
+            for number, version in sorted(self.versions.items())
+            if version.serving is not None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """One row of the repository index; a model that was never loaded has only a name.
+
+    Attributes:
+        name: the model.
+        version: the version, None if the row is about the model as a whole.
+        state: a `VersionState`'s value, "" if nothing was attempted.
+        reason: why it is in that state, "" if there is nothing to say.
+    """
+
+    name: str
+    version: str | None = None
+    state: str = ""
+    reason: str = ""

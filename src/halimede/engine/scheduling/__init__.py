@@ -1,0 +1,1 @@
+"""When a request runs, and on which instance."""

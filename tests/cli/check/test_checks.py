@@ -1,0 +1,183 @@
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+
+from halimede.cli.check.checks import backend_settings, check, metrics_switches, model_memory_budget
+from halimede.cli.options import ServeOptions
+from halimede.core.memory import memory_limit
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> ServeOptions:
+    return ServeOptions(model_repository=(str(tmp_path),))
+
+
+def refusal(options: ServeOptions) -> str:
+    with pytest.raises(click.UsageError) as caught:
+        check(options)
+    return caught.value.format_message()
+
+
+def test_a_directory_of_models_is_enough(options: ServeOptions) -> None:
+    check(options)
+
+
+def test_a_repository_is_required() -> None:
+    assert refusal(ServeOptions()) == "--model-repository is missing: name a directory of models"
+
+
+def test_a_missing_repository_is_told_by_name(tmp_path: Path, options: ServeOptions) -> None:
+    missing = str(tmp_path / "missing")
+    assert refusal(replace(options, model_repository=(missing,))) == (
+        f"--model-repository: '{missing}' does not exist"
+    )
+    file = tmp_path / "file"
+    file.touch()
+    assert refusal(replace(options, model_repository=(str(file),))).endswith("is not a directory")
+
+
+def test_a_bucket_is_refused(options: ServeOptions) -> None:
+    assert refusal(replace(options, model_repository=("s3://bucket/models",))) == (
+        "--model-repository s3://bucket/models: object storage is not available in this version"
+    )
+
+
+def test_start_up_models_need_explicit_mode(options: ServeOptions) -> None:
+    assert refusal(replace(options, load_model=("a",))).startswith(
+        "--load-model needs --model-control-mode=explicit"
+    )
+    check(replace(options, load_model=("a",), model_control_mode="explicit"))
+    check(replace(options, load_model=("a",), model_control_mode="ondemand"))
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_a_memory_budget_needs_a_mode_in_which_models_may_be_absent(options: ServeOptions, mode: str) -> None:
+    assert refusal(replace(options, model_memory_budget="1GiB", model_control_mode=mode)) == (
+        f"--model-memory-budget needs --model-control-mode=ondemand or explicit; mode {mode} keeps all models "
+        "loaded, whatever they take"
+    )
+
+
+def test_a_memory_budget_must_be_one(options: ServeOptions) -> None:
+    on_demand = replace(options, model_control_mode="ondemand")
+    assert refusal(replace(on_demand, model_memory_budget="much")).startswith(
+        "--model-memory-budget: 'much' is not a budget; it must be a number of bytes"
+    )
+
+
+def test_on_demand_the_memory_budget_is_a_share_of_what_the_server_may_use(options: ServeOptions) -> None:
+    assert model_memory_budget(options) is None
+    assert model_memory_budget(replace(options, model_control_mode="explicit")) is None
+    on_demand = replace(options, model_control_mode="ondemand")
+    assert model_memory_budget(on_demand) == int(0.8 * memory_limit())
+    assert model_memory_budget(replace(on_demand, model_memory_budget="50%")) == int(0.5 * memory_limit())
+    explicit = replace(options, model_control_mode="explicit", model_memory_budget="2KiB")
+    assert model_memory_budget(explicit) == 2048
+
+
+def test_the_wildcard_stands_alone(options: ServeOptions) -> None:
+    explicit = replace(options, model_control_mode="explicit")
+    check(replace(explicit, load_model=("*",)))
+    assert refusal(replace(explicit, load_model=("*", "a"))) == (
+        "Wildcard model name '*' must be the ONLY startup model if specified at all."
+    )
+
+
+def test_two_endpoints_cannot_share_an_address(options: ServeOptions) -> None:
+    assert refusal(replace(options, grpc_port=8000)) == (
+        "The server cannot listen to HTTP requests and GRPC requests at the same address and port 0.0.0.0:8000"
+    )
+    assert "GRPC requests and metrics requests" in refusal(replace(options, metrics_port=8001))
+
+
+def test_sagemaker_has_a_port_of_its_own(options: ServeOptions) -> None:
+    assert refusal(replace(options, allow_sagemaker=True, sagemaker_port=8000)) == (
+        "The server cannot listen to HTTP requests and SageMaker requests at the same address and port 0.0.0.0:8000"
+    )
+    check(replace(options, sagemaker_port=8000))
+    check(replace(options, allow_sagemaker=True, sagemaker_port=8000, sagemaker_address="127.0.0.1"))
+
+
+def test_beside_sagemaker_ports_must_be_safe(options: ServeOptions) -> None:
+    served = replace(options, allow_sagemaker=True, sagemaker_safe_port_range="8000-8001")
+    assert refusal(served) == (
+        "The server cannot listen to metrics requests at port 8002, allowed port range is [8000, 8001]"
+    )
+    check(replace(served, sagemaker_safe_port_range="8000-8002"))
+    check(replace(served, allow_metrics=False))
+    check(replace(served, metrics_address="127.0.0.1"))
+    check(replace(served, allow_sagemaker=False))
+    assert "GRPC requests at port 0" in refusal(replace(served, grpc_port=0, allow_metrics=False))
+
+
+@pytest.mark.parametrize("text", ["8000", "a-b", "8001-8000", "-1-5", "1-65536", "1-2-3", "-"])
+def test_a_wrong_range_of_ports_is_refused(options: ServeOptions, text: str) -> None:
+    assert refusal(replace(options, sagemaker_safe_port_range=text)) == (
+        f"--sagemaker-safe-port-range: '{text}' is not of the form PORT-PORT, the lower one first"
+    )
+
+
+def test_endpoints_that_are_off_or_elsewhere_share_nothing(options: ServeOptions) -> None:
+    check(replace(options, grpc_port=8000, allow_grpc=False))
+    check(replace(options, grpc_port=8000, grpc_address="127.0.0.2"))
+    check(replace(options, http_port=0, grpc_port=0, metrics_port=0))
+
+
+def test_metrics_are_where_http_is(options: ServeOptions) -> None:
+    moved = replace(options, http_address="127.0.0.1", metrics_port=8000)
+    assert refusal(moved).endswith("127.0.0.1:8000")
+
+
+def test_tls_needs_its_files(options: ServeOptions, tmp_path: Path) -> None:
+    tls = replace(options, grpc_use_ssl=True)
+    assert refusal(tls) == "--grpc-use-ssl needs --grpc-server-cert"
+    pem = tmp_path / "pem"
+    pem.touch()
+    assert refusal(replace(tls, grpc_server_cert=str(pem))) == "--grpc-use-ssl needs --grpc-server-key"
+    both = replace(tls, grpc_server_cert=str(pem), grpc_server_key=str(pem))
+    check(both)
+    assert refusal(replace(both, grpc_use_ssl_mutual=True)) == "--grpc-use-ssl-mutual needs --grpc-root-cert"
+    missing = replace(both, grpc_server_key=str(tmp_path / "none"))
+    assert refusal(missing) == f"--grpc-server-key: '{tmp_path / 'none'}' is not a file"
+
+
+def test_backend_settings_are_for_one_backend_or_for_all() -> None:
+    entries = [
+        "onnxruntime,threads=2",
+        "default-max-batch-size=8",
+        "python,shm-default-byte-size=1",
+        "x=a,b=c",
+    ]
+    assert backend_settings(entries) == {
+        "": {"default-max-batch-size": "8", "x": "a,b=c"},
+        "onnxruntime": {"threads": "2"},
+        "python": {"shm-default-byte-size": "1"},
+    }
+
+
+@pytest.mark.parametrize("entry", ["onnxruntime", "=1", "onnxruntime,=1"])
+def test_a_backend_setting_of_another_form_is_refused(entry: str) -> None:
+    with pytest.raises(click.UsageError, match="is not of the form"):
+        backend_settings([entry])
+
+
+def test_switches_of_the_metrics() -> None:
+    assert metrics_switches([]) == {"counter_latencies": True, "histogram_latencies": False}
+    entries = ["counter_latencies=off", "histogram_latencies=true", "summary_latencies=false"]
+    assert metrics_switches(entries) == {"counter_latencies": False, "histogram_latencies": True}
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ("summary_latencies=true", "summary_latencies is not available in this version"),
+        ("latencies=true", "there is no 'latencies'; there are counter_latencies, histogram_latencies"),
+        ("counter_latencies", "is not of the form KEY=VALUE"),
+        ("counter_latencies=maybe", "'maybe' is none of true, on, 1, false, off and 0"),
+    ],
+)
+def test_wrong_switches_of_the_metrics_are_refused(entry: str, line: str) -> None:
+    with pytest.raises(click.UsageError, match=line):
+        metrics_switches([entry])

@@ -1,0 +1,254 @@
+"""The commands that look at a host: `endpoints`, `models`, `invoke`, `logs`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.hosting.test_host import create_endpoint
+from tests.support.host import HostProcess, start_host
+from tests.support.program import write_program
+from tests.support.server import run_command
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    """A host with the endpoint `e`."""
+    directory = tmp_path_factory.mktemp("clients")
+    with start_host(directory / "host") as running:
+        create_endpoint(running, write_program(directory))
+        yield running
+
+
+def ask(host: HostProcess, *arguments: str, body: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    """What a command printed that has the host's variables in its environment, and nothing else of AWS."""
+    command = [sys.executable, "-m", "halimede", *arguments]
+    return subprocess.run(
+        command, env=dict(host.environment), input=body, capture_output=True, timeout=60, check=False
+    )
+
+
+def test_endpoints_are_listed_with_their_variants(host: HostProcess) -> None:
+    shown = ask(host, "endpoints")
+
+    assert shown.returncode == 0
+    [heading, row] = [line for line in shown.stdout.decode().splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in heading.split("|")[1:-1]] == [
+        "Endpoint", "Status", "Configuration", "Variant", "Weight", "Instances", "Created", "Reason",
+    ]  # fmt: skip
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[:6] == ["e", "InService", "c", "v", "1", "2/2"]
+
+
+def test_one_endpoint_is_described(host: HostProcess) -> None:
+    shown = ask(host, "endpoints", "e")
+    assert shown.returncode == 0
+    assert b"| e        | InService | c " in shown.stdout
+
+
+def test_missing_endpoint_is_told_in_one_line(host: HostProcess) -> None:
+    for arguments in (["endpoints", "no"], ["endpoints", "no", "--wait"]):
+        shown = ask(host, *arguments)
+        assert shown.returncode == 1
+        assert shown.stderr == (
+            b'halimede: Could not find endpoint "arn:aws:sagemaker:us-east-1:000000000000:endpoint/no".\n'
+        )
+
+
+def test_waiting_needs_a_name(host: HostProcess) -> None:
+    shown = ask(host, "endpoints", "--wait")
+    assert shown.stderr == b"halimede: --wait needs the NAME of an endpoint\n"
+
+
+def script(directory: Path, *lines: str) -> Path:
+    """An executable of these lines."""
+    path = directory / "script"
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+    return path
+
+
+def create(sagemaker: Any, name: str, image: Path) -> None:
+    """A configuration of that name, of one instance of a program."""
+    sagemaker.create_model(ModelName=name, PrimaryContainer={"Image": str(image)})
+    variant = {"VariantName": "v", "ModelName": name, "InstanceType": "ml.local.cpu"}
+    sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+
+
+def wait(host: HostProcess, name: str) -> "subprocess.Popen[str]":
+    """A process that waits for an endpoint."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "halimede", "endpoints", name, "--wait"],
+        env={**host.environment, "PYTHONUTF8": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+
+
+def test_waiting_shows_what_the_instances_print_until_they_serve(host: HostProcess, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    program = write_program(tmp_path)
+    lines = ("echo loading weights", f"while [ ! -e {loaded} ]; do sleep 0.05; done", f"exec {program} serve")
+    sagemaker = host.client("sagemaker")
+    create(sagemaker, "slow", script(tmp_path, *lines))
+    sagemaker.create_endpoint(EndpointName="slow", EndpointConfigName="slow")
+
+    with wait(host, "slow") as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "slow: Creating …\n"
+        assert waiting.stderr.readline() == "loading weights\n"
+        loaded.touch()
+        table, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert "| slow     | InService |" in table
+
+    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="slow")
+    assert ask(host, "invoke", "slow", "--data", "before").stdout == b"BEFORE"
+    loaded.unlink()
+    sagemaker.update_endpoint(EndpointName="slow", EndpointConfigName="slow")
+    with wait(host, "slow") as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "slow: Updating …\n"
+        loaded.touch()
+        table, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert "asked: before" not in said  # nothing of what the instances before have printed
+    assert "| slow     | InService |" in table
+    sagemaker.delete_endpoint(EndpointName="slow")
+
+
+def test_endpoint_that_failed_is_described_with_the_reason(host: HostProcess, tmp_path: Path) -> None:
+    sagemaker = host.client("sagemaker")
+    create(sagemaker, "broken", script(tmp_path, "echo no weights here", "exit 3"))
+    sagemaker.create_endpoint(EndpointName="broken", EndpointConfigName="broken")
+
+    shown = ask(host, "endpoints", "broken", "--wait")
+
+    assert shown.returncode == 1
+    assert b"| Failed |" in shown.stdout
+    # the cell goes on in further lines
+    reason = " ".join(line.split("|")[8].strip() for line in shown.stdout.decode().splitlines()[3:-1])
+    assert "it ended with status 3; its last words: no weights here" in reason
+    sagemaker.delete_endpoint(EndpointName="broken")
+
+
+def test_models_are_listed(host: HostProcess, tmp_path: Path) -> None:
+    shown = ask(host, "models")
+
+    assert shown.returncode == 0
+    row = next(line for line in shown.stdout.decode().splitlines() if line.startswith("| m "))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[1] == "SingleModel"
+    assert cells[2].endswith("/program")
+
+
+def test_lists_of_an_empty_host_say_so(tmp_path: Path) -> None:
+    with start_host(tmp_path / "host") as empty:
+        assert ask(empty, "endpoints").stdout == b"There are no endpoints.\n"
+        assert ask(empty, "models").stdout == b"There are no models.\n"
+
+
+def test_body_of_an_invocation_is_text_a_file_or_standard_input(host: HostProcess, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"from a file")
+    assert ask(host, "invoke", "e", "--data", "text").stdout == b"TEXT"
+    assert ask(host, "invoke", "e", "--body", str(tmp_path / "body")).stdout == b"FROM A FILE"
+    assert ask(host, "invoke", "e", "--body", "-", body=b"piped").stdout == b"PIPED"
+
+
+def test_answer_may_go_to_a_file(host: HostProcess, tmp_path: Path) -> None:
+    shown = ask(
+        host, "invoke", "e", "--data", "text", "--target-variant", "v", "-o", str(tmp_path / "answer")
+    )
+    assert (shown.returncode, shown.stdout) == (0, b"")
+    assert (tmp_path / "answer").read_bytes() == b"TEXT"
+
+
+def test_answer_may_be_shown_as_it_comes(host: HostProcess) -> None:
+    assert ask(host, "invoke", "e", "--data", "text", "--stream").stdout == b"TEXT"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["e"], "say the body with one of --data and --body"),
+        (["e", "--data", "x", "--body", "y"], "say the body with one of --data and --body"),
+        (["e", "--body", "/missing"], "--body: cannot read '/missing': No such file or directory"),
+        (
+            ["e", "--data", "x", "--stream", "--target-model", "m"],
+            "--stream: multi-model endpoints give no response",
+        ),
+        (["e", "--data", "x", "--target-variant", "green"], "green"),
+        (["e", "--data", "x", "--target-model", "m"], "does not support target model header m"),
+        (["missing", "--data", "x"], "missing"),
+        (["e", "--data", "x", "-o", "/missing/answer"], "--output: cannot write '/missing/answer'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_invocation_is_told_in_one_line(host: HostProcess, arguments: list[str], message: str) -> None:
+    shown = ask(host, "invoke", *arguments)
+    assert shown.returncode == 1
+    assert message in shown.stderr.decode()
+    assert len(shown.stderr.splitlines()) == 1
+
+
+def test_logs_of_all_instances_are_shown_with_their_names(host: HostProcess) -> None:
+    shown = ask(host, "logs", "e")
+
+    assert shown.returncode == 0
+    ready = [line for line in shown.stdout.decode().splitlines() if line.endswith("is ready")]
+    assert len({line.split()[0] for line in ready}) == 2
+    assert all(line.startswith("v/i-") for line in ready)
+
+
+def test_logs_of_one_instance_can_be_asked_for(host: HostProcess) -> None:
+    name = ask(host, "logs", "e").stdout.decode().split()[0]
+
+    shown = ask(host, "logs", "e", "--instance", name, "-n", "1")
+
+    assert len(shown.stdout.splitlines()) == 1
+    assert not shown.stdout.startswith(b"v/")
+
+
+def test_logs_that_are_followed_go_on(host: HostProcess) -> None:
+    command = [sys.executable, "-m", "halimede", "logs", "e", "--follow"]
+    follower = subprocess.Popen(command, env=dict(host.environment), stdout=subprocess.PIPE)
+    try:
+        assert follower.stdout is not None
+        assert b"v/i-" in follower.stdout.readline()
+        ask(host, "invoke", "e", "--data", "what follows")
+        while b"asked: what follows" not in (line := follower.stdout.readline()):
+            assert line
+    finally:
+        follower.terminate()
+        follower.communicate()
+
+
+def test_missing_logs_are_told_in_one_line(host: HostProcess) -> None:
+    assert ask(host, "logs", "no").stderr == b"halimede: there are no logs of endpoint no\n"
+    assert ask(host, "logs", "e", "--instance", "w").stderr == (
+        b"halimede: there are no logs of endpoint e, instance w\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [["endpoints"], ["models"], ["invoke", "e", "--data", "x"], ["logs", "e"]]
+)
+def test_absent_host_is_told_in_one_line(command: list[str]) -> None:
+    shown = run_command(*command, "--endpoint-url", "http://127.0.0.1:9")
+    assert shown.returncode == 1
+    assert shown.stderr == (
+        "halimede: no host answers at http://127.0.0.1:9; start one with `halimede host`, or set --endpoint-url\n"
+    )
+
+
+def test_missing_boto3_is_named_with_how_to_install_it() -> None:
+    program = "import sys; sys.modules['boto3'] = None; from halimede.cli.main import main; main(['models'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        'halimede: this command needs boto3, which is not installed: pip install "halimede[host]"\n'
+    )

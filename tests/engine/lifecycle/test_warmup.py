@@ -1,0 +1,195 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halimede.backends.base import Instance
+from halimede.backends.batch import Batch
+from halimede.config.signature import Signature
+from halimede.core.datatypes import BY_NUMBER
+from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from halimede.core.requests import InferResponse
+from halimede.core.tensors import encode_bytes
+from halimede.engine.lifecycle.warmup import warm_up
+from halimede.engine.statistics import ModelStatistics
+from tests.backends.helpers import load, source_of
+from tests.support import onnx_models
+
+CONFIG = """
+    backend: "any" max_batch_size: {batch}
+    input {{ name: "A" data_type: {datatype} dims: [2] }}
+    output {{ name: "X" data_type: {datatype} dims: [2] }}
+    {policy}
+    {samples}
+"""
+
+
+def sample(data: str, datatype: str = "TYPE_FP32", dims: str = "[2]", batch: int = 1, rest: str = "") -> str:
+    return f"""
+        model_warmup {{
+            name: "first" batch_size: {batch} {rest}
+            inputs {{ key: "A" value {{ data_type: {datatype} dims: {dims} {data} }} }}
+        }}
+    """
+
+
+class Recorder(Instance):
+    """Keeps the inputs of each batch that it runs."""
+
+    def __init__(self, error: Exception | None = None, answers: int | None = None) -> None:
+        self.batches: list[list[object]] = []
+        self._error = error
+        self._answers = answers
+
+    def execute(self, batch: Batch) -> None:
+        if self._error is not None:
+            raise self._error
+        array = batch.gather()["A"]
+        self.batches.append(array.tolist())
+        if batch.send is not None:
+            for request in batch.requests:
+                batch.send(request, InferResponse(), False)
+                batch.send(request, None, True)
+            return
+        count = len(batch.requests) if self._answers is None else self._answers
+        batch.responses = [InferResponse() for _ in range(count)]
+
+
+def run(
+    directory: Path,
+    samples: str,
+    instance: Recorder,
+    datatype: str = "TYPE_FP32",
+    batch: int = 4,
+    policy: str = "",
+    file: bytes | None = None,
+) -> list[list[object]]:
+    """What the instance was given."""
+    text = CONFIG.format(batch=batch, datatype=datatype, samples=samples, policy=policy)
+    source = source_of(directory, text)
+    if file is not None:
+        (source.directory / "warmup").mkdir()
+        (source.directory / "warmup" / "data").write_bytes(file)
+    warm_up(source, Signature.from_config(source.config), instance, ModelStatistics())
+    return instance.batches
+
+
+def test_zeros_run_once_as_one_batch_of_copies(tmp_path: Path) -> None:
+    assert run(tmp_path, sample("zero_data: true", batch=3), Recorder()) == [[[0, 0]] * 3]
+
+
+def test_count_repeats_the_batch(tmp_path: Path) -> None:
+    assert run(tmp_path, sample("zero_data: true", rest="count: 3"), Recorder()) == [[[0, 0]]] * 3
+
+
+def test_batch_size_zero_is_skipped(tmp_path: Path) -> None:
+    assert run(tmp_path, sample("zero_data: true", batch=0), Recorder()) == []
+
+
+def test_model_without_batching_gets_the_copies_one_by_one(tmp_path: Path) -> None:
+    assert run(tmp_path, sample("zero_data: true", batch=2), Recorder(), batch=0) == [[0, 0], [0, 0]]
+
+
+def test_file_gives_the_bytes(tmp_path: Path) -> None:
+    data = np.array([1.5, -2], np.float32).tobytes()
+    assert run(tmp_path, sample('input_data_file: "data"'), Recorder(), file=data) == [[[1.5, -2]]]
+
+
+def test_file_of_strings_has_their_lengths(tmp_path: Path) -> None:
+    samples = sample('input_data_file: "data"', "TYPE_STRING")
+    data = encode_bytes([b"one", b"\xff"])
+    assert run(tmp_path, samples, Recorder(), "TYPE_STRING", file=data) == [[[b"one", b"\xff"]]]
+
+
+@pytest.mark.parametrize("data", ["zero_data: true", "random_data: true"])
+def test_strings_are_empty(tmp_path: Path, data: str) -> None:
+    assert run(tmp_path, sample(data, "TYPE_STRING"), Recorder(), "TYPE_STRING") == [[[b"", b""]]]
+
+
+@pytest.mark.parametrize("number", [number for number in BY_NUMBER if number != 13])
+def test_random_data_fits_every_datatype(tmp_path: Path, number: int) -> None:
+    name = BY_NUMBER[number].config_name
+    (batch,) = run(tmp_path, sample("random_data: true", name), Recorder(), name)
+    limit = 0x3F80 if name == "TYPE_BF16" else 100
+    assert all(0 <= value < limit for row in batch for value in row)  # type: ignore[attr-defined]  # rows are lists
+
+
+def test_decoupled_model_is_waited_for(tmp_path: Path) -> None:
+    policy = "model_transaction_policy { decoupled: true }"
+    assert run(tmp_path, sample("zero_data: true", batch=2), Recorder(), policy=policy) == [[[0, 0]] * 2]
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (
+            sample("zero_data: true", dims="[-1]"),
+            "warmup setting expects all variable-size dimensions are specified for input 'A'",
+        ),
+        (sample(""), "must specify zero_data, random_data or input_data_file for input 'A'"),
+        (sample("zero_data: true", "TYPE_INVALID"), "warmup setting must specify 'data_type' for input 'A'"),
+        (
+            sample("zero_data: true", "TYPE_INT8"),
+            "input 'A' data-type is 'INT8', but model 'm' expects 'FP32'",
+        ),
+        (sample("zero_data: true", dims="[3]"), "unexpected shape for input 'A' for model 'm'"),
+        (sample("zero_data: true", batch=5), "batch_size must be <= max_batch_size 4, got 5"),
+        (
+            sample('input_data_file: "none"'),
+            "cannot read warmup file .*/m/warmup/none: No such file or directory",
+        ),
+        (sample('input_data_file: "../1/x"'), r"'\.\./1/x' must stay inside the model's directory 'warmup'"),
+        ('model_warmup { name: "first" batch_size: 1 }', "expected 1 inputs but got 0 inputs for model 'm'"),
+        (
+            sample("zero_data: true").replace('"A"', '"B"'),
+            "unexpected inference input 'B' for model 'm'|but missing required input",
+        ),
+    ],
+)
+def test_wrong_samples_are_told(tmp_path: Path, samples: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^failed to run warmup sample 'first': .*({message})"):
+        run(tmp_path, samples, Recorder())
+
+
+def test_file_of_the_wrong_size_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"failed to run warmup sample 'first': .*Expected 8, got 5"
+    ):
+        run(tmp_path, sample('input_data_file: "data"'), Recorder(), file=b"12345")
+
+
+def test_failure_keeps_its_kind(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"^failed to run warmup sample 'first': not today"):
+        run(tmp_path, sample("zero_data: true"), Recorder(UnavailableError("not today")))
+
+
+def test_missing_responses_are_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="the backend gave 1 responses to 2 requests"):
+        run(tmp_path, sample("zero_data: true", batch=2), Recorder(answers=1))
+
+
+def test_onnx_model_runs_its_sample(tmp_path: Path) -> None:
+    samples = sample("random_data: true", batch=3).replace('"A"', '"INPUT0"')
+    model = load(tmp_path, samples, onnx_models.identity(dims=(2,)))
+    statistics = ModelStatistics()
+    warm_up(model.backend.source, model.signature, model.instance, statistics)
+    assert statistics.execution_count == 1
+    assert statistics.inference_count == 3
+    assert statistics.success.count == 3
+
+
+def test_onnx_model_that_fails_on_its_sample_says_so(tmp_path: Path) -> None:
+    samples = """
+        model_warmup {
+            name: "bad index" batch_size: 1
+            inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [4] zero_data: true } }
+            inputs { key: "INDEX" value { data_type: TYPE_INT64 dims: [1] input_data_file: "index" } }
+        }
+    """
+    model = load(tmp_path, samples, onnx_models.gather_by_index())
+    (tmp_path / "m" / "warmup").mkdir()
+    (tmp_path / "m" / "warmup" / "index").write_bytes(np.array([9]).tobytes())
+    with pytest.raises(
+        InternalError, match="failed to run warmup sample 'bad index': onnx runtime error 1: "
+    ):
+        warm_up(model.backend.source, model.signature, model.instance, ModelStatistics())
