@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.echo import SERVICE, Recording
-from halimede.cli.tuning import keep_freed_memory, quieten_collector
+from halimede.cli.tuning import keep_freed_memory, tune_garbage_collector
 from halimede.core.clock import LoopClock
 from halimede.frontends.grpc.kserve_pb2 import ModelStatisticsResponse
 from halimede.frontends.grpc.transport.call import Call, UnaryMethod
@@ -108,7 +108,7 @@ async def listen(echo: Echo) -> None:
 
 def main() -> None:
     keep_freed_memory()
-    quieten_collector()
+    tune_garbage_collector()
     uvloop.run(listen(Echo(Recording(**json.loads(Path(sys.argv[1]).read_text())))))
 
 

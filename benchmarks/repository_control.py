@@ -15,7 +15,7 @@ from benchmarks.rival import side_by_side
 from benchmarks.workload import Against, Compare, Sample, Sides, Workload
 
 GOAL = 0.2
-LEAST_CYCLES = 3
+MIN_CYCLES = 3
 ENDS_WITHIN_S = 60
 POLL_S = 0.001
 VERBS = ("load", "unload")
@@ -54,7 +54,7 @@ def median_time(verb: str, seconds: float, server: Server) -> Sample:
     with closing(
         http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=ENDS_WITHIN_S)
     ) as connection:
-        while len(times) < LEAST_CYCLES or time.monotonic() - started < seconds:
+        while len(times) < MIN_CYCLES or time.monotonic() - started < seconds:
             cycle = dict(zip(VERBS, (load(connection), unload(connection)), strict=True))
             times.append(cycle[verb] * 1e3)
     return Sample(statistics.median(times), (server.cpu_seconds() - cpu) / len(times) * 1e6)

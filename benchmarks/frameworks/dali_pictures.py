@@ -11,7 +11,7 @@ from benchmarks.frameworks.framework import SIDES, Call, Size
 from benchmarks.frameworks.inputs import picture
 
 RESIZED = {Size.SMALL: 16, Size.LARGE: 224}
-MOST_ROWS = 8
+MAX_ROWS = 8
 
 dali: Any = nvidia_dali
 """Its annotations are incomplete."""
@@ -24,7 +24,7 @@ def build(_kind: str, size: Size, directory: Path) -> None:
 def pipeline(size: Size, threads: int) -> Any:
     """From the bytes of pictures to their pixels."""
 
-    @dali.pipeline_def(batch_size=MOST_ROWS, num_threads=threads, device_id=None)
+    @dali.pipeline_def(batch_size=MAX_ROWS, num_threads=threads, device_id=None)
     def pictures() -> object:
         data = dali.fn.external_source(device="cpu", name="DALI_INPUT_0", dtype=dali.types.UINT8, ndim=1)
         decoded = dali.fn.decoders.image(data, device="cpu", output_type=dali.types.RGB)

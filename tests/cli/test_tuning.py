@@ -28,8 +28,8 @@ print(faults())
 """
 COLLECTOR = """
 import gc
-from halimede.cli.tuning import quieten_collector
-quieten_collector()
+from halimede.cli.tuning import tune_garbage_collector
+tune_garbage_collector()
 assert gc.isenabled() and gc.get_threshold()[0] > 700
 assert gc.get_freeze_count() > 1000
 class Node: pass

@@ -29,7 +29,7 @@ def test_text_form_gives_the_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "what", "mend"),
+    ("text", "where", "what", "fix"),
     [
         (
             'name: "m"\ninput [ {\n  name: "x"\n  data_typ: TYPE_FP32\n} ]',
@@ -64,7 +64,7 @@ def test_text_form_gives_the_configuration() -> None:
     ],
 )
 def test_wrong_text_is_told_with_line_column_and_what_would_be_right(
-    text: str, where: tuple[int, int], what: str, mend: str | None
+    text: str, where: tuple[int, int], what: str, fix: str | None
 ) -> None:
     with pytest.raises(ConfigTextError) as caught:
         parse_text(text, "m/config.pbtxt")
@@ -72,7 +72,7 @@ def test_wrong_text_is_told_with_line_column_and_what_would_be_right(
     start = f"failed to read text proto from m/config.pbtxt: line {line}, column {column}: {what}"
     assert caught.value.message.startswith(start)
     assert (caught.value.line, caught.value.column) == where
-    assert mend is None or caught.value.mend == mend
+    assert fix is None or caught.value.fix == fix
 
 
 def test_missing_file_is_told_with_the_systems_words(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halimede.hosting.fetches import Fetches, ToldSource
+from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 
 URL = "s3://bucket/model.tar.gz"
@@ -58,7 +58,7 @@ def test_progress_is_told_once_a_second_and_at_the_end(
 
 def test_fetches_of_a_source_are_told_of_and_passed_on(tmp_path: Path) -> None:
     fetches = Fetches(tmp_path)
-    source = ToldSource(Source(), fetches, "e", "v")
+    source = ObservedSource(Source(), fetches, "e", "v")
     seen: list[tuple[int, int]] = []
 
     async def fetch() -> int:

@@ -17,6 +17,6 @@ def test_absent_and_ambiguous_models_have_no_contents(tmp_path: Path) -> None:
     repositories = [tmp_path / "a", tmp_path / "b"]
     for repository in repositories:
         (repository / "m").mkdir(parents=True)
-    sighting = sight_model(repositories, "m")
-    assert sighting.directories == (tmp_path / "a" / "m", tmp_path / "b" / "m")
-    assert sighting.contents is None
+    snapshot = sight_model(repositories, "m")
+    assert snapshot.directories == (tmp_path / "a" / "m", tmp_path / "b" / "m")
+    assert snapshot.contents is None

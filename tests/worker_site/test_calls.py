@@ -11,7 +11,7 @@ import pytest
 from halimede.core.errors import InvalidArgumentError
 from halimede.workers.channel import Message
 from halimede_worker import wire
-from halimede_worker.calls import MOST_IDLE, call, channels
+from halimede_worker.calls import MAX_IDLE, call, channels
 from halimede_worker.errors import TritonModelException
 from halimede_worker.memory import Outgoing
 from halimede_worker.runtime import runtime
@@ -83,19 +83,19 @@ def test_no_more_sockets_are_kept_than_may_be_of_use(server: Server) -> None:
 
     async def answer_all_at_once(message: Message) -> int:
         asked.append(asyncio.get_running_loop().create_future())
-        if len(asked) == MOST_IDLE + 20:
+        if len(asked) == MAX_IDLE + 20:
             for future in asked:
                 future.set_result(0)
         return await asked[-1]
 
     server.handlers[wire.METRIC_VALUE] = answer_all_at_once
-    threads = [threading.Thread(target=call, args=((wire.METRIC_VALUE, 0),)) for _ in range(MOST_IDLE + 20)]
+    threads = [threading.Thread(target=call, args=((wire.METRIC_VALUE, 0),)) for _ in range(MAX_IDLE + 20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert server.opened == MOST_IDLE + 20
-    assert len(channels._idle) == MOST_IDLE
+    assert server.opened == MAX_IDLE + 20
+    assert len(channels._idle) == MAX_IDLE
 
 
 @pytest.mark.usefixtures("worker")

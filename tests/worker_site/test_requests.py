@@ -14,7 +14,7 @@ import pytest
 from halimede_worker.errors import TritonModelException
 from halimede_worker.memory import Memory, Outgoing
 from halimede_worker.preferred_memory import MemoryType, PreferredMemory
-from halimede_worker.requests import InferenceRequest, encode_request, served_request
+from halimede_worker.requests import InferenceRequest, decode_request, encode_request
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import runtime
 from halimede_worker.senders import FINAL, InferenceResponseSender
@@ -58,7 +58,7 @@ def a_served_request(
     correlation_id: int | str = 0,
 ) -> InferenceRequest:
     tensor = ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes(), False)
-    return served_request((number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,)), server)
+    return decode_request((number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,)), server)
 
 
 # Made by a model

@@ -22,7 +22,7 @@ from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import WorkerHost
 from halimede.workers.isolated_model import IsolatedModel
 from halimede.workers.isolated_worker import IsolatedWorkerModel
-from halimede_worker.errors import ToldError
+from halimede_worker.errors import PlainError
 from tests.python_models.support import (
     Array,
     Models,
@@ -263,7 +263,7 @@ def test_a_missing_framework_is_told_with_how_to_install_it(monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "halimede.backends.openvino.backend")
     config = ModelConfig(name="m", backend="openvino")
     model = IsolatedModel(ModelSource("m", 1, Path("/m"), config), BackendOptions(), cast(WorkerHost, None))
-    with pytest.raises(ToldError, match=r'pip install "halimede\[openvino\]"') as caught:
+    with pytest.raises(PlainError, match=r'pip install "halimede\[openvino\]"') as caught:
         IsolatedWorkerModel(dict(model._settings)).complete_config(config.SerializeToString())
     assert ERRORS[caught.value.number] is UnsupportedError
 

@@ -21,7 +21,7 @@ from halimede.core.tensors import Array, Tensor
 Send = Callable[[InferRequest, InferResponse | None, bool], None]
 
 
-LATER = InferResponse()
+DEFERRED = InferResponse()
 """Stands for a response that does not come with the others of its batch."""
 
 
@@ -33,7 +33,7 @@ class Batch:
         requests: at least one.
         size: rows along the batch dimension, all requests together; 1 for a model without.
         byte_size: bytes of all inputs of all requests.
-        responses: one a request, in order, once it has run; `LATER` for one that the model sent, or will send,
+        responses: one a request, in order, once it has run; `DEFERRED` for one that the model sent, or will send,
             by itself; empty for a decoupled model.
         send: (decoupled models) sends one response of one request, from any thread; None and True end it.
         started_ns: when the execution began.

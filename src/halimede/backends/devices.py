@@ -24,14 +24,14 @@ Rows = slice | EllipsisType
 """Rows of a batch that are one request's; an ellipsis for all of what there is."""
 
 
-class Whole(Elements, Protocol):
+class DeviceArray(Elements, Protocol):
     """An output of a batch, in the memory of a device."""
 
     @property
     def shape(self) -> Sequence[int]:
         """Its shape."""
 
-    def __getitem__(self, rows: Rows) -> "Whole":
+    def __getitem__(self, rows: Rows) -> "DeviceArray":
         """Those rows of it, which are not copied."""
 
 
@@ -154,7 +154,7 @@ def refused(name: str, tensor: DeviceTensor, why: object) -> InternalError:
     )
 
 
-def keep(batch: Batch, name: str, whole: Whole, copy: Callable[[Rows], Array]) -> None:
+def keep(batch: Batch, name: str, whole: DeviceArray, copy: Callable[[Rows], Array]) -> None:
     """Answer each request that wants the output with its rows, on the device; after `Batch.scatter`.
 
     Args:

@@ -9,7 +9,7 @@ from halimede.config.model_config_pb2 import ModelConfig, ModelOptimizationPolic
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferResponse
 
-LEAST_PRIORITY = 19
+MIN_PRIORITY = 19
 """Niceness of what runs a model whose `optimization` has the priority PRIORITY_MIN."""
 
 logger = logging.getLogger("halimede")
@@ -18,7 +18,7 @@ logger = logging.getLogger("halimede")
 def niceness_of(config: ModelConfig) -> int:
     """The niceness, as of `nice(1)`, of what runs the model."""
     low = config.optimization.priority == ModelOptimizationPolicy.PRIORITY_MIN
-    return LEAST_PRIORITY if low else 0
+    return MIN_PRIORITY if low else 0
 
 
 def execute(instance: Instance, batch: Batch) -> None:

@@ -53,7 +53,7 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
 
     def callback(**values: Any) -> int:
         given = {name: value for name, value in values.items() if value not in (None, ())}
-        remarks = [*refuse_and_remark(given), *deprecation_remarks(given), *gpu_remarks(given)]
+        remarks = [*check_flags(given), *deprecation_remarks(given), *gpu_remarks(given)]
         names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
         return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
 
@@ -67,7 +67,7 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
     )
 
 
-def refuse_and_remark(given: Mapping[str, Any]) -> list[str]:
+def check_flags(given: Mapping[str, Any]) -> list[str]:
     """A remark for each flag given that has no effect here.
 
     Raises:

@@ -54,7 +54,7 @@ async def serve(options: ServeOptions) -> int:
     # be part of it.
     models_stay = settings.control_mode is ControlMode.NONE
     if not models_stay:
-        tuning.quieten_collector()
+        tuning.tune_garbage_collector()
     lifecycle.on_progress.append(LoadingTimes(clock))
     loading = loop.create_task(_load(lifecycle))
     stopping = loop.create_task(stop.wait())
@@ -64,7 +64,7 @@ async def serve(options: ServeOptions) -> int:
         logger.error("failed to load all models; --exit-on-error=false would serve the others")
     else:
         if models_stay and loading.done():
-            tuning.quieten_collector()
+            tuning.tune_garbage_collector()
         await stopping
 
     stopping.cancel()

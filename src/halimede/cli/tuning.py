@@ -55,7 +55,7 @@ def allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def quieten_collector() -> None:
+def tune_garbage_collector() -> None:
     """Spare the collector of cycles what lives as long as the process, and call it less often.
 
     What exists now, modules above all, is never looked at again. A request leaves no cycles behind, so that

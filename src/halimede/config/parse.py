@@ -36,14 +36,14 @@ class ConfigTextError(InvalidArgumentError):
     Attributes:
         line: where, from 1; 0 if it concerns the whole file.
         column: where in the line, from 1; 0 likewise.
-        mend: what the line should be, "" if that cannot be told.
+        fix: what the line should be, "" if that cannot be told.
     """
 
-    def __init__(self, message: str, line: int = 0, column: int = 0, mend: str = "") -> None:
+    def __init__(self, message: str, line: int = 0, column: int = 0, fix: str = "") -> None:
         super().__init__(message)
         self.line = line
         self.column = column
-        self.mend = mend
+        self.fix = fix
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -99,8 +99,8 @@ def parse_text(text: str, origin: str) -> ModelConfig:
         line, column = error.GetLine() or 0, error.GetColumn() or 0
         lines = text.split("\n")
         source = lines[line - 1] if 0 < line <= len(lines) else ""
-        what, mend = _explain(str(error), source, column)
-        raise _text_error(origin, what, line, column, mend) from error
+        what, fix = _explain(str(error), source, column)
+        raise _text_error(origin, what, line, column, fix) from error
     except ValueError as error:
         raise _text_error(origin, _shorten(str(error))) from error
 
@@ -109,9 +109,9 @@ def _too_large(origin: str) -> ConfigTextError:
     return _text_error(origin, f"it is larger than {MAX_SIZE} bytes, the most that a configuration may have")
 
 
-def _text_error(origin: str, what: str, line: int = 0, column: int = 0, mend: str = "") -> ConfigTextError:
+def _text_error(origin: str, what: str, line: int = 0, column: int = 0, fix: str = "") -> ConfigTextError:
     where = f"line {line}, column {column}: " if line else ""
-    return ConfigTextError(f"failed to read text proto from {origin}: {where}{what}", line, column, mend)
+    return ConfigTextError(f"failed to read text proto from {origin}: {where}{what}", line, column, fix)
 
 
 def _explain(report: str, source: str, column: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from halimede_worker.memory import ALIGNMENT, Segment, create_segment
 _UNUSED = 3
 """References to a segment that nobody uses: the pool's list, the loop's variable, `getrefcount`'s argument."""
 
-_LEAST_SHARED = 65536
+_MIN_SHARED = 65536
 """Less is copied about as fast as shared."""
 
 _MAX_POOLED = 256 * 2**20
@@ -75,7 +75,7 @@ class BufferPool:
         Raises:
             MemoryError: there is not so much.
         """
-        if size < _LEAST_SHARED:
+        if size < _MIN_SHARED:
             return np.empty(size, np.uint8).data  # not a bytearray, which would be cleared
         begin = -alignment % ALIGNMENT
         return self.segment(begin + size).data[begin : begin + size]

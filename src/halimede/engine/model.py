@@ -5,7 +5,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from functools import partial
 
-from halimede.backends.batch import LATER, Batch
+from halimede.backends.batch import DEFERRED, Batch
 from halimede.backends.execution import niceness_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
@@ -148,7 +148,7 @@ class Model:
                     _tell_times(batch, request)
             return
         now = self._clock.now()
-        if LATER in responses:
+        if DEFERRED in responses:
             self._completed_partly(batch, now)
             return
         failed = False
@@ -170,7 +170,7 @@ class Model:
         """An execution is over of which some requests were answered before, or will be later."""
         for request, response in zip(batch.requests, batch.responses, strict=True):
             _tell_times(batch, request)
-            if response is not LATER:
+            if response is not DEFERRED:
                 self._answer(batch, request, response, now)
         if not batch.failed:
             self.statistics.count_execution(batch)

@@ -52,7 +52,7 @@ class Fetches:
         self._thread.shutdown()
 
 
-class ToldSource:
+class ObservedSource:
     """A source of models whose fetches are told of as those of one variant (`ModelSource`)."""
 
     def __init__(self, source: ModelSource, fetches: Fetches, endpoint: str, variant: str) -> None:

@@ -8,8 +8,8 @@ from halimede.hosting.api.gate import Gate
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
 from halimede.hosting.control.controller import Controller
-from halimede.hosting.control.settings import Surroundings
-from halimede.hosting.fetches import Fetches, ToldSource
+from halimede.hosting.control.settings import Dependencies
+from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
 from halimede.hosting.lock import DirectoryLock
@@ -63,7 +63,7 @@ class Host:
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
         self._source = model_source(self._store, settings.s3_endpoint, settings.buckets)
-        around = Surroundings(
+        dependencies = Dependencies(
             self._substrate,
             self._source,
             self._table,
@@ -75,7 +75,7 @@ class Host:
             self._metering.forget,
             self._fetches.begin,
         )
-        self._controller = Controller(around, directory / "state.db")
+        self._controller = Controller(dependencies, directory / "state.db")
         self._invocations = Invocations(self._table, settings.invocation)
         self._dispatcher = Dispatcher(
             Gate(settings.keys, settings.caller),
@@ -106,7 +106,7 @@ class Host:
 
     def _make_residency(self, endpoint: str, route: VariantRoute) -> MultiModelResidency:
         meter = self._metering.meter(endpoint, route.spec.name)
-        source = ToldSource(self._source, self._fetches, endpoint, route.spec.name)
+        source = ObservedSource(self._source, self._fetches, endpoint, route.spec.name)
         return MultiModelResidency(route, source, meter, self._settings.residency)
 
     async def start(self) -> int:

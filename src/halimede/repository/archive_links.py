@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 
 from halimede.repository.archive_stream import ArchiveError
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 """Links on the way of one, as for the kernel."""
 
-_MOST_STEPS = 1_000_000
+_MAX_STEPS = 1_000_000
 """Names on the way of all links together; ten times what the largest environments have."""
 
 
@@ -78,7 +78,7 @@ class Links:
                 parts = target.split("/")
                 links += 1
                 self._steps += len(parts)
-                if links > _MOST_LINKS or self._steps > _MOST_STEPS:
+                if links > _MAX_LINKS or self._steps > _MAX_STEPS:
                     raise ArchiveError(f"'{shown(name)}' links in a circle, or leads through too many links")
                 ahead += reversed(parts)
                 place = _above(place)

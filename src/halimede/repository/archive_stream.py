@@ -11,7 +11,7 @@ from typing import IO, cast
 
 CHUNK_BYTES = 1 << 20
 
-_MOST_HEADER_BYTES = 1 << 20
+_MAX_HEADER_BYTES = 1 << 20
 """Bytes of an entry's headers: its name, and the places of a sparse file's pieces. `tarfile` holds them in memory."""
 
 _MAGIC_BYTES = 6
@@ -117,7 +117,7 @@ class _Forward:
         """As many bytes, or fewer at the end."""
         if self._header_bytes is not None:
             self._header_bytes += size
-            if size < 0 or self._header_bytes > _MOST_HEADER_BYTES:
+            if size < 0 or self._header_bytes > _MAX_HEADER_BYTES:
                 raise tarfile.ReadError("the headers of an entry are too large")
             if (
                 not self.last and self._position

@@ -33,7 +33,7 @@ REFUSED, NO_ROOM = 2, 3
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the errors that say that a disk is full."""
 
-_MOST_MEMORY = 1 << 30
+_MAX_MEMORY = 1 << 30
 """Bytes of address space of the program; only xz and zstd with their largest windows ask for more."""
 
 _DEEPEST = 100
@@ -113,7 +113,7 @@ def extract(archive: IO[bytes], directory: Path, rules: Rules) -> None:
         raise ArchiveError(f"it is truncated or damaged: {shown(str(error))}") from error
     except MemoryError:
         raise ArchiveError(
-            f"it takes more than {_MOST_MEMORY:,} bytes of memory to be extracted; pack it as .tar.gz"
+            f"it takes more than {_MAX_MEMORY:,} bytes of memory to be extracted; pack it as .tar.gz"
         ) from None
 
 
@@ -268,7 +268,7 @@ def _inside(name: str) -> PurePosixPath:
 def main() -> None:
     """Extract standard input as the command line says."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = _MOST_MEMORY if soft == resource.RLIM_INFINITY else min(soft, _MOST_MEMORY)
+    most = _MAX_MEMORY if soft == resource.RLIM_INFINITY else min(soft, _MAX_MEMORY)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     try:
         extract(sys.stdin.buffer, Path(sys.argv[1]), Rules(**json.loads(sys.argv[2])))

@@ -9,8 +9,8 @@ from halimede.repository.layout import find_model, find_models
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What one look saw of a model. Equal sightings: nothing changed in between.
+class Snapshot:
+    """What one look saw of a model. Equal snapshots: nothing changed in between.
 
     Attributes:
         directories: its directory; several if repositories share the name, none if it is in no repository.
@@ -21,10 +21,10 @@ class Sighting:
     contents: Fingerprint | None = None
 
 
-ABSENT = Sighting()
+ABSENT = Snapshot()
 
 
-def sight_model(repositories: Sequence[Path], name: str) -> Sighting:
+def sight_model(repositories: Sequence[Path], name: str) -> Snapshot:
     """What there is of one model, whose name is checked already.
 
     Raises:
@@ -33,12 +33,12 @@ def sight_model(repositories: Sequence[Path], name: str) -> Sighting:
     return _sight(find_model(repositories, name))
 
 
-def sight_directory(directory: Path) -> Sighting:
+def sight_directory(directory: Path) -> Snapshot:
     """What there is of a model in a directory of its own, outside the repositories."""
     return _sight((directory,) if directory.is_dir() else ())
 
 
-def sight_models(repositories: Sequence[Path]) -> dict[str, Sighting]:
+def sight_models(repositories: Sequence[Path]) -> dict[str, Snapshot]:
     """What there is of every model, by name.
 
     Raises:
@@ -47,11 +47,11 @@ def sight_models(repositories: Sequence[Path]) -> dict[str, Sighting]:
     return {name: _sight(directories) for name, directories in find_models(repositories).items()}
 
 
-def _sight(directories: tuple[Path, ...]) -> Sighting:
+def _sight(directories: tuple[Path, ...]) -> Snapshot:
     contents = None
     if len(directories) == 1:
         try:
             contents = fingerprint(directories[0])
         except OSError:  # it vanished meanwhile, or is closed to us: whoever loads it says which
             contents = None
-    return Sighting(directories, contents)
+    return Snapshot(directories, contents)

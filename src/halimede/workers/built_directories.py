@@ -20,7 +20,7 @@ from halimede.core.errors import InternalError
 logger = logging.getLogger("halimede")
 
 _MARKER = ".halimede-complete"
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 def is_built(directory: Path) -> bool:
@@ -92,7 +92,7 @@ def _locked(directory: Path, closing: threading.Event) -> Iterator[int]:
         if not _try_lock(lock):
             logger.info("waiting until '%s' has been built", directory)
             while not _try_lock(lock):
-                if closing.wait(_LOOK_SECONDS):
+                if closing.wait(_POLL_SECONDS):
                     raise InternalError("the server is stopping")
         yield lock
     finally:

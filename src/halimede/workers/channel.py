@@ -23,7 +23,7 @@ logger = logging.getLogger("halimede")
 Message = tuple[Any, ...]
 
 _PACKET_LIMIT = wire.PACKET_BYTES - 4096
-_MOST_DESCRIPTORS = 200
+_MAX_DESCRIPTORS = 200
 _MESSAGES_A_TURN = 64
 _STREAMED = frozenset({wire.RESPONSE, wire.LOG, wire.METRIC})
 """Messages that seldom come alone."""
@@ -87,9 +87,9 @@ class Channel:
             data = marshal.dumps((wire.SPILLED, (spill.number, 0, len(data))), wire.FORMAT)
             self._memory.introduce(spill)
             fresh = [*fresh, spill]
-        while len(fresh) > _MOST_DESCRIPTORS:
-            self._post(_announcement(fresh[:_MOST_DESCRIPTORS], b""), fresh[:_MOST_DESCRIPTORS], -1)
-            fresh = fresh[_MOST_DESCRIPTORS:]
+        while len(fresh) > _MAX_DESCRIPTORS:
+            self._post(_announcement(fresh[:_MAX_DESCRIPTORS], b""), fresh[:_MAX_DESCRIPTORS], -1)
+            fresh = fresh[_MAX_DESCRIPTORS:]
         if fresh or descriptor >= 0:
             self._post(_announcement(fresh, data), fresh, descriptor)
         elif self.backlog:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halimede.backends.base import Instance
-from halimede.backends.batch import LATER, Batch, fail
+from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.core.buffers import POOL
 from halimede.core.clock import SECOND
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
@@ -33,9 +33,9 @@ CREDIT = 32
 QUICK_NS = 200_000
 """An instance whose executions take less is sent the next ones before it has answered."""
 
-MOST_AHEAD = 8
+MAX_AHEAD = 8
 
-MOST_BARREN = 3
+MAX_UNUSED_PROCESSES = 3
 """So many processes in a row may end before they begin a batch that they were sent: then the batch is the reason."""
 
 PROGRESS = 3
@@ -47,7 +47,7 @@ WAITED_NS = 500_000
 """An instance whose executions take less may be waited for: for as long as a batch of the server's own process may run
 on the event loop while requests come one by one."""
 
-FEWEST_UNWAITED, MOST_UNWAITED = 64, 8192
+MIN_UNWAITED, MAX_UNWAITED = 64, 8192
 """After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
 
 
@@ -112,10 +112,10 @@ class WorkerInstance(Instance):
         self._progress = np.zeros(PROGRESS, np.int64)
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
-        self._barren = 0  # times that it ended without having begun what it had been sent
+        self._unused = 0  # times that it ended without having begun what it had been sent
         self._waited: Sent | None = None  # `run` waits for its result
-        self._unwaited = FEWEST_UNWAITED  # so many executions are not waited for
-        self._next_unwaited = FEWEST_UNWAITED
+        self._unwaited = MIN_UNWAITED  # so many executions are not waited for
+        self._next_unwaited = MIN_UNWAITED
         self._head_since = 0
         self._verdict = ""
         self._restarts = RestartPolicy(host.clock)
@@ -246,10 +246,10 @@ class WorkerInstance(Instance):
             self._unwaited -= 1
         elif self._cost_ns < WAITED_NS and self._is_alone:
             if self._wait_for(sent):
-                self._next_unwaited = max(FEWEST_UNWAITED, self._next_unwaited - 1)
+                self._next_unwaited = max(MIN_UNWAITED, self._next_unwaited - 1)
                 return True
             self._unwaited = self._next_unwaited
-            self._next_unwaited = min(2 * self._next_unwaited, MOST_UNWAITED)
+            self._next_unwaited = min(2 * self._next_unwaited, MAX_UNWAITED)
         self.free = len(self._sent) < self._ahead
         for number, request in enumerate(requests, first):
             request.on_cancel = self._cancel
@@ -353,7 +353,7 @@ class WorkerInstance(Instance):
         request = sent.batch.requests[offset]
         if sent.answered is None or request not in sent.answered:
             self._open[number] = Open(sent.batch, request)
-        return LATER
+        return DEFERRED
 
     def _batch_failed(self, message: Message) -> None:
         _, first, began, ended, text, kind, held = message
@@ -379,7 +379,7 @@ class WorkerInstance(Instance):
         more = ended - began - self._cost_ns
         self._cost_ns += more >> (5 if more > 0 else 2)
         if not self._calls:
-            self._ahead = max(1, min(MOST_AHEAD, QUICK_NS // (self._cost_ns + 1)))
+            self._ahead = max(1, min(MAX_AHEAD, QUICK_NS // (self._cost_ns + 1)))
             if self._concurrency > 1:
                 self._ahead = self._concurrency  # what is sent runs at once
         self._head_since = now
@@ -504,9 +504,9 @@ class WorkerInstance(Instance):
         sent, self._sent = self._sent, {}
         failed = [(first, entry) for first, entry in sent.items() if first <= begun]
         waiting = [(first, entry) for first, entry in sent.items() if first > begun]
-        self._barren = 0 if self._served or failed or not waiting else self._barren + 1
-        if self._barren == MOST_BARREN:  # it ends of receiving the first of them
-            self._barren = 0
+        self._unused = 0 if self._served or failed or not waiting else self._unused + 1
+        if self._unused == MAX_UNUSED_PROCESSES:  # it ends of receiving the first of them
+            self._unused = 0
             failed.append(waiting.pop(0))
         self._return(waiting)
         opened, self._open = self._open, {}

@@ -25,10 +25,10 @@ from halimede.core.out_of_memory import lacks_memory
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.workers.error_numbers import error_number
-from halimede_worker.errors import ToldError
+from halimede_worker.errors import PlainError
 from halimede_worker.hosted import response_of, send_response
 from halimede_worker.memory import Memory, Outgoing
-from halimede_worker.requests import EncodedRequest, InferenceRequest, received_as
+from halimede_worker.requests import EncodedRequest, InferenceRequest, encoded_form
 from halimede_worker.responses import EncodedResponse
 
 logger = logging.getLogger("halimede")
@@ -60,7 +60,7 @@ class IsolatedWorkerModel:
         """The configuration as the backend completes it.
 
         Raises:
-            ToldError: the backend refuses the model.
+            PlainError: the backend refuses the model.
         """
         with _telling():
             self._open(config).complete_config()
@@ -73,7 +73,7 @@ class IsolatedWorkerModel:
             arguments: the final configuration `config`, and `name`, `index`, `kind` and `device` of the instance.
 
         Raises:
-            ToldError: the backend refuses the model.
+            PlainError: the backend refuses the model.
         """
         with _telling():
             backend = self._open(arguments["config"])
@@ -89,9 +89,9 @@ class IsolatedWorkerModel:
         """Run the requests of a decoupled model in one execution.
 
         Raises:
-            ToldError: the whole batch failed.
+            PlainError: the whole batch failed.
         """
-        self.run([self.received(*received_as(request), request) for request in requests], _send)
+        self.run([self.received(*encoded_form(request), request) for request in requests], _send)
 
     def received(
         self, encoded: EncodedRequest, memory: Memory, origin: InferenceRequest | None = None
@@ -99,7 +99,7 @@ class IsolatedWorkerModel:
         """The request of a message; of a decoupled model, beside the one that has its sender.
 
         Raises:
-            ToldError: the shared memory that its tensors lie in cannot be mapped.
+            PlainError: the shared memory that its tensors lie in cannot be mapped.
         """
         signature = self._signature
         assert signature is not None
@@ -108,13 +108,13 @@ class IsolatedWorkerModel:
                 return _Request(encoded, memory, signature)
             return _Streamed(encoded, memory, signature, origin)
         except MemoryError as error:
-            raise ToldError(str(error), error_number(OutOfMemoryError(""))) from None
+            raise PlainError(str(error), error_number(OutOfMemoryError(""))) from None
 
     def run(self, requests: list["_Request"], send: Send | None = None) -> Sequence[InferResponse]:
         """The responses to the requests, from one execution; none that go by way of `send`.
 
         Raises:
-            ToldError: the whole batch failed.
+            PlainError: the whole batch failed.
         """
         signature, instance = self._signature, self._instance
         assert signature is not None
@@ -126,7 +126,7 @@ class IsolatedWorkerModel:
         if batch.failed:
             failure = batch.responses[0].error
             assert failure is not None
-            raise ToldError(failure.message, error_number(failure))
+            raise PlainError(failure.message, error_number(failure))
         return batch.responses
 
     def encoded(self, response: InferResponse, outgoing: Outgoing) -> EncodedResponse:
@@ -249,10 +249,10 @@ def _telling() -> Iterator[None]:
     try:
         yield
     except HalimedeError as error:
-        raise ToldError(error.message, error_number(error)) from error
+        raise PlainError(error.message, error_number(error)) from error
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         if lacks_memory(error):
-            raise ToldError(text, error_number(OutOfMemoryError(text))) from error
+            raise PlainError(text, error_number(OutOfMemoryError(text))) from error
         logger.exception("a model failed to load")
-        raise ToldError(text, error_number(InternalError(text))) from error
+        raise PlainError(text, error_number(InternalError(text))) from error

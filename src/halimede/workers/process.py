@@ -14,7 +14,7 @@ from halimede.workers.exit_reason import ExitReason, count_oom_kills
 END_SECONDS = 5.0
 """How long a worker that was told to end may take before it is killed."""
 
-AGONY_SECONDS = 0.5
+CLOSED_GRACE_SECONDS = 0.5
 """How long a worker whose sockets have closed may take to end before it is killed."""
 
 _READ_BYTES = 65536
@@ -95,7 +95,7 @@ class WorkerProcess:
     def kill_soon(self) -> None:
         """End the process unless it does so itself at once: it is of no use, but may be about to tell why."""
         if self._timer is None and self.exit_reason is None:
-            self._timer = self._loop.call_later(AGONY_SECONDS, self.kill)
+            self._timer = self._loop.call_later(CLOSED_GRACE_SECONDS, self.kill)
 
     async def end(self, kill: bool = False, within_s: float = END_SECONDS) -> ExitReason:
         """Wait until the process has ended, and give everything back.

@@ -19,7 +19,7 @@ EXECUTION_TIMEOUT = "EXECUTION_TIMEOUT_SECONDS"
 CONCURRENCY = "MAX_CONCURRENT_EXECUTIONS"
 _FORCE_CPU = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
-_LEAST_SHM_BYTES = 1 << 20
+_MIN_SHM_BYTES = 1 << 20
 _WITHOUT_EFFECT = frozenset(
     {
         "shm-default-byte-size",
@@ -86,9 +86,9 @@ def check_backend_settings(settings: Mapping[str, str]) -> None:
             name,
         )
     where = "--backend-config=python,"
-    if _whole(where, "shm-default-byte-size", settings, _LEAST_SHM_BYTES) < _LEAST_SHM_BYTES:
+    if _whole(where, "shm-default-byte-size", settings, _MIN_SHM_BYTES) < _MIN_SHM_BYTES:
         raise InvalidArgumentError("shm-default-byte-size can't be smaller than 4 MiBs")
-    if _whole(where, "shm-growth-byte-size", settings, _LEAST_SHM_BYTES) <= 0:
+    if _whole(where, "shm-growth-byte-size", settings, _MIN_SHM_BYTES) <= 0:
         raise InvalidArgumentError("shm-growth-byte-size can't be smaller than or equal to zero.")
     for name in ("thread-pool-size", "shm_message_queue_size"):
         if _whole(where, name, settings, 1) < 1:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from halimede.backends.batch import LATER, Batch, fail
+from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede_worker.memory import Segment
@@ -55,7 +55,7 @@ def fail_sent(sent: Sent, error: HalimedeError) -> None:
     fail(sent.batch, error)
     if sent.answered:
         sent.batch.responses = [
-            LATER if request in sent.answered else InferResponse(error=error)
+            DEFERRED if request in sent.answered else InferResponse(error=error)
             for request in sent.batch.requests
         ]
 
@@ -64,7 +64,7 @@ class Owner(Protocol):
     """Who is told what an instance did: the model. Called on the event loop."""
 
     def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
-        """An execution is over. A response that is LATER was sent before, or will be."""
+        """An execution is over. A response that is DEFERRED was sent before, or will be."""
 
     def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """A response came by itself."""
@@ -116,9 +116,9 @@ class WarmUp:
             return
         if batch.send is None and not batch.failed:
             batch.responses = [
-                self._early.get(request, LATER) if response is LATER else response
+                self._early.get(request, DEFERRED) if response is DEFERRED else response
                 for request, response in zip(batch.requests, batch.responses, strict=True)
             ]
-            if LATER in batch.responses:
+            if DEFERRED in batch.responses:
                 return
         self.finished.set_result(None)

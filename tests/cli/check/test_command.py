@@ -71,15 +71,15 @@ def test_every_problem_of_every_model_is_told_at_once(tmp_path: Path) -> None:
         (
             f"{config_a}:7: dynamic batching preferred size must be <= max batch size for a "
             "[dynamic_batching.preferred_batch_size]\n"
-            "    mend: max_batch_size: 8\n"
+            "    fix: max_batch_size: 8\n"
             f"{config_a}:2: model input 'INPUT0' must specify 'data_type' [input[0].data_type]\n"
-            "    mend: data_type: TYPE_FP32\n"
+            "    fix: data_type: TYPE_FP32\n"
             f"{config_a}:4: model input 'INPUT0' dimension must be integer >= 1, or -1 to indicate a variable-size "
             "dimension [input[0].dims]\n"
-            "    mend: dims: [ -1 ]\n"
+            "    fix: dims: [ -1 ]\n"
             f"{config_b}:2: failed to read text proto from {config_b}: line 2, column 3: 'datatype' is not a field of "
             "ModelInput; did you mean 'data_type'?\n"
-            "    mend: data_type: TYPE_FP32\n"
+            "    fix: data_type: TYPE_FP32\n"
             "4 problems in 2 of 3 models\n"
         ),
     )
@@ -118,7 +118,7 @@ def test_json_form_tells_models_and_problems(tmp_path: Path) -> None:
                 "line": 2,
                 "field": "max_batch_size",
                 "message": "'max_batch_size' must be non-negative value for n",
-                "mend": "max_batch_size: 0",
+                "fix": "max_batch_size: 0",
             }
         ],
     }
@@ -137,7 +137,7 @@ def test_contradictions_between_model_and_config_are_all_told_with_the_models_ow
         'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 4 }\n',
     )
     found = problems(tmp_path)
-    assert [(each["line"], each["field"], each["mend"]) for each in found] == [
+    assert [(each["line"], each["field"], each["fix"]) for each in found] == [
         (2, "input[0]", 'input { name: "INPUT0" data_type: TYPE_FP32 dims: [16] }'),
         (3, "input[1]", 'input { name: "INPUT1" data_type: TYPE_FP32 dims: [16] }'),
         (4, "output[0]", 'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [16] }'),
@@ -146,7 +146,7 @@ def test_contradictions_between_model_and_config_are_all_told_with_the_models_ow
 
 
 @pytest.mark.parametrize(
-    ("inputs", "field", "mend"),
+    ("inputs", "field", "fix"),
     [
         (
             'input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }',
@@ -163,13 +163,13 @@ def test_contradictions_between_model_and_config_are_all_told_with_the_models_ow
         ),
     ],
 )
-def test_wrong_number_of_inputs_is_mended_by_name(tmp_path: Path, inputs: str, field: str, mend: str) -> None:
+def test_wrong_number_of_inputs_is_mended_by_name(tmp_path: Path, inputs: str, field: str, fix: str) -> None:
     output = 'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }'
     onnx_models.write_model(
         tmp_path, "m", onnx_models.identity(count=2), f"max_batch_size: 2 {inputs} {output}"
     )
     (found,) = problems(tmp_path)
-    assert (found["field"], found["mend"]) == (field, mend)
+    assert (found["field"], found["fix"]) == (field, fix)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_batching_that_the_model_cannot_do_is_told(tmp_path: Path, tensors: str)
     model = onnx_models.identity(batching=False)
     onnx_models.write_model(tmp_path, "m", model, f"max_batch_size: 8 {tensors}")
     (found,) = problems(tmp_path)
-    assert (found["line"], found["field"], found["mend"]) == (1, "max_batch_size", "max_batch_size: 0")
+    assert (found["line"], found["field"], found["fix"]) == (1, "max_batch_size", "max_batch_size: 0")
 
 
 def test_dims_without_the_batch_dimension_are_told_for_a_config_without_batching(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_dims_without_the_batch_dimension_are_told_for_a_config_without_batching
     )
     onnx_models.write_model(tmp_path, "m", onnx_models.identity(), config)
     (found,) = problems(tmp_path)
-    assert found["mend"] == 'input { name: "INPUT0" data_type: TYPE_FP32 dims: [-1, 16] }'
+    assert found["fix"] == 'input { name: "INPUT0" data_type: TYPE_FP32 dims: [-1, 16] }'
 
 
 def test_missing_and_broken_model_files_are_told(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_missing_files_and_versions_are_told(tmp_path: Path) -> None:
         "version_policy { specific { versions: 7 } }\n",
     )
     found = problems(tmp_path)
-    assert [(each["file"], each["line"], each["mend"]) for each in found] == [
+    assert [(each["file"], each["line"], each["fix"]) for each in found] == [
         (str(directory / "config.pbtxt"), 1, f"put the file at {directory / 'labels.txt'}"),
         (str(directory / "config.pbtxt"), 4, ""),
         (str(directory / "config.pbtxt"), 6, f"put the file at {directory / 'warmup' / 'x'}"),
@@ -239,7 +239,7 @@ def test_version_directory_with_leading_zeros_is_told_with_its_right_name(tmp_pa
     directory = onnx_models.write_model(tmp_path, "m", None, 'backend: "identity"')
     (directory / "1").rename(directory / "007")
     (found,) = problems(tmp_path)
-    assert found["mend"] == f"rename {directory / '007'} to {directory / '7'}"
+    assert found["fix"] == f"rename {directory / '007'} to {directory / '7'}"
 
 
 def test_initial_states_are_held_against_their_files(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_keys_given_twice_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "mend"),
+    ("text", "field", "fix"),
     [
         ('name: "other" backend: "identity"', "name", 'name: "m"'),
         ('platform: "zzz"', "platform", "remove platform, and name the backend alone"),
@@ -291,11 +291,11 @@ def test_keys_given_twice_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_name_platform_and_backend_that_make_no_sense_are_told_once(
-    tmp_path: Path, text: str, field: str, mend: str
+    tmp_path: Path, text: str, field: str, fix: str
 ) -> None:
     onnx_models.write_model(tmp_path, "m", None, text)
     (found,) = problems(tmp_path)
-    assert (found["field"], found["mend"]) == (field, mend)
+    assert (found["field"], found["fix"]) == (field, fix)
 
 
 def test_unknown_backend_and_unsupported_settings_are_told(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_gpu_that_is_not_there_is_told_once_and_the_model_looked_at_all_the_sa
     model = onnx_models.identity()
     onnx_models.write_model(tmp_path, "m", model, "instance_group {\n  kind: KIND_GPU\n}\n")
     (found,) = problems(tmp_path)
-    assert (found["line"], found["field"], found["mend"]) == (2, "instance_group[0].kind", "kind: KIND_CPU")
+    assert (found["line"], found["field"], found["fix"]) == (2, "instance_group[0].kind", "kind: KIND_CPU")
     assert "no GPUs are available: this server sees no NVIDIA GPU" in str(found["message"])
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"no model")
     assert len(problems(tmp_path)) == 2
@@ -399,7 +399,7 @@ def test_sound_ensembles_are_told_among_the_models(tmp_path: Path) -> None:
 def test_steps_that_name_what_is_not_there_are_told_with_their_lines(tmp_path: Path) -> None:
     onnx_models.write_model(tmp_path, "encoder", onnx_models.identity())
     config = write_ensemble(tmp_path, "e", "encodr", "encoder", version=3)
-    assert [(each["file"], each["line"], each["message"], each["mend"]) for each in problems(tmp_path)] == [
+    assert [(each["file"], each["line"], each["message"], each["fix"]) for each in problems(tmp_path)] == [
         (
             str(config),
             6,
@@ -446,5 +446,5 @@ def test_step_without_a_version_is_told(tmp_path: Path) -> None:
     config = write_ensemble(tmp_path, "e", "m")
     config.write_text(config.read_text().replace("  model_version: -1\n", ""))
     (found,) = problems(tmp_path)
-    assert (found["line"], found["mend"]) == (5, "model_version: -1")
+    assert (found["line"], found["fix"]) == (5, "model_version: -1")
     assert "whose required version 0 is not loaded" in str(found["message"])

@@ -293,7 +293,7 @@ def test_a_configuration_that_is_broken_is_told_as_check_does(place: Path, tmp_p
     path = model / "config.pbtxt"
     assert refusal(model) == (
         f"{path}:2: failed to read text proto from {path}: line 2, column 1: 'max_batch_siz' is not a field of "
-        "ModelConfig; did you mean 'max_batch_size'?\n    mend: max_batch_size: 4"
+        "ModelConfig; did you mean 'max_batch_size'?\n    fix: max_batch_size: 4"
     )
     checked = run_command("check", str(tmp_path)).stdout
     assert checked.startswith(refusal(model))
@@ -309,7 +309,7 @@ def test_a_name_that_is_not_the_directorys_is_told(place: Path, tmp_path: Path) 
     write_model(tmp_path / "r", "m", '\nname: "n"')
     assert refusal(tmp_path / "r") == (
         f"{tmp_path}/r/m/config.pbtxt:2: the model is called 'n', and its directory 'm'; they must be the same\n"
-        '    mend: name: "m"'
+        '    fix: name: "m"'
     )
 
 
@@ -317,10 +317,10 @@ def test_a_model_without_a_version_is_told(place: Path, tmp_path: Path) -> None:
     (tmp_path / "m/01").mkdir(parents=True)
     config = tmp_path / "m/config.pbtxt"
     config.touch()
-    mend = f"\n    mend: make the directory {tmp_path}/m/1"
-    assert refusal(tmp_path / "m") == f"'{tmp_path}/m' has no version{mend} and put the model's file into it"
+    fix = f"\n    fix: make the directory {tmp_path}/m/1"
+    assert refusal(tmp_path / "m") == f"'{tmp_path}/m' has no version{fix} and put the model's file into it"
     config.write_text('platform: "ensemble"')
-    assert refusal(tmp_path / "m") == f"'{tmp_path}/m' has no version{mend}"
+    assert refusal(tmp_path / "m") == f"'{tmp_path}/m' has no version{fix}"
     (tmp_path / "m/4").mkdir()
     config.write_text("\nversion_policy { specific { versions: [5] } }")
     assert refusal(tmp_path / "m") == (

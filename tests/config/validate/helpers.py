@@ -8,7 +8,7 @@ from halimede.config.validate import Problem, find_problems, validate
 from halimede.core.errors import InvalidArgumentError
 
 Case = tuple[str, str, str, str | None]
-"""A configuration, the text of its problem, the field, and the mend (None: some text)."""
+"""A configuration, the text of its problem, the field, and the fix (None: some text)."""
 
 IN = 'name: "i" data_type: TYPE_FP32 dims: [ 4 ]'
 OUT = 'name: "o" data_type: TYPE_FP32 dims: [ 4 ]'
@@ -45,11 +45,11 @@ def tensors(of_input: str = "", of_output: str = "", mbs: int = 8) -> str:
 
 
 def assert_told(case: Case) -> None:
-    """The problem of the case is told with its place and its mend."""
-    text, message, where, mend = case
+    """The problem of the case is told with its place and its fix."""
+    text, message, where, fix = case
     (problem, *_) = [each for each in problems(text) if each.message == message]
     assert problem.where == where
-    assert mend is None or problem.mend == mend
+    assert fix is None or problem.fix == fix
 
 
 def name_of(case: Case) -> str:

@@ -78,9 +78,9 @@ CASES: list[Case] = [
             control(f"kind: CONTROL_SEQUENCE_READY {name}: [ {values} ]"),
             f"sequence batching control '{name}' must have exactly 2 entries for CONTROL_SEQUENCE_READY for m",
             f"sequence_batching.control_input[0].control[0].{name}",
-            f"{name}: [ {mend} ]",
+            f"{name}: [ {fix} ]",
         )
-        for name, values, mend in (
+        for name, values, fix in (
             ("int32_false_true", "1", "0, 1"),
             ("fp32_false_true", "0, 1, 2", "0, 1"),
             ("bool_false_true", "true", "false, true"),
@@ -172,7 +172,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_problem_is_told_with_its_place_and_its_mend(case: Case) -> None:
+def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
     assert_told(case)
 
 

@@ -12,7 +12,7 @@ def tensor_cases() -> list[Case]:
     cases: list[Case] = []
     for kind in ("input", "output"):
         named = f"model {kind} 't'"
-        for entry, message, where, mend in (
+        for entry, message, where, fix in (
             ('name: "t" dims: 1', f"{named} must specify 'data_type'", "data_type", "data_type: TYPE_FP32"),
             (
                 'name: "t" dims: 1 data_type: 99',
@@ -77,7 +77,7 @@ def tensor_cases() -> list[Case]:
             ),
         ):
             text = tensors(of_input=entry) if kind == "input" else tensors(of_output=entry)
-            cases.append((text, message, f"{kind}[0].{where}", mend))
+            cases.append((text, message, f"{kind}[0].{where}", fix))
         entry = 'name: "t" data_type: TYPE_FP32 dims: [ 1 ] reshape { }'
         text = tensors(of_input=entry, mbs=0) if kind == "input" else tensors(of_output=entry, mbs=0)
         message = (
@@ -102,7 +102,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_problem_is_told_with_its_place_and_its_mend(case: Case) -> None:
+def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
     assert_told(case)
 
 

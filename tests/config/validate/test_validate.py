@@ -233,7 +233,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_problem_is_told_with_its_place_and_its_mend(case: Case) -> None:
+def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
     assert_told(case)
 
 

@@ -51,7 +51,7 @@ async def turns(count: int = 20) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds, which threads may bring about."""
+    """Return when it holds, which threads may load_needed about."""
     async with asyncio.timeout(20):
         while True:
             if condition():

@@ -14,7 +14,7 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling import instances
-from halimede.engine.scheduling.instances import AHEAD_COST_NS, ALONE_RUNS, FEWEST_WATCHED, Runner
+from halimede.engine.scheduling.instances import AHEAD_COST_NS, ALONE_RUNS, MIN_WATCHED, Runner
 from tests.engine.scheduling.helpers import signature, spec
 from tests.support.loops import LoopThread
 
@@ -77,10 +77,10 @@ def test_a_slow_model_stays_on_its_thread() -> None:
 
 def test_a_model_of_some_time_runs_on_the_loop_while_requests_come_one_by_one() -> None:
     instance = Recording(cost_us=200)
-    run(instance, [batch() for _ in range(FEWEST_WATCHED + ALONE_RUNS + MANY)])
-    assert set(instance.threads[:FEWEST_WATCHED]) == {"instance-thread"}
+    run(instance, [batch() for _ in range(MIN_WATCHED + ALONE_RUNS + MANY)])
+    assert set(instance.threads[:MIN_WATCHED]) == {"instance-thread"}
     first = instance.threads.index("test-loop")
-    assert first >= FEWEST_WATCHED
+    assert first >= MIN_WATCHED
     assert (
         instance.threads.count("test-loop") > MANY
     )  # fewer than ALONE_RUNS if the machine holds one of them up
@@ -93,7 +93,7 @@ def test_a_model_of_some_time_stays_on_its_thread_while_others_are_under_way() -
         done = threading.Semaphore(0)
         first = Runner("first", instance, loop.loop, lambda runner, batch: done.release())
         second = Runner("second", other, loop.loop, lambda runner, batch: done.release())
-        for _ in range(2 * FEWEST_WATCHED + MANY):
+        for _ in range(2 * MIN_WATCHED + MANY):
             started = loop.call(lambda: [runner.run(batch()) for runner in (first, second)])
             for on_loop in started:
                 assert on_loop or done.acquire(timeout=10)
@@ -105,7 +105,7 @@ def test_a_model_of_some_time_stays_on_its_thread_while_others_are_under_way() -
 
 def test_a_model_of_some_time_stays_on_its_thread_while_requests_wait_for_it() -> None:
     instance = Recording(cost_us=200)
-    waiting = [batch() for _ in range(2 * FEWEST_WATCHED + MANY)]
+    waiting = [batch() for _ in range(2 * MIN_WATCHED + MANY)]
     with LoopThread() as loop:
         done = threading.Event()
 

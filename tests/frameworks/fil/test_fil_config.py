@@ -170,9 +170,10 @@ def test_rows_of_another_width_are_refused(tmp_path: Path) -> None:
 def test_without_its_packages_the_error_says_how_to_install_them(
     monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    for module in [name for name in sys.modules if name.startswith("halimede.backends.")]:
-        if module.rpartition(".")[2].startswith(("fil", "onnx")):
-            monkeypatch.delitem(sys.modules, module)
+    for module in [
+        name for name in sys.modules if name.startswith(("halimede.backends.fil.", "halimede.backends.onnx."))
+    ]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UnsupportedError, match=rf'needs {package}, .* pip install "halimede\[fil\]"'):
         backend_class(ModelConfig(backend="fil"))

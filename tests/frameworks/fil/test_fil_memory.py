@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestRegressor  # noqa: E402
 
 from halimede.backends.base import Instance  # noqa: E402
 from halimede.backends.fil.backend import TreeliteInstance  # noqa: E402
-from halimede.backends.fil.xgboost import LEAST_ROWS, XgboostInstance  # noqa: E402
+from halimede.backends.fil.xgboost import MIN_ROWS, XgboostInstance  # noqa: E402
 from halimede.backends.onnx.backend import OnnxInstance  # noqa: E402
 from tests.backends.helpers import Loaded  # noqa: E402
 from tests.backends.memory import memory_over_loads  # noqa: E402
@@ -43,7 +43,7 @@ def load_trees(directory: str, computed_by: str) -> Callable[[], Loaded]:
             targets = np.stack([targets, -targets], axis=1)
         forest = RandomForestRegressor(6, random_state=0).fit(features, targets)
         save = treelite.sklearn.import_model(forest).serialize
-    rows = np.resize(features, (LEAST_ROWS if computed_by == "xgboost" else 64, features.shape[1]))
+    rows = np.resize(features, (MIN_ROWS if computed_by == "xgboost" else 64, features.shape[1]))
 
     def load_and_run() -> Loaded:
         loaded = load_forest(Path(directory), FILES[computed_by], save)

@@ -15,7 +15,7 @@ from halimede.backends.base import BackendOptions  # noqa: E402
 from halimede.backends.fil import booster as fil_booster  # noqa: E402
 from halimede.backends.fil import xgboost as fil_xgboost  # noqa: E402
 from halimede.backends.fil.booster import Booster, BoosterError  # noqa: E402
-from halimede.backends.fil.xgboost import LEAST_ROWS, XgboostInstance  # noqa: E402
+from halimede.backends.fil.xgboost import MIN_ROWS, XgboostInstance  # noqa: E402
 from halimede.core.errors import InternalError  # noqa: E402
 from halimede.core.tensors import Array  # noqa: E402
 from tests.backends.helpers import Loaded, request, source_of  # noqa: E402
@@ -32,7 +32,7 @@ def boosted(name: str, objective: str, **settings: Any) -> Any:
     return xgboost.train({"objective": objective, "max_depth": 4, "nthread": 1, **settings}, matrix, 20)
 
 
-def many(name: str, rows: int = LEAST_ROWS) -> Array:
+def many(name: str, rows: int = MIN_ROWS) -> Array:
     """So many rows, with missing values, extremes and infinities among them."""
     features, _ = data(name)
     found: Array = np.resize(features, (rows, features.shape[1])).astype(np.float32)

@@ -226,7 +226,7 @@ def test_variables_that_are_only_read_become_constants(tmp_path: Path) -> None:
 def test_size_and_graph_level_decide_whether_variables_become_constants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, level: int, constant: bool
 ) -> None:
-    monkeypatch.setattr(tensorflow_session, "_MOST_CONSTANT", most)
+    monkeypatch.setattr(tensorflow_session, "_MAX_CONSTANT", most)
     affine = Affine()
     text = f"optimization {{ graph {{ level: {level} }} }}"
     model = load_saved(tmp_path, affine.__call__, [spec("x")], text, affine)

@@ -1,6 +1,6 @@
 import pytest
 
-from halimede.frontends.http.head import REMEMBERED_HEADS, Refusal, check_beginning, parse_head
+from halimede.frontends.http.head import MEMO_HEADS, Refusal, check_beginning, parse_head
 
 
 def head(*lines: str) -> bytes:
@@ -113,7 +113,7 @@ def test_line_ends_without_carriage_return_are_refused() -> None:
 
 def test_equal_heads_are_parsed_once() -> None:
     data = head("GET /remembered HTTP/1.1")
-    assert REMEMBERED_HEADS[data] is REMEMBERED_HEADS[bytes(bytearray(data))]
+    assert MEMO_HEADS[data] is MEMO_HEADS[bytes(bytearray(data))]
 
 
 def test_tls_is_recognised_by_its_first_bytes() -> None:

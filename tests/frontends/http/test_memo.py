@@ -1,6 +1,6 @@
 import pytest
 
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 
 
 def test_result_is_made_once() -> None:
@@ -10,20 +10,20 @@ def test_result_is_made_once() -> None:
         made.append(number)
         return number * 2
 
-    remembered = Remembered(double)
+    remembered = Memo(double)
     assert [remembered[number] for number in (1, 2, 1)] == [2, 4, 2]
     assert made == [1, 2]
 
 
 def test_no_more_than_the_limit_is_held() -> None:
-    remembered = Remembered(str, limit=3)
+    remembered = Memo(str, limit=3)
     for number in range(10):
         assert remembered[number] == str(number)
         assert len(remembered) <= 3
 
 
 def test_failure_is_not_remembered() -> None:
-    remembered = Remembered(int)
+    remembered = Memo(int)
     for _ in range(2):
         with pytest.raises(ValueError, match="invalid literal"):
             remembered["x"]

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from halimede.hosting.control.controller import Controller
-from halimede.hosting.control.settings import ControlSettings, Surroundings
+from halimede.hosting.control.settings import ControlSettings, Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.routing.meters import NoMeter
@@ -239,7 +239,7 @@ class World:
 
     async def start(self) -> None:
         self.table = RoutingTable()
-        around = Surroundings(
+        around = Dependencies(
             self.substrate,
             self.source,
             self.table,

@@ -20,8 +20,8 @@ from halimede.backends.fil.config import check, complete
 from halimede.backends.fil.files import find_file, of_xgboost, read_forest
 from halimede.backends.fil.forest import ForestSpec, OutputForm
 from halimede.backends.fil.onnx import INPUT, OUTPUT, to_onnx
-from halimede.backends.fil.settings import output_form, remark_without_effect
-from halimede.backends.fil.xgboost import LEAST_ROWS, XgboostInstance, booster_of
+from halimede.backends.fil.settings import output_form, warn_of_ignored_fields
+from halimede.backends.fil.xgboost import MIN_ROWS, XgboostInstance, booster_of
 from halimede.backends.onnx.backend import OnnxInstance, onnx_error
 from halimede.backends.onnx.providers import run_options, session_options
 from halimede.backends.parameters import integer_parameter
@@ -57,7 +57,7 @@ class FilModel(BackendModel):
     def check_config(self) -> None:
         """Hold the complete configuration against the forest."""
         check(self.source.config, self._spec, self._form())
-        remark_without_effect(self.source.config)
+        warn_of_ignored_fields(self.source.config)
 
     def create_instance(self, spec: InstanceSpec) -> Instance:
         """An instance on the CPU."""
@@ -108,7 +108,7 @@ class FilModel(BackendModel):
             except Exception as error:  # onnxruntime's errors have no common base
                 raise onnx_error(error) from error
         config = self.source.config
-        large = config.max_batch_size >= LEAST_ROWS and _threads(config, self.options) == 1
+        large = config.max_batch_size >= MIN_ROWS and _threads(config, self.options) == 1
         if large and of_xgboost(self._kind):
             self._booster = booster_of(self._path, forest, self._spec)
         self._forest = None

@@ -21,7 +21,7 @@ _LEAF, _NUMERICAL = 0, 1
 _MODES = {2: "BRANCH_LT", 3: "BRANCH_LEQ", 4: "BRANCH_GT", 5: "BRANCH_GTE"}
 _ROUNDED_DOWN = ("BRANCH_LEQ", "BRANCH_GT")
 
-_MOST_NODES = 20_000_000
+_MAX_NODES = 20_000_000
 """Of larger forests the graph would near the 2 GiB that a message may have."""
 
 _POSTPROCESSORS = {
@@ -142,7 +142,7 @@ def _trees(forest: treelite.Model, spec: ForestSpec) -> list[onnx.AttributeProto
             "LEAF" if leaf else _MODES[each] for leaf, each in zip(leaves, comparisons, strict=True)
         ]
         modes += tree_modes
-        if len(modes) > _MOST_NODES:
+        if len(modes) > _MAX_NODES:
             return None
         numbers, places = np.arange(len(kinds)), np.flatnonzero(leaves)
         down = np.isin(tree_modes, _ROUNDED_DOWN)

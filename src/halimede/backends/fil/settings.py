@@ -72,7 +72,7 @@ def _threshold(config: ModelConfig) -> float | None:
     return threshold
 
 
-def remark_without_effect(config: ModelConfig) -> None:
+def warn_of_ignored_fields(config: ModelConfig) -> None:
     """Note in the log which parameters change nothing here: those that tune GPUs and memory layouts.
 
     Raises:

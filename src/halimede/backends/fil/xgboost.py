@@ -21,7 +21,7 @@ from halimede.config.signature import Signature
 from halimede.core.errors import InternalError
 from halimede.core.tensors import Array
 
-LEAST_ROWS = 256
+MIN_ROWS = 256
 """Smaller batches ONNX Runtime does as fast or faster: of 20 to 500 trees, 3 to 10 deep, they draw level at 256
 rows or before."""
 
@@ -47,7 +47,7 @@ class XgboostInstance(OnnxInstance):
 
     def execute(self, batch: Batch) -> None:
         """Run the batch."""
-        if batch.size < LEAST_ROWS:
+        if batch.size < MIN_ROWS:
             super().execute(batch)
             return
         assert self._booster is not None

@@ -15,7 +15,7 @@ from halimede.backends.pytorch.program import Program, Value
 from halimede.backends.pytorch.tensors import DATATYPES
 from halimede.core.errors import InvalidArgumentError
 
-_MOST_PASSED = 1024
+_MAX_PASSED = 1024
 """Combinations of shapes that a program remembers to have checked."""
 
 
@@ -69,7 +69,7 @@ class Exported(Program):
         shapes = tuple([tensor.shape for tensor in flat])
         if shapes not in self._passed:
             self._guards(*flat)
-            if len(self._passed) >= _MOST_PASSED:
+            if len(self._passed) >= _MAX_PASSED:
                 self._passed.clear()
             self._passed.add(shapes)
         given: Sequence[Any] = self._run(*flat)

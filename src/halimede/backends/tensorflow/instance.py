@@ -16,7 +16,7 @@ from halimede.core.datatypes import BF16
 from halimede.core.tensors import Array
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
-_MOST_CALLS = 32
+_MAX_CALLS = 32
 
 
 class TensorFlowInstance(Instance):
@@ -73,7 +73,7 @@ class TensorFlowInstance(Instance):
         """What runs the model with some of its inputs, for some of its outputs."""
         call = self._parts.get((inputs, outputs))
         if call is None:
-            if len(self._parts) >= _MOST_CALLS:
+            if len(self._parts) >= _MAX_CALLS:
                 self._parts.clear()
             call = self._parts[inputs, outputs] = self._callable(inputs, outputs)
         return call

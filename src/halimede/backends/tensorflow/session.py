@@ -19,7 +19,7 @@ logger = logging.getLogger("halimede")
 
 Call = Callable[..., Sequence[Any]]
 
-_MOST_CONSTANT = 32 * 2**20
+_MAX_CONSTANT = 32 * 2**20
 """Bytes of variables up to which they become constants, of which a session holds several copies."""
 _LARGEST_GRAPH = 2**31 - 2**24
 """Bytes of constants that fit into one graph, which protobuf bounds."""
@@ -110,7 +110,7 @@ def _open(
             session.run(_operation(name, graph, key))
         definition = graph.as_graph_def()
         opened = GraphSession(session, state_of(definition, fetches))
-        most = _LARGEST_GRAPH if level > 0 else _MOST_CONSTANT if level == 0 else 0
+        most = _LARGEST_GRAPH if level > 0 else _MAX_CONSTANT if level == 0 else 0
         state = opened.state
         if state.has_variables and state.is_constant and state.variable_bytes <= most:
             constant = _with_constants(name, session, definition, options, feeds, fetches)

@@ -122,9 +122,9 @@ def pick(profiles: Sequence[Profile], shapes: Mapping[str, Shape], values: Mappi
     Raises:
         InvalidArgumentError: none takes them; the text says what the first one would.
     """
-    fitting = [profile for profile in profiles if not _misfits(profile, shapes, values)]
+    fitting = [profile for profile in profiles if not _mismatches(profile, shapes, values)]
     if not fitting:
-        raise InvalidArgumentError(_misfits(profiles[0], shapes, values))
+        raise InvalidArgumentError(_mismatches(profiles[0], shapes, values))
     if len(fitting) == 1:
         return fitting[0]
     return min(
@@ -135,7 +135,7 @@ def pick(profiles: Sequence[Profile], shapes: Mapping[str, Shape], values: Mappi
     )
 
 
-def _misfits(profile: Profile, shapes: Mapping[str, Shape], values: Mapping[str, Shape]) -> str:
+def _mismatches(profile: Profile, shapes: Mapping[str, Shape], values: Mapping[str, Shape]) -> str:
     """What of the inputs the profile does not take; "" if it takes them all."""
     for what, given, bounded in (("shape", shapes, profile.shapes), ("values", values, profile.values)):
         for name, sizes in given.items():

@@ -36,7 +36,7 @@ from halimede.repository.layout import check_repositories
 def command(
     context: click.Context, repositories: tuple[Path, ...], model_config_name: str, form: str
 ) -> None:
-    """Tell every problem of every model in the repositories, each with its place and what would mend it.
+    """Tell every problem of every model in the repositories, each with its place and what would fix it.
 
     Exits with 1 if there is any.
     """
@@ -86,8 +86,8 @@ def _lines(finding: Finding) -> list[str]:
     place = f"{finding.file}:{finding.line}" if finding.line else str(finding.file)
     about = f" [{finding.field}]" if finding.field else ""
     lines = [f"{place}: {finding.message}{about}"]
-    if finding.mend:
-        lines.append(f"    mend: {finding.mend}")
+    if finding.fix:
+        lines.append(f"    fix: {finding.fix}")
     return [readable(encodable(line)) for line in lines]
 
 
@@ -123,7 +123,7 @@ def _json(examinations: Sequence[Examination]) -> str:
                 "line": finding.line or None,
                 "field": finding.field,
                 "message": encodable(finding.message),
-                "mend": encodable(finding.mend),
+                "fix": encodable(finding.fix),
             }
             for examination in examinations
             for finding in examination.findings

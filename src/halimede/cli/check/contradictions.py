@@ -27,13 +27,13 @@ def contradictions(backend: BackendModel) -> Iterator[Problem]:
     listed = ModelConfig()
     listed.CopyFrom(config)
     if message is not None:
-        yield _mend(config, listed, _written_by_the_model(backend), message)
+        yield _with_fix(config, listed, _written_by_the_model(backend), message)
     else:
         model: ModelConfig | None = None
         while (message := _refusal(backend.check_config)) is not None:
             if model is None:
                 model = _written_by_the_model(backend)
-            problem = _mend(config, listed, model, message)
+            problem = _with_fix(config, listed, model, message)
             yield problem
             if not problem.where:
                 break
@@ -80,8 +80,8 @@ def _written_by_the_model(backend: BackendModel) -> ModelConfig:
     return told
 
 
-def _mend(config: ModelConfig, listed: ModelConfig, model: ModelConfig, message: str) -> Problem:
-    """The problem with its place in `listed` and its mend, which is made in `config`; without both if there is none."""
+def _with_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, message: str) -> Problem:
+    """The problem with its place in `listed` and its fix, which is made in `config`; without both if there is none."""
     if config.max_batch_size and not model.max_batch_size and "batching" in message:
         config.max_batch_size = 0
         return Problem(config.name, "max_batch_size", message, "max_batch_size: 0")

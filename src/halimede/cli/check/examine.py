@@ -10,7 +10,7 @@ from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.cli.check.contradictions import contradictions
-from halimede.cli.check.mismatches import Part, misfits
+from halimede.cli.check.mismatches import Part, mismatches
 from halimede.cli.check.python_sources import source_problems
 from halimede.config.autofill import autofill
 from halimede.config.ensembles import is_ensemble
@@ -43,7 +43,7 @@ class Finding:
         line: the line in it, 0 where it is none or unknown.
         field: path of the field of the configuration, "" if it is none.
         message: what is wrong.
-        mend: what would mend it; "" if that cannot be told.
+        fix: what would fix it; "" if that cannot be told.
     """
 
     model: str
@@ -51,7 +51,7 @@ class Finding:
     line: int
     field: str
     message: str
-    mend: str
+    fix: str
 
 
 @dataclass(slots=True)
@@ -92,8 +92,8 @@ def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examina
             if len(directories) > 1:
                 places = ", ".join(str(each.parent) for each in directories)
                 message = f"model '{name}' is in several repositories ({places}), so none of them is served"
-                mend = "remove or rename all but one of them"
-                examination.findings.insert(0, Finding(name, directory, 0, "", message, mend))
+                fix = "remove or rename all but one of them"
+                examination.findings.insert(0, Finding(name, directory, 0, "", message, fix))
             examinations.append(examination)
     _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
     return sorted(examinations, key=lambda examination: examination.name)
@@ -112,7 +112,7 @@ def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str
         turn = [each for each in waiting if names.isdisjoint(parts[each.name].ahead)] or waiting
         for each in turn:
             path = config_path(each.directory, config_name)
-            found = [_place(problem, path, each.locations) for problem in misfits(each.config, parts)]
+            found = [_place(problem, path, each.locations) for problem in mismatches(each.config, parts)]
             each.findings += found
             parts[each.name] = Part(each.config, tuple(each.versions), not found)
         done = {each.name for each in turn}
@@ -129,8 +129,8 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
             result.config = parse_text(text, str(path))
             result.locations = locations = locate(text)
         except HalimedeError as error:
-            line, mend = (error.line, error.mend) if isinstance(error, ConfigTextError) else (0, "")
-            result.findings.append(Finding(name, path, line, "", error.message, mend))
+            line, fix = (error.line, error.fix) if isinstance(error, ConfigTextError) else (0, "")
+            result.findings.append(Finding(name, path, line, "", error.message, fix))
             return result
     config = result.config
     problems = [*_repeated_keys(config, name, locations), *_complete(config, name, directory)]
@@ -150,7 +150,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     result.versions = select_versions(config.version_policy, find_versions(directory))
     if not result.versions:
         message = f"at least one version must be available under the version policy of model '{name}'"
-        result.findings.append(Finding(name, directory, 0, "", message, _version_mend(directory)))
+        result.findings.append(Finding(name, directory, 0, "", message, _version_fix(directory)))
     if sound and not is_ensemble(config):
         seen = {finding.message for finding in result.findings}
         for version in result.versions:
@@ -161,7 +161,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     return result
 
 
-def _version_mend(directory: Path) -> str:
+def _version_fix(directory: Path) -> str:
     for entry in sorted(directory.iterdir()):
         right = entry.name.lstrip("0")
         if right != entry.name and version_number(right) is not None and entry.is_dir():
@@ -171,7 +171,7 @@ def _version_mend(directory: Path) -> str:
 
 def _place(problem: Problem, path: Path, locations: Locations) -> Finding:
     line = locations.line(problem.where)
-    return Finding(problem.model, path, line, problem.where, problem.message, problem.mend)
+    return Finding(problem.model, path, line, problem.where, problem.message, problem.fix)
 
 
 def _repeated_keys(config: ModelConfig, name: str, locations: Locations) -> Iterator[Problem]:
@@ -196,12 +196,12 @@ def _complete(config: ModelConfig, name: str, directory: Path) -> Iterator[Probl
         autofill(config, name, directory)
     except HalimedeError as error:
         if config.name and config.name != name:
-            where, mend = "name", f'name: "{name}"'
+            where, fix = "name", f'name: "{name}"'
         elif config.platform:
-            where, mend = "platform", "remove platform, and name the backend alone"
+            where, fix = "platform", "remove platform, and name the backend alone"
         else:
-            where, mend = "backend", 'backend: "onnxruntime"'
-        yield Problem(name, where, error.message, mend)
+            where, fix = "backend", 'backend: "onnxruntime"'
+        yield Problem(name, where, error.message, fix)
 
 
 def _unsupported(config: ModelConfig) -> Iterator[Problem]:
@@ -299,7 +299,7 @@ def _open(
             if problem.where:
                 yield _place(problem, path, locations)
             else:
-                yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.mend)
+                yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.fix)
     finally:
         backend.close()
     normalise(config, placed.gpus)
@@ -313,4 +313,4 @@ def _look_at_source(source: ModelSource) -> Iterator[Finding]:
     path = source.version_directory / (source.config.default_model_filename or "model.py")
     own_python = "EXECUTION_ENV_PATH" in source.config.parameters
     for line, problem in source_problems(source.name, path, own_python):
-        yield Finding(source.name, path, line, "", problem.message, problem.mend)
+        yield Finding(source.name, path, line, "", problem.message, problem.fix)

@@ -32,7 +32,7 @@ class Part:
         return needs_of(self.config)
 
 
-def misfits(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Problem]:
+def mismatches(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Problem]:
     """Problems of an ensemble with its models.
 
     Models that are themselves wrong are passed over: what would be said of them now may not hold once they are mended.
@@ -53,8 +53,8 @@ def misfits(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Problem]
         if need not in parts:
             message = f"ensemble {name} contains models that are not available or ambiguous: {need}"
             close = get_close_matches(need, parts.keys() - {name}, 1)
-            mend = f'model_name: "{close[0]}"' if close else ""
-            yield Problem(name, f"{where}.model_name", message, mend)
+            fix = f'model_name: "{close[0]}"' if close else ""
+            yield Problem(name, f"{where}.model_name", message, fix)
             complete = False
         elif parts[need].versions and version not in (LATEST, *parts[need].versions):
             message = f"ensemble '{name}' depends on '{need}' whose required version {version} is not loaded."

@@ -24,7 +24,7 @@ logger = logging.getLogger("halimede")
 
 _MIB = 1 << 20
 
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it is compared
+_LOOPBACK_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it is compared
 """Address to listen at everywhere → one to connect to."""
 
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -148,7 +148,7 @@ def command(
 
 def environment(address: str, port: int, region: str, *, signed: bool) -> str:
     """The lines that a shell evaluates to point AWS's SDKs at the host."""
-    host = _EVERYWHERE.get(address, address)
+    host = _LOOPBACK_ADDRESSES.get(address, address)
     host = f"[{host}]" if ":" in host else host
     variables = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": region}
     if not signed:

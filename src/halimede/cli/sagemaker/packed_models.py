@@ -80,15 +80,15 @@ def find_packed_models(directory: Path, *, flat: bool) -> PackedModels:
 class _ModelError(ConfigTextError):
     """Something is wrong with a model; `path` is where."""
 
-    def __init__(self, message: str, path: Path, line: int = 0, mend: str = "") -> None:
-        super().__init__(message, line, 0, mend)
+    def __init__(self, message: str, path: Path, line: int = 0, fix: str = "") -> None:
+        super().__init__(message, line, 0, fix)
         self.path = path
 
 
 def _located(error: ConfigTextError) -> str:
     """The error as `halimede check` tells it."""
     place = f"{error.path}:{error.line}: " if isinstance(error, _ModelError) and error.line else ""
-    return place + error.message + (f"\n    mend: {error.mend}" if error.mend else "")
+    return place + error.message + (f"\n    fix: {error.fix}" if error.fix else "")
 
 
 def _find_repository(directory: Path, flat: bool) -> PackedModels:
@@ -134,7 +134,7 @@ def _read_model(name: str, directory: Path, flat: bool) -> ModelConfig:
         try:
             config = parse_text(text, str(path))
         except ConfigTextError as error:
-            raise _ModelError(error.message, path, error.line, error.mend) from error
+            raise _ModelError(error.message, path, error.line, error.fix) from error
         # at the root of an archive the directory's name is lost
         if config.name not in ("", name) and not flat:
             message = (
@@ -159,8 +159,8 @@ def _read_model(name: str, directory: Path, flat: bool) -> ModelConfig:
                 f"'{directory}' has no version: {there}", path, locate(text).line("version_policy")
             )
         content = "" if is_ensemble(config) else " and put the model's file into it"
-        mend = f"make the directory {directory / '1'}{content}"
-        raise _ModelError(f"'{directory}' has no version", path, mend=mend)
+        fix = f"make the directory {directory / '1'}{content}"
+        raise _ModelError(f"'{directory}' has no version", path, fix=fix)
     return config
 
 

@@ -19,15 +19,15 @@ def dynamic_batching_problems(config: ModelConfig) -> Iterator[Problem]:
     if levels:
         if not 1 <= batching.default_priority_level <= levels:
             message = f"default priority level must be in range [1, {levels}] for {config.name}"
-            mend = "default_priority_level: 1"
-            yield Problem(config.name, f"{where}.default_priority_level", message, mend)
+            fix = "default_priority_level: 1"
+            yield Problem(config.name, f"{where}.default_priority_level", message, fix)
         for level in sorted(batching.priority_queue_policy):
             if not 1 <= level <= levels:
                 message = (
                     f"priority queue policy must have priority level in range [1, {levels}] for {config.name}"
                 )
-                mend = f"priority_levels: {level}" if level else "key: 1"
-                yield Problem(config.name, f"{where}.priority_queue_policy[{level}]", message, mend)
+                fix = f"priority_levels: {level}" if level else "key: 1"
+                yield Problem(config.name, f"{where}.priority_queue_policy[{level}]", message, fix)
     if batching.preserve_ordering:
         yield from _ordering(config)
 
@@ -40,8 +40,8 @@ def preferred_size_problems(
     where = f"{where}.preferred_batch_size"
     if any(size <= 0 for size in sizes):
         good = [size for size in sizes if size > 0]
-        mend = f"preferred_batch_size: {good}" if good else "remove preferred_batch_size"
-        yield Problem(config.name, where, f"{subject} must be positive for {config.name}", mend)
+        fix = f"preferred_batch_size: {good}" if good else "remove preferred_batch_size"
+        yield Problem(config.name, where, f"{subject} must be positive for {config.name}", fix)
     if any(size > largest for size in sizes):
         message = f"{subject} must be <= max batch size for {config.name}"
         yield Problem(config.name, where, message, f"max_batch_size: {max(sizes)}")

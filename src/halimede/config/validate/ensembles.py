@@ -42,14 +42,14 @@ def _step_problems(config: ModelConfig) -> Iterator[Problem]:
     written: set[str] = set()
     for index, step in enumerate(config.ensemble_scheduling.step):
         where = f"ensemble_scheduling.step[{index}]"
-        for field, mend in (
+        for field, fix in (
             ("model_name", 'model_name: "..."'),
             ("input_map", 'input_map { key: "..." value: "..." }'),
             ("output_map", 'output_map { key: "..." value: "..." }'),
         ):
             if not getattr(step, field):
                 message = f"must specify '{field}' in step {index} of ensemble '{name}'"
-                yield Problem(name, f"{where}.{field}", message, mend)
+                yield Problem(name, f"{where}.{field}", message, fix)
         for output in sorted(step.output_map):
             tensor = step.output_map[output]
             if tensor in written:
@@ -57,8 +57,8 @@ def _step_problems(config: ModelConfig) -> Iterator[Problem]:
                     f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble "
                     f"'{name}' step {index}"
                 )
-                mend = f'output_map {{ key: "{output}" value: "{tensor}_{index}" }}'
-                yield Problem(name, f'{where}.output_map["{output}"]', message, mend)
+                fix = f'output_map {{ key: "{output}" value: "{tensor}_{index}" }}'
+                yield Problem(name, f'{where}.output_map["{output}"]', message, fix)
             written.add(tensor)
 
 
@@ -73,23 +73,23 @@ def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
     for index, entry in enumerate(config.input):
         if entry.name not in read:
             message = f"ensemble input '{entry.name}' for ensemble {name}' is not used"
-            mend = f'input_map {{ key: "..." value: "{entry.name}" }}'
-            yield Problem(name, f"input[{index}].name", message, mend)
+            fix = f'input_map {{ key: "..." value: "{entry.name}" }}'
+            yield Problem(name, f"input[{index}].name", message, fix)
     ready = _reachable(config, inputs)
     for index, output in enumerate(config.output):
         where, tensor = f"output[{index}].name", output.name
-        mend = f'output_map {{ key: "..." value: "{tensor}" }}'
+        fix = f'output_map {{ key: "..." value: "{tensor}" }}'
         if tensor not in sources and tensor not in read:
-            yield Problem(name, where, f"ensemble output '{tensor}' for ensemble {name}' is not used", mend)
+            yield Problem(name, where, f"ensemble output '{tensor}' for ensemble {name}' is not used", fix)
         elif tensor not in ready:
             missing = next((source for source in sorted(sources.get(tensor, ())) if source not in ready), "")
             reason = (
                 f": at least one of its depending tensors, '{missing}', is not connected" if missing else ""
             )
             if missing:
-                mend = f'output_map {{ key: "..." value: "{missing}" }}'
+                fix = f'output_map {{ key: "..." value: "{missing}" }}'
             message = f"output '{tensor}' for ensemble '{name}' is not written{reason}"
-            yield Problem(name, where, message, mend)
+            yield Problem(name, where, message, fix)
     for index, step in enumerate(steps):
         for key in sorted(step.output_map):
             tensor = step.output_map[key]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.validate.problem import Problem
 
-LEAST_COMPUTE_CAPABILITY = "6.000000"
+MIN_COMPUTE_CAPABILITY = "6.000000"
 
 
 def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str = "") -> Iterator[Problem]:
@@ -28,6 +28,6 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str =
                 available = ", ".join(map(str, gpus))
                 message = (
                     f"{start} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
-                    f"required CUDA compute compatibility of {LEAST_COMPUTE_CAPABILITY} are: {available}"
+                    f"required CUDA compute compatibility of {MIN_COMPUTE_CAPABILITY} are: {available}"
                 )
                 yield Problem(config.name, f"{where}.gpus[{number}]", message, f"gpus: [ {available} ]")

@@ -20,15 +20,15 @@ def metric_problems(config: ModelConfig) -> Iterator[Problem]:
         family = min(CUSTOMIZABLE_FAMILIES)
         if not control.HasField("metric_identifier"):
             message = "metric control must specify 'metric_identifier'"
-            mend = f'metric_identifier {{ family: "{family}" }}'
-            yield Problem(name, f"{where}.metric_identifier", message, mend)
+            fix = f'metric_identifier {{ family: "{family}" }}'
+            yield Problem(name, f"{where}.metric_identifier", message, fix)
         elif not control.metric_identifier.family:
             message = "metric identifier must specify non-empty 'family'"
             yield Problem(name, f"{where}.metric_identifier.family", message, f'family: "{family}"')
         if not control.HasField("histogram_options"):
             message = "metric control must specify 'histogram_options'"
-            mend = "histogram_options { buckets: [ 100, 500, 2000, 5000 ] }"
-            yield Problem(name, f"{where}.histogram_options", message, mend)
+            fix = "histogram_options { buckets: [ 100, 500, 2000, 5000 ] }"
+            yield Problem(name, f"{where}.histogram_options", message, fix)
         elif not control.histogram_options.buckets:
             message = "histogram options must specify non-empty 'buckets'"
             yield Problem(

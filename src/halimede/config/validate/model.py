@@ -12,8 +12,8 @@ def model_problems(config: ModelConfig) -> Iterator[Problem]:
     name = config.name
     if not config.platform and not config.backend:
         message = f"must specify 'platform' or 'backend' for '{name}'"
-        mend = 'platform: "ensemble"' if config.HasField("ensemble_scheduling") else 'backend: "onnxruntime"'
-        yield Problem(name, "backend", message, mend)
+        fix = 'platform: "ensemble"' if config.HasField("ensemble_scheduling") else 'backend: "onnxruntime"'
+        yield Problem(name, "backend", message, fix)
     if ENSEMBLE in (config.platform, config.backend) and (config.platform != ENSEMBLE or config.backend):
         message = f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type"
         yield Problem(name, "backend" if config.backend else "platform", message, 'platform: "ensemble"')
@@ -28,10 +28,10 @@ def cache_problems(config: ModelConfig) -> Iterator[Problem]:
         return
     start = f"Response Cache does not currently support model {config.name} with"
     end = "Please disable the response cache."
-    mend = "response_cache { enable: false }"
+    fix = "response_cache { enable: false }"
     if config.HasField("sequence_batching"):
         message = f"{start} sequence batching scheduler. {end}"
-        yield Problem(config.name, "response_cache", message, mend)
+        yield Problem(config.name, "response_cache", message, fix)
     if config.model_transaction_policy.decoupled:
         message = f"{start} 'decoupled' transaction policy. {end}"
-        yield Problem(config.name, "response_cache", message, mend)
+        yield Problem(config.name, "response_cache", message, fix)

@@ -12,10 +12,10 @@ class Problem:
         where: path of the field, such as ``input[0].dims``; "" for the model as a whole. A field that is
             missing is named all the same.
         message: what is wrong.
-        mend: the line of `config.pbtxt` that would mend it; "" where no line would.
+        fix: the line of `config.pbtxt` that would fix it; "" where no line would.
     """
 
     model: str
     where: str
     message: str
-    mend: str = ""
+    fix: str = ""

@@ -38,27 +38,27 @@ def _initial_state(
     if initial.data_type != state.data_type:
         message = f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
         known = state.data_type in DataType.values()
-        mend = f"data_type: {DataType.Name(state.data_type)}" if known else ""
-        yield Problem(model, f"{where}.data_type", message, mend)
+        fix = f"data_type: {DataType.Name(state.data_type)}" if known else ""
+        yield Problem(model, f"{where}.data_type", message, fix)
     if not initial.name:
         message = f"Field 'name' must be set when using initial_state for state input '{name}'."
         yield Problem(model, f"{where}.name", message, f'name: "{name} initial state"')
-    mend = f"dims: {[1 if dim == WILDCARD else dim for dim in state.dims]}"
+    fix = f"dims: {[1 if dim == WILDCARD else dim for dim in state.dims]}"
     if len(initial.dims) != len(state.dims):
         message = (
             f"Number of dimensions in 'initial_state' field for state input '{name}' must be "
             f"{len(state.dims)}, as in its 'dims' field, not {len(initial.dims)}."
         )
-        yield Problem(model, f"{where}.dims", message, mend)
+        yield Problem(model, f"{where}.dims", message, fix)
     elif WILDCARD in initial.dims:
         message = (
             f"'initial_state' field for state input '{name}' contains variable dimensions; "
             "the size of what a sequence begins with must be given."
         )
-        yield Problem(model, f"{where}.dims", message, mend)
+        yield Problem(model, f"{where}.dims", message, fix)
     elif any(dim not in (WILDCARD, given) for dim, given in zip(state.dims, initial.dims, strict=True)):
         message = (
             f"'initial_state' dims {list(initial.dims)} of state input '{name}' do not match "
             f"its 'dims' {list(state.dims)}."
         )
-        yield Problem(model, f"{where}.dims", message, mend)
+        yield Problem(model, f"{where}.dims", message, fix)

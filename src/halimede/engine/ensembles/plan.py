@@ -14,7 +14,7 @@ Describe = Callable[[str, int], ModelConfig]
 """``describe(name, version)`` gives the final configuration of a loaded model, for -1 of its highest ready version, or
 raises the error for which the ensemble is not loaded."""
 
-_MOST_ROUTES = 64
+_MAX_ROUTES = 64
 """Routes that are kept; clients may ask for the outputs in any combination."""
 
 
@@ -78,7 +78,7 @@ class EnsemblePlan:
         if route is None:
             specs = self.signature.outputs
             wanted = [spec for name, spec in specs.items() if not outputs or name in outputs]
-            if len(self._routes) >= _MOST_ROUTES:
+            if len(self._routes) >= _MAX_ROUTES:
                 self._routes.clear()
             route = self._routes[outputs] = build_route(
                 self.steps,

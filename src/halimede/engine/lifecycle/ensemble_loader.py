@@ -48,7 +48,7 @@ from halimede.repository.resolve import ResolvedModel
 
 logger = logging.getLogger("halimede")
 
-Bring = Callable[[str], Awaitable[HalimedeError | None]]
+LoadNeeded = Callable[[str], Awaitable[HalimedeError | None]]
 """Loads a model that an ensemble needs, or waits for its load, if that is for the lifecycle to do; gives what went
 wrong with the load, None for nothing."""
 
@@ -63,15 +63,15 @@ class EnsembleLoader:
         disk: Executor,
         table: ModelTable,
         swaps: VersionSwaps,
-        bring: Bring,
+        load_needed: LoadNeeded,
     ) -> None:
-        """A loader that reads directories on `disk`, and lets `bring` see to the models that an ensemble needs."""
+        """A loader that reads directories on `disk`, and loads the models that an ensemble needs by `load_needed`."""
         self._clock = clock
         self._loop = loop
         self._disk = disk
         self._table = table
         self._swaps = swaps
-        self._bring = bring
+        self._load_needed = load_needed
         swaps.on_change.append(self._follow)
 
     async def load(
@@ -107,7 +107,7 @@ class EnsembleLoader:
             refuse_unsupported(config)
             # an ensemble that needs itself would wait for itself for ever
             if not circle(record.name, needs, self._table.records):
-                failures = await self.bring(needs)
+                failures = await self.load_needed(needs)
                 shortage = next((each for each in failures if isinstance(each, OutOfMemoryError)), None)
             labels = await self._loop.run_in_executor(self._disk, _labels, config, resolved.directory)
             if self._table.stopping:
@@ -124,13 +124,13 @@ class EnsembleLoader:
         record.blueprint = blueprint
         self._swaps.swap(record, config, bases, loaded)
 
-    async def bring(self, needs: tuple[str, ...]) -> list[HalimedeError | None]:
+    async def load_needed(self, needs: tuple[str, ...]) -> list[HalimedeError | None]:
         """Have the models loaded that an ensemble needs, as far as that is for the lifecycle to do.
 
         Returns:
             what went wrong with each.
         """
-        return await asyncio.gather(*(self._bring(need) for need in needs))
+        return await asyncio.gather(*(self._load_needed(need) for need in needs))
 
     def _failed(self, record: ModelRecord, error: HalimedeError) -> HalimedeError:
         """Note why the ensemble failed to load."""
@@ -150,7 +150,7 @@ class EnsembleLoader:
     # Following the models that it needs
 
     def _follow(self, name: str) -> None:
-        """Bring the ensembles that need this model in line with what serves now."""
+        """LoadNeeded the ensembles that need this model in line with what serves now."""
         if self._table.stopping:
             return
         for record in dependents(name, self._table.records):
@@ -159,7 +159,7 @@ class EnsembleLoader:
                 self._settle(record, record.blueprint)
 
     def _settle(self, record: ModelRecord, blueprint: Blueprint) -> None:
-        """Bring an ensemble in line with the models that it needs."""
+        """LoadNeeded an ensemble in line with the models that it needs."""
         served = bool(record.models)
         try:
             loaded = self._build(record, blueprint)

@@ -41,7 +41,7 @@ from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.repository.layout import check_model_name, check_repositories, find_models
 from halimede.repository.namespace import Namespace
 from halimede.repository.overrides import Override, parse_parameters
-from halimede.repository.snapshots import Sighting
+from halimede.repository.snapshots import Snapshot
 from halimede.workers.host import WorkerHost
 from halimede.workers.python_settings import check_backend_settings, finalize_seconds
 
@@ -89,7 +89,7 @@ class Lifecycle:
             self._live,
             self._workers,
             self.memory,
-            self._bring,
+            self._load_needed,
         )
         self._started = False
         self._starting = asyncio.Lock()
@@ -297,7 +297,7 @@ class Lifecycle:
         """Let the model not be evicted until the returned function is called."""
         return self.memory.room.hold(name)
 
-    async def _look(self, name: str) -> Sighting:
+    async def _look(self, name: str) -> Snapshot:
         if self.stopping:
             raise UnavailableError("Server is stopping, models are no longer loaded")
         try:
@@ -462,17 +462,17 @@ class Lifecycle:
     # Operations on one model
 
     async def _load(
-        self, record: ModelRecord, override: Override, expected: Sighting | None = None, explicit: bool = True
+        self, record: ModelRecord, override: Override, expected: Snapshot | None = None, explicit: bool = True
     ) -> None:
         await self._loader.load(record, override, expected)
         record.explicit = record.explicit or explicit
 
-    async def _bring(self, name: str) -> HalimedeError | None:
+    async def _load_needed(self, name: str) -> HalimedeError | None:
         """See to a model that an ensemble needs, which is being loaded. If that fails, the model's record says why."""
 
         async def load(record: ModelRecord) -> None:
             # what a client brought is not undone for an ensemble
-            if not (record.models and record.sighting is None):
+            if not (record.models and record.snapshot is None):
                 await self._loader.load(record, Override())
 
         if self._settings.control_mode.takes_requests:
@@ -499,7 +499,7 @@ class Lifecycle:
         await self._operations.take_turn(name, unload)
         return needed
 
-    async def _attempt(self, name: str, expected: Sighting | None = None, explicit: bool = False) -> bool:
+    async def _attempt(self, name: str, expected: Snapshot | None = None, explicit: bool = False) -> bool:
         """Load a model that no client asked for now: whether that worked. If not, the log and the index say why."""
         try:
             check_model_name(name)
@@ -520,16 +520,16 @@ class Lifecycle:
         """Look at the repositories, and act on what changed and is as it was at the look before."""
         await self._polling.look()
 
-    async def _withdraw(self, name: str, sighting: Sighting) -> None:
+    async def _withdraw(self, name: str, snapshot: Snapshot) -> None:
         """Unload a model whose directory is gone, or is no longer the only one of that name."""
         with suppress(UnavailableError):  # the server is stopping
-            await self._operations.take_turn(name, partial(self._withdraw_record, sighting=sighting))
+            await self._operations.take_turn(name, partial(self._withdraw_record, snapshot=snapshot))
 
-    async def _withdraw_record(self, record: ModelRecord, sighting: Sighting) -> None:
-        if sighting.directories:
+    async def _withdraw_record(self, record: ModelRecord, snapshot: Snapshot) -> None:
+        if snapshot.directories:
             logger.error("Poll failed for model directory '%s': %s", record.name, AMBIGUOUS)
             self._loader.unload(record, AMBIGUOUS)
             record.reason = AMBIGUOUS
         else:
             self._loader.unload(record)
-        record.sighting = sighting
+        record.snapshot = snapshot

@@ -41,7 +41,7 @@ logger = logging.getLogger("halimede")
 
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
-_MOST_SIDE_BY_SIDE = 16
+_MAX_SIDE_BY_SIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def create_instances(
             instances.append(backend.create_instance(spec))
             undo.callback(instances[-1].close)
         return instances
-    with ThreadPoolExecutor(min(len(specs), _MOST_SIDE_BY_SIDE), "halimede-instances") as threads:
+    with ThreadPoolExecutor(min(len(specs), _MAX_SIDE_BY_SIDE), "halimede-instances") as threads:
         attempts = [threads.submit(backend.create_instance, spec) for spec in specs]
     for attempt in attempts:
         if attempt.exception() is None:

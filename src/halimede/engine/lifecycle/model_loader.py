@@ -25,7 +25,7 @@ from halimede.core.errors import (
     UnavailableError,
 )
 from halimede.core.out_of_memory import lacks_memory
-from halimede.engine.lifecycle.ensemble_loader import Bring, EnsembleLoader
+from halimede.engine.lifecycle.ensemble_loader import EnsembleLoader, LoadNeeded
 from halimede.engine.lifecycle.live_versions import LiveVersions
 from halimede.engine.lifecycle.load_slots import LoadSlots
 from halimede.engine.lifecycle.loading import LoadedVersion, load_version
@@ -47,12 +47,12 @@ from halimede.engine.settings import EngineSettings
 from halimede.repository.layout import check_model_name
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve
-from halimede.repository.snapshots import Sighting, sight_directory, sight_model
+from halimede.repository.snapshots import Snapshot, sight_directory, sight_model
 from halimede.workers.host import WorkerHost
 
 logger = logging.getLogger("halimede")
 
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 
 
 class ModelLoader:
@@ -72,11 +72,11 @@ class ModelLoader:
         live: LiveVersions,
         workers: WorkerHost,
         memory: ModelMemory,
-        bring: Bring,
+        load_needed: LoadNeeded,
     ) -> None:
         """A loader that reads directories on `disk` and loads on threads of its own.
 
-        Before an ensemble is loaded, `bring` sees to each of the models that it needs.
+        Before an ensemble is loaded, `load_needed` sees to each of the models that it needs.
         """
         self._settings = settings
         self._clock = clock
@@ -84,13 +84,13 @@ class ModelLoader:
         self._disk = disk
         self.slots = LoadSlots(settings.load_threads)
         # The slots say how many load; loads that wait for others of theirs have threads beyond that.
-        self._loaders = ThreadPoolExecutor(_MOST_THREADS, "halimede-load")
+        self._loaders = ThreadPoolExecutor(_MAX_THREADS, "halimede-load")
         self._table = table
         self._live = live
         self._workers = workers
         self._memory = memory
         self._swaps = VersionSwaps(table, live)
-        self._ensembles = EnsembleLoader(clock, loop, disk, table, self._swaps, bring)
+        self._ensembles = EnsembleLoader(clock, loop, disk, table, self._swaps, load_needed)
 
     def close(self) -> None:
         """End the threads, when no load is under way any more."""
@@ -99,12 +99,12 @@ class ModelLoader:
     def unload(self, record: ModelRecord, reason: str = UNLOADED) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered."""
         record.intact = False
-        record.sighting = None
+        record.snapshot = None
         record.reason = ""
         record.blueprint = None
         self._swaps.withdraw(record, reason, withdrawn=reason == UNLOADED)
 
-    async def load(self, record: ModelRecord, override: Override, expected: Sighting | None = None) -> None:
+    async def load(self, record: ModelRecord, override: Override, expected: Snapshot | None = None) -> None:
         """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
 
         Args:
@@ -119,35 +119,35 @@ class ModelLoader:
             UnavailableError: the server is stopping.
         """
         files: OverrideFiles | None = None
-        sighting = Sighting()
+        snapshot = Snapshot()
         try:
-            sighting = await self.look(record.name)
-            if expected not in (None, sighting):
+            snapshot = await self.look(record.name)
+            if expected not in (None, snapshot):
                 return
-            if not (override.given or not record.intact or record.dormant or record.sighting != sighting):
-                await self._ensembles.bring(record.needs)
+            if not (override.given or not record.intact or record.dormant or record.snapshot != snapshot):
+                await self._ensembles.load_needed(record.needs)
                 return
             record.intact = False
-            record.sighting = None if override.given else sighting
+            record.snapshot = None if override.given else snapshot
             if override.files:
                 directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
                 files = OverrideFiles(directory, users=1)
-            resolved = await self._resolve(record.name, sighting, override, files)
+            resolved = await self._resolve(record.name, snapshot, override, files)
         except Exception as error:
             if not isinstance(error, HalimedeError | OSError):
                 logger.exception("failed to poll '%s'", record.name)
             if files is not None:
                 await self._live.release(files)
-            refusal = self._refused(record, sighting, str(error))
+            refusal = self._refused(record, snapshot, str(error))
             raise (OutOfMemoryError(refusal.message) if lacks_memory(error) else refusal) from error
         try:
-            await self._load_versions(record, resolved, sighting, files)
+            await self._load_versions(record, resolved, snapshot, files)
         finally:
             if files is not None:
                 await self._live.release(files)
         record.intact = True
 
-    async def look(self, name: str) -> Sighting:
+    async def look(self, name: str) -> Snapshot:
         """What there is of a model on disk.
 
         Raises:
@@ -156,7 +156,7 @@ class ModelLoader:
         """
         return await self._loop.run_in_executor(self._disk, self._look_for(name))
 
-    def _look_for(self, name: str) -> Callable[[], Sighting]:
+    def _look_for(self, name: str) -> Callable[[], Snapshot]:
         """What tells what there is of a model on disk."""
         directory = self._table.namespaces.directory(name)
         if directory is not None:
@@ -165,13 +165,13 @@ class ModelLoader:
         return partial(sight_model, self._settings.model_repositories, name)
 
     async def _resolve(
-        self, name: str, sighting: Sighting, override: Override, files: OverrideFiles | None
+        self, name: str, snapshot: Snapshot, override: Override, files: OverrideFiles | None
     ) -> ResolvedModel:
         if files is not None:
             directory = files.directory
-        elif len(sighting.directories) == 1:
-            directory = sighting.directories[0]
-        elif sighting.directories:
+        elif len(snapshot.directories) == 1:
+            directory = snapshot.directories[0]
+        elif snapshot.directories:
             raise InvalidArgumentError(AMBIGUOUS)
         else:
             raise NotFoundError(f"there is no directory '{name}' in the model repositories")
@@ -188,22 +188,22 @@ class ModelLoader:
         )
         return await self._loop.run_in_executor(self._disk, work)
 
-    def _refused(self, record: ModelRecord, sighting: Sighting, why: str) -> InternalError:
+    def _refused(self, record: ModelRecord, snapshot: Snapshot, why: str) -> InternalError:
         """There is nothing to load, or it makes no sense: note why; what serves goes on."""
         logger.error("Poll failed for model directory '%s': %s", record.name, why)
         logger.info("failed to load '%s'", record.name)
-        record.reason = why if sighting.directories else ""
+        record.reason = why if snapshot.directories else ""
         if record.reason and all(v.state is VersionState.UNAVAILABLE for v in record.versions.values()):
             record.versions.clear()
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
         return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
 
     async def _load_versions(
-        self, record: ModelRecord, resolved: ResolvedModel, sighting: Sighting, files: OverrideFiles | None
+        self, record: ModelRecord, resolved: ResolvedModel, snapshot: Snapshot, files: OverrideFiles | None
     ) -> None:
         """Load the versions that changed, swap them in, and unload those that are no longer selected."""
         record.reason = ""
-        bases = {number: _basis(resolved, sighting, files, number) for number in resolved.versions}
+        bases = {number: _basis(resolved, snapshot, files, number) for number in resolved.versions}
         if is_ensemble(resolved.config):
             await self._ensembles.load(record, resolved, bases)
             logger.info("successfully loaded '%s'", record.name)
@@ -322,17 +322,17 @@ def load_with_retries(
 
 
 def _basis(
-    resolved: ResolvedModel, sighting: Sighting, files: OverrideFiles | None, number: int
+    resolved: ResolvedModel, snapshot: Snapshot, files: OverrideFiles | None, number: int
 ) -> Basis | None:
     """What the version would be loaded from; None for files that nothing is known of."""
-    if files is not None or sighting.contents is None or number not in sighting.contents.versions:
+    if files is not None or snapshot.contents is None or number not in snapshot.contents.versions:
         return None
     config = ModelConfig()
     config.CopyFrom(resolved.config)
     config.ClearField("version_policy")
     return Basis(
         resolved.directory,
-        (sighting.contents.shared, sighting.contents.versions[number]),
+        (snapshot.contents.shared, snapshot.contents.versions[number]),
         config.SerializeToString(deterministic=True),
     )
 

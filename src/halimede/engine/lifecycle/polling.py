@@ -13,11 +13,11 @@ from pathlib import Path
 
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.engine.lifecycle.model_table import ModelTable
-from halimede.repository.snapshots import ABSENT, Sighting, sight_models
+from halimede.repository.snapshots import ABSENT, Snapshot, sight_models
 
 logger = logging.getLogger("halimede")
 
-Act = Callable[[str, Sighting], Awaitable[object]]
+Act = Callable[[str, Snapshot], Awaitable[object]]
 """Does what a model needs that was seen like this."""
 
 
@@ -57,7 +57,7 @@ class Polling:
         self._disk = disk
         self._load = load
         self._withdraw = withdraw
-        self._last_look: dict[str, Sighting] | None = None
+        self._last_look: dict[str, Snapshot] | None = None
         self._looking = False
         self._timer: Timer | None = None
 
@@ -93,17 +93,17 @@ class Polling:
         finally:
             self._looking = False
         before, self._last_look = self._last_look, seen
-        self._table.catalog = {name: len(sighting.directories) > 1 for name, sighting in seen.items()}
+        self._table.catalog = {name: len(snapshot.directories) > 1 for name, snapshot in seen.items()}
         if before is None or self._table.stopping:
             return
         actions = []
         for name in sorted(seen.keys() | self._table.records.keys()):
             record = self._table.records.get(name)
-            sighting = seen.get(name, ABSENT)
-            known = ABSENT if record is None else record.sighting
-            settled = sighting == before.get(name, ABSENT)
-            if sighting == known or not settled or (record is not None and record.operations):
+            snapshot = seen.get(name, ABSENT)
+            known = ABSENT if record is None else record.snapshot
+            settled = snapshot == before.get(name, ABSENT)
+            if snapshot == known or not settled or (record is not None and record.operations):
                 continue
-            act = self._load if len(sighting.directories) == 1 else self._withdraw
-            actions.append(act(name, sighting))
+            act = self._load if len(snapshot.directories) == 1 else self._withdraw
+            actions.append(act(name, snapshot))
         await asyncio.gather(*actions)

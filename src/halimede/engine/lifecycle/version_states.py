@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.engine.ensembles.served import ServedModel
-from halimede.repository.snapshots import Sighting
+from halimede.repository.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from halimede.engine.memory.ledger import Holding
@@ -154,7 +154,7 @@ class ModelRecord:
         name: the model's name.
         versions: by number; those that were selected by the last load, or are still on their way out.
         reason: why the last attempt ended before there were versions to load, else "".
-        sighting: what the last attempt saw on disk; None if it was overridden.
+        snapshot: what the last attempt saw on disk; None if it was overridden.
         intact: the last attempt succeeded, and nothing was unloaded since.
         loading: versions are being loaded now.
         turn: held by the operation under way; others queue for it in order of arrival.
@@ -170,7 +170,7 @@ class ModelRecord:
     name: str
     versions: dict[int, Version] = field(default_factory=dict)
     reason: str = ""
-    sighting: Sighting | None = None
+    snapshot: Snapshot | None = None
     intact: bool = False
     loading: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

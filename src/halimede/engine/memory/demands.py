@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.engine.memory.room import AbandonedError, NoRoomError, Room
-from halimede.repository.snapshots import Sighting
+from halimede.repository.snapshots import Snapshot
 
 BACK_OFF_SECONDS = 1
 """A model that failed to load is not tried again for so long, unless its files have changed."""
@@ -19,7 +19,7 @@ class _Failure:
     """A load that failed: of what lay on disk then, and until when that is known to fail."""
 
     error: HalimedeError
-    sighting: Sighting
+    snapshot: Snapshot
     until: int
 
 
@@ -32,7 +32,7 @@ class Demands:
         loop: AbstractEventLoop,
         room: Room,
         load: Callable[[str], Awaitable[None]],
-        look: Callable[[str], Awaitable[Sighting]],
+        look: Callable[[str], Awaitable[Snapshot]],
     ) -> None:
         """None so far.
 
@@ -97,7 +97,7 @@ class Demands:
     async def _load(self, name: str) -> None:
         failure = self._failures.get(name)
         if failure is not None:
-            if self._clock.now() < failure.until and await self._look(name) == failure.sighting:
+            if self._clock.now() < failure.until and await self._look(name) == failure.snapshot:
                 raise failure.error
             self._failures.pop(name, None)
         try:

@@ -18,7 +18,7 @@ FILES_FACTOR = 1.25
 WORKER_BYTES = 8 << 20
 """And each worker process so many more."""
 
-_MOST_REMEMBERED = 4096
+_MAX_MEMOIZED = 4096
 
 Key = tuple[str, int, Basis]
 
@@ -53,7 +53,7 @@ class Footprints:
     def _learn(self, key: Key, size: int) -> None:
         self._learned[key] = size
         self._learned.move_to_end(key)
-        if len(self._learned) > _MOST_REMEMBERED:
+        if len(self._learned) > _MAX_MEMOIZED:
             self._learned.popitem(last=False)
 
 

@@ -108,7 +108,7 @@ class Room:
         return (
             bool(models)
             and not record.operations
-            and record.sighting is not None
+            and record.snapshot is not None
             and self._pins[record.name] <= self._yielding[record.name]
             and not any(model.inflight for model in models.values())
         )

@@ -38,7 +38,7 @@ MEASURED_RUNS = 3
 ALONE_COST_NS = 500_000
 """An instance whose batches take more never runs them on the loop."""
 
-FEWEST_WATCHED, MOST_WATCHED = 16, 2048
+MIN_WATCHED, MAX_WATCHED = 16, 2048
 """After so many runs on the thread, during which nothing else was to be run, the instance moves to the loop: twice as
 many each time that something was, and as few as at first when nothing was."""
 
@@ -52,7 +52,7 @@ AHEAD_COST_NS = 20_000_000
 """An instance whose batches take more is sent none ahead: its requests may still be cancelled, or time out."""
 
 
-class _Others:
+class _LoopActivity:
     """What runs for an event loop beside a batch.
 
     Attributes:
@@ -69,7 +69,7 @@ class _Others:
         self.met = 0
 
 
-_OTHERS: "WeakKeyDictionary[AbstractEventLoop, _Others]" = WeakKeyDictionary()
+_ACTIVITIES: "WeakKeyDictionary[AbstractEventLoop, _LoopActivity]" = WeakKeyDictionary()
 """By the loop."""
 
 
@@ -113,14 +113,14 @@ class Runner:
         self._unmeasured = MEASURED_RUNS
         self._niceness = niceness
         self._alone = 0  # so many runs are on the loop, as requests come one by one
-        self._watched = self._to_watch = FEWEST_WATCHED
+        self._watched = self._to_watch = MIN_WATCHED
         self._met = 0
-        self._others = _OTHERS.setdefault(loop, _Others())
+        self._activity = _ACTIVITIES.setdefault(loop, _LoopActivity())
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
-        if self._others.under_way or self._others.handing_on or len(batch.requests) > 1:
-            self._others.met += 1
+        if self._activity.under_way or self._activity.handing_on or len(batch.requests) > 1:
+            self._activity.met += 1
             self._alone = 0
         if (self._inline or self._alone > 0) and not self._sent and batch.byte_size <= INLINE_BYTES:
             self._alone -= 1
@@ -131,7 +131,7 @@ class Runner:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
         self._sent += 1
-        self._others.under_way += 1
+        self._activity.under_way += 1
         self._batches.put(batch)
         self._set_free()
         return False
@@ -172,12 +172,12 @@ class Runner:
         self._taken_ns += (taken - self._taken_ns) >> 3
         self._sent -= 1
         self._set_free()
-        self._others.under_way -= 1
-        self._others.handing_on = True
+        self._activity.under_way -= 1
+        self._activity.handing_on = True
         try:
             self._done(self, batch)
         finally:
-            self._others.handing_on = False
+            self._activity.handing_on = False
 
     def _set_free(self) -> None:
         self.only_full = self._sent > 0
@@ -186,14 +186,14 @@ class Runner:
 
     def _watch(self) -> None:
         """A batch has run on the thread: move to the loop if nothing else was to be run for a while."""
-        if self._met != self._others.met:
-            self._met = self._others.met
-            self._to_watch = self._watched = min(2 * self._to_watch, MOST_WATCHED)
+        if self._met != self._activity.met:
+            self._met = self._activity.met
+            self._to_watch = self._watched = min(2 * self._to_watch, MAX_WATCHED)
             return
         self._watched -= 1
         if self._watched <= 0 and self._cost_ns < ALONE_COST_NS:
             self._alone = ALONE_RUNS
-            self._to_watch = self._watched = FEWEST_WATCHED
+            self._to_watch = self._watched = MIN_WATCHED
 
     def _measure(self, cost: int) -> None:
         """A moving average: a run that is slow by itself outweighs many fast ones, but not for long."""

@@ -17,8 +17,8 @@ from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 K = TypeVar("K")
 V = TypeVar("V")
 
-_REMEMBERED: Final = 256
-_REMEMBERED_BYTES: Final = 4096  # a longer message carries its tensors outside raw_input_contents
+_MAX_PLANS: Final = 256
+_MAX_PLAN_BYTES: Final = 4096  # a longer message carries its tensors outside raw_input_contents
 
 
 class _Template:
@@ -84,30 +84,30 @@ class RequestDecoder:
         if split is None:
             return _decode_whole(message)
         described, encoded_id, spans = split
-        if len(described) > _REMEMBERED_BYTES or not spans:
+        if len(described) > _MAX_PLAN_BYTES or not spans:
             plan = RequestPlan(_parse(described), raw=bool(spans))
         else:
             remembered = self._plans.get(described)
             if remembered is None:
                 remembered = RequestPlan(_parse(described), raw=True)
-                _remember(self._plans, described, remembered)
+                _memoize(self._plans, described, remembered)
             plan = remembered
             if not encoded_id:
-                self._remember_template(described, message, spans, plan)
+                self._memoize_template(described, message, spans, plan)
         tensors = [message[start:end] for start, end in spans]
         try:
             return plan, encoded_id.decode(), tensors
         except UnicodeDecodeError:
             raise _malformed() from None
 
-    def _remember_template(
+    def _memoize_template(
         self, described: bytes, message: memoryview, spans: list[tuple[int, int]], plan: RequestPlan
     ) -> None:
         """Remember the message if its tensors are all that follows the bytes `described`."""
         start, end = spans[0]
         if start - len(field_head(RAW, end - start)) == len(described) and spans[-1][1] == len(message):
-            _remember(self._templates, bytes(message[:start]), _Template(plan, message, spans))
-            _remember(self._starts, len(message), start)
+            _memoize(self._templates, bytes(message[:start]), _Template(plan, message, spans))
+            _memoize(self._starts, len(message), start)
 
 
 def read_id(message: memoryview) -> str:
@@ -116,9 +116,9 @@ def read_id(message: memoryview) -> str:
     return "" if split is None else split[1].decode(errors="replace")
 
 
-def _remember(memory: dict[K, V], key: K, value: V) -> None:
+def _memoize(memory: dict[K, V], key: K, value: V) -> None:
     """Put it there in place of the oldest, if it would be one too many."""
-    if len(memory) >= _REMEMBERED and key not in memory:
+    if len(memory) >= _MAX_PLANS and key not in memory:
         del memory[next(iter(memory))]
     memory[key] = value
 

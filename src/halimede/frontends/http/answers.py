@@ -36,7 +36,7 @@ def refuse_restricted(exchange: Exchange, restrictions: Mapping[str, Restriction
     return True
 
 
-class Later:
+class BackgroundAnswers:
     """Answers that take their time, each in a task of its own.
 
     A task is not cancelled when its client leaves, unless its work says so: loads and unloads are seen through.

@@ -17,7 +17,7 @@ from halimede.core.errors import (
 )
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions
-from halimede.frontends.http.answers import Later, refuse_restricted, respond_error
+from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.json_text import NestingError, parse_json
@@ -30,7 +30,7 @@ from halimede.frontends.http.settings import HttpSettings
 _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
-_LATER: Final = {
+_PLANNED_CALLS: Final = {
     Call.SHARED_MEMORY_STATUS: "shared memory",
     Call.SHARED_MEMORY_CHANGE: "shared memory",
     Call.TRACE: "trace settings",
@@ -52,7 +52,7 @@ class _Frontend:
         self._restrictions = settings.restrictions
         self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern).infer
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
-        self._answer_later = Later().answer
+        self._answer_in_background = BackgroundAnswers().answer
         self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
             Call.SERVER_METADATA: self._server_metadata,
             Call.SERVER_LIVE: self._server_live,
@@ -67,7 +67,7 @@ class _Frontend:
             Call.UNLOAD: self._unload,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
-            **dict.fromkeys(_LATER, self._later),
+            **dict.fromkeys(_PLANNED_CALLS, self._answer_planned),
         }
 
     def handle(self, exchange: Exchange) -> None:
@@ -88,7 +88,7 @@ class _Frontend:
             else:
                 self._calls[call](exchange, route)
         except NotLoadedError:
-            self._answer_later(exchange, self._answer_when_loaded(exchange, route))
+            self._answer_in_background(exchange, self._answer_when_loaded(exchange, route))
         except HalimedeError as error:
             respond_error(exchange, error)
 
@@ -116,7 +116,7 @@ class _Frontend:
             exchange.respond(200 if healthy else 400)
 
     def _model_ready(self, exchange: Exchange, route: Route) -> None:
-        self._answer_later(exchange, self._ask_model(exchange, route))
+        self._answer_in_background(exchange, self._ask_model(exchange, route))
 
     async def _ask_model(self, exchange: Exchange, route: Route) -> None:
         if not await self._lifecycle.model_ready(route.model, route.version):
@@ -145,7 +145,7 @@ class _Frontend:
             exchange.respond(503, _EXITING)
             return
         ready = self._read_ready(exchange)
-        self._answer_later(exchange, self._look_up_index(exchange, ready))
+        self._answer_in_background(exchange, self._look_up_index(exchange, ready))
 
     def _read_ready(self, exchange: Exchange) -> bool:
         msg = "Invalid value for 'ready': expected a boolean"
@@ -168,7 +168,7 @@ class _Frontend:
     def _load(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
         parameters = _load_parameters(self._parameters(exchange))
-        self._answer_later(exchange, self._load_model(exchange, route.model, parameters))
+        self._answer_in_background(exchange, self._load_model(exchange, route.model, parameters))
 
     async def _load_model(self, exchange: Exchange, name: str, parameters: dict[str, str | bytes]) -> None:
         await self._lifecycle.load(name, parameters)
@@ -179,7 +179,7 @@ class _Frontend:
         dependents = self._parameters(exchange).get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgumentError("Invalid value for 'unload_dependents': expected a boolean")
-        self._answer_later(exchange, self._unload_model(exchange, route.model, dependents))
+        self._answer_in_background(exchange, self._unload_model(exchange, route.model, dependents))
 
     async def _unload_model(self, exchange: Exchange, name: str, dependents: bool) -> None:
         await self._lifecycle.unload(name, dependents)
@@ -187,9 +187,9 @@ class _Frontend:
 
     # everything else
 
-    def _later(self, _exchange: Exchange, route: Route) -> None:
+    def _answer_planned(self, _exchange: Exchange, route: Route) -> None:
         raise UnsupportedError(
-            f"{_LATER[route.call]}: not supported by this version, but planned for a later one"
+            f"{_PLANNED_CALLS[route.call]}: not supported by this version, but planned for a later one"
         )
 
     def _document(self, exchange: Exchange) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import httptools
 
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 
-REMEMBERED_HEAD_BYTES = 4096
+MEMO_HEAD_BYTES = 4096
 """A longer head is parsed each time."""
 
 JsonLength = Callable[[Mapping[str, str]], str | None]
@@ -118,8 +118,8 @@ def check_beginning(data: bytes) -> None:
         raise Refusal(400, f"malformed HTTP request: {error}") from None
 
 
-REMEMBERED_HEADS = Remembered(parse_head)
-"""Results of `parse_head`, for heads of at most REMEMBERED_HEAD_BYTES."""
+MEMO_HEADS = Memo(parse_head)
+"""Results of `parse_head`, for heads of at most MEMO_HEAD_BYTES."""
 
 
 class _Collector:

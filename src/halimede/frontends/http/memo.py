@@ -7,7 +7,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(dict[K, V]):
+class Memo(dict[K, V]):
     """`remembered[key]` is `make(key)`, made once. All is forgotten when there are too many.
 
     That is cheaper at each look than to know which was used last, and a workload with more different keys than

@@ -22,8 +22,8 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.bodies import ChunkedBody, LengthBody
 from halimede.frontends.http.head import (
-    REMEMBERED_HEAD_BYTES,
-    REMEMBERED_HEADS,
+    MEMO_HEAD_BYTES,
+    MEMO_HEADS,
     Head,
     JsonLength,
     Refusal,
@@ -31,7 +31,7 @@ from halimede.frontends.http.head import (
     json_length,
     parse_head,
 )
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.stall import Stall
 from halimede.frontends.http.streaming import ResponseStream
@@ -63,7 +63,7 @@ def _response_head(key: tuple[int, int, str, Headers, str]) -> bytes:
     return (text + connection + "\r\n").encode("latin-1")
 
 
-_HEADS = Remembered(_response_head)
+_HEADS = Memo(_response_head)
 """`_response_head`, which servers repeat as clients repeat theirs."""
 
 
@@ -314,8 +314,8 @@ class HttpProtocol(asyncio.Protocol):
                 if position < 4:
                     self._hold_head(data[start:])
                     break
-                if position - start <= REMEMBERED_HEAD_BYTES:
-                    head = REMEMBERED_HEADS[data[start:position]]
+                if position - start <= MEMO_HEAD_BYTES:
+                    head = MEMO_HEADS[data[start:position]]
                 elif position - start <= limits.head_bytes:
                     head = parse_head(data[start:position])
                 else:

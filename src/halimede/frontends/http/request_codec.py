@@ -6,10 +6,10 @@ from halimede.config.signature import Signature
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.request_plan import OutputPlan, RequestPlan, read_plan
 
-REMEMBERED_BYTES: Final = 4096
+MEMO_BYTES: Final = 4096
 """JSON up to this size is remembered together with its plan."""
 
 _INT_MAX: Final = (1 << 31) - 1
@@ -32,7 +32,7 @@ class RequestDecoder:
 
     def __init__(self, max_input_size: int) -> None:
         self._max_input_size = max_input_size
-        self._plans = Remembered(self._read_remembered)
+        self._plans = Memo(self._read_memoized)
         self._raw_plan = RequestPlan()
         self._raw_plan.unlisted = OutputPlan(binary=True)
 
@@ -59,8 +59,8 @@ class RequestDecoder:
         else:
             length = _json_length(header_length, available)
         identifier = ""
-        if length <= REMEMBERED_BYTES:
-            plan, identifier = self._remembered_plan(bytes(body[:length]))
+        if length <= MEMO_BYTES:
+            plan, identifier = self._memoized_plan(bytes(body[:length]))
         else:
             self._check_size(length)
             plan = self._read(body[:length])
@@ -73,7 +73,7 @@ class RequestDecoder:
             inputs[name] = tensor
         return plan, plan.id or identifier, inputs
 
-    def _remembered_plan(self, text: bytes) -> tuple[RequestPlan, str]:
+    def _memoized_plan(self, text: bytes) -> tuple[RequestPlan, str]:
         """The plan of short JSON, and the identifier that was taken off its front."""
         if text.startswith(_LEADING_ID):
             end = text.find(b'"', _ID_START)
@@ -85,7 +85,7 @@ class RequestDecoder:
                     return self._read(text), ""  # or what is wrong with the whole of it
         return self._plans[text], ""
 
-    def _read_remembered(self, text: bytes) -> RequestPlan:
+    def _read_memoized(self, text: bytes) -> RequestPlan:
         """The plan of JSON that is whole, or begins at the quote that ends the leading identifier."""
         return self._read(b"{" + text[2:] if text.startswith(b'",') else text)
 

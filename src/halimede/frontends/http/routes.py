@@ -5,9 +5,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 
-_REMEMBERED_PATH: Final = 256
+_MAX_MEMO_PATH: Final = 256
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)"
 _VERSIONED: Final = rf"{_MODEL}(?:/versions/(?P<version>[0-9]+))?"
 _REPOSITORY: Final = r"/v2/repository(?:/(?P<repository>[^/]+))?"
@@ -79,7 +79,7 @@ class Route(NamedTuple):
 
 def find_route(path: str) -> Route | None:
     """What a path means, None for nothing. Paths are not decoded, and end without a slash."""
-    return _REMEMBERED[path] if len(path) <= _REMEMBERED_PATH else _find_route(path)
+    return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
 def _find_route(path: str) -> Route | None:
@@ -92,7 +92,7 @@ def _find_route(path: str) -> Route | None:
     return None
 
 
-_REMEMBERED: Final = Remembered(_find_route, limit=1024)
+_MEMO: Final = Memo(_find_route, limit=1024)
 
 
 def model_version(digits: str) -> int:

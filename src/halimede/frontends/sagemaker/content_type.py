@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.response_layout import Headers
 
 BINARY: Final = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 """What the number of bytes follows."""
 
-_REMEMBERED_TEXT: Final = 128
+_MAX_MEMO_TEXT: Final = 128
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _NUMBER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?)0*([0-9]+)")
 """A number as C's `stoi` reads it, whatever follows it."""
@@ -28,7 +28,7 @@ def json_length(headers: Mapping[str, str]) -> str | None:
     text = headers.get("content-type")
     if text is None:
         return None
-    return _REMEMBERED[text] if len(text) <= _REMEMBERED_TEXT else read_length(text)
+    return _MEMO[text] if len(text) <= _MAX_MEMO_TEXT else read_length(text)
 
 
 def read_length(content_type: str) -> str | None:
@@ -51,7 +51,7 @@ def read_length(content_type: str) -> str | None:
     return str(int(match[1] + match[2]))
 
 
-_REMEMBERED: Final = Remembered(read_length)
+_MEMO: Final = Memo(read_length)
 
 
 def label(json_bytes: int) -> tuple[str, Headers]:

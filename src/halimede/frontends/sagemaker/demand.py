@@ -14,7 +14,7 @@ Serve = Callable[[Exchange, str], None]
 """Serves a request on the model of that name, now or later; raises the HalimedeError to answer with."""
 
 
-async def bring(engine: Engine, exchange: Exchange, name: str, serve: Serve) -> None:
+async def load_and_serve(engine: Engine, exchange: Exchange, name: str, serve: Serve) -> None:
     """Have a model loaded, then serve the request for it. A client that leaves meanwhile stops no load.
 
     Raises:

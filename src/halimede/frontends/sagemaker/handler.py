@@ -2,7 +2,7 @@
 
 from halimede.core.errors import HalimedeError
 from halimede.engine.engine import Engine
-from halimede.frontends.http.answers import Later, refuse_restricted, respond_error
+from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
 from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.sagemaker.invocations import Invocations
 from halimede.frontends.sagemaker.models import Models, respond_bad_request
@@ -17,12 +17,12 @@ def create_handler(engine: Engine, settings: SagemakerSettings | None = None) ->
 
 class _Frontend:
     def __init__(self, engine: Engine, settings: SagemakerSettings) -> None:
-        later = Later()
+        background = BackgroundAnswers()
         self._lifecycle = engine.lifecycle
         self._restrictions = settings.restrictions
         self._live_is_enough = settings.ping_mode is PingMode.LIVE
-        self._invocations = Invocations(engine, settings, later)
-        self._models = Models(engine, settings, later)
+        self._invocations = Invocations(engine, settings, background)
+        self._models = Models(engine, settings, background)
 
     def handle(self, exchange: Exchange) -> None:
         """Answer, now or later."""

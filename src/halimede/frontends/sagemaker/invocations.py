@@ -3,14 +3,14 @@
 from halimede.config.ensembles import needs_of
 from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError
 from halimede.engine.engine import Engine
-from halimede.frontends.http.answers import Later, respond_error
+from halimede.frontends.http.answers import BackgroundAnswers, respond_error
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Call, Route
 from halimede.frontends.sagemaker.content_type import json_length, label
-from halimede.frontends.sagemaker.demand import Serve, bring
+from halimede.frontends.sagemaker.demand import Serve, load_and_serve
 from halimede.frontends.sagemaker.settings import DEFAULT_MODEL, InferenceType, SagemakerSettings
 
 
@@ -20,14 +20,14 @@ class Invocations:
     Args:
         engine: what runs requests.
         settings: which model it is for, and what is done with it.
-        later: answers that wait for the model.
+        background: answers that wait for the model.
     """
 
-    def __init__(self, engine: Engine, settings: SagemakerSettings, later: Later) -> None:
+    def __init__(self, engine: Engine, settings: SagemakerSettings, background: BackgroundAnswers) -> None:
         self._engine = engine
         self._default_model = settings.default_model
         self._serve = _serve(engine, settings)
-        self._later = later
+        self._background = background
         self._only_model = ""
         engine.lifecycle.on_readiness.append(self._forget)
 
@@ -41,7 +41,7 @@ class Invocations:
         try:
             self._serve(exchange, name)
         except NotLoadedError:
-            self._later.answer(exchange, bring(self._engine, exchange, name, self._serve))
+            self._background.answer(exchange, load_and_serve(self._engine, exchange, name, self._serve))
         except NotFoundError as error:
             raise self._why_not_found(name, error) from None
 

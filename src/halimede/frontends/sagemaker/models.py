@@ -16,12 +16,12 @@ from halimede.core.errors import (
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.hosted_models import HostedModel
-from halimede.frontends.http.answers import Later, error_body
+from halimede.frontends.http.answers import BackgroundAnswers, error_body
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.sagemaker.content_type import json_length, label
-from halimede.frontends.sagemaker.demand import bring
+from halimede.frontends.sagemaker.demand import load_and_serve
 from halimede.frontends.sagemaker.load_request import LoadRequest, read_load_request
 from halimede.frontends.sagemaker.paging import describe, page
 from halimede.frontends.sagemaker.routes import find_route
@@ -40,14 +40,14 @@ class Models:
     Args:
         engine: what has the models.
         settings: what limits requests.
-        later: answers that take their time.
+        background: answers that take their time.
     """
 
-    def __init__(self, engine: Engine, settings: SagemakerSettings, later: Later) -> None:
+    def __init__(self, engine: Engine, settings: SagemakerSettings, background: BackgroundAnswers) -> None:
         self._engine = engine
         self._hosted = engine.hosted
         self._max_input_size = settings.max_input_size
-        self._later = later
+        self._background = background
         dialect = Dialect(json_length, label, compression=False, respond_error=self._respond_invoke_error)
         self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern, dialect).infer
 
@@ -72,7 +72,7 @@ class Models:
             InvalidArgumentError: the request is not what the contract describes.
         """
         request = read_load_request(exchange.body, exchange.headers, self._max_input_size)
-        self._later.answer(exchange, self._load(exchange, request), respond_bad_request)
+        self._background.answer(exchange, self._load(exchange, request), respond_bad_request)
 
     async def _load(self, exchange: Exchange, request: LoadRequest) -> None:
         try:
@@ -88,7 +88,7 @@ class Models:
 
     def unload(self, exchange: Exchange, key: str) -> None:
         """Unload a model, and answer when everything that it held is given back."""
-        self._later.answer(exchange, self._unload(exchange, key), respond_bad_request)
+        self._background.answer(exchange, self._unload(exchange, key), respond_bad_request)
 
     async def _unload(self, exchange: Exchange, key: str) -> None:
         try:
@@ -106,8 +106,8 @@ class Models:
         try:
             self._serve(exchange, hosted.name)
         except NotLoadedError:
-            work = bring(self._engine, exchange, hosted.name, self._serve)
-            self._later.answer(exchange, work, self._respond_invoke_error)
+            work = load_and_serve(self._engine, exchange, hosted.name, self._serve)
+            self._background.answer(exchange, work, self._respond_invoke_error)
         except HalimedeError as error:
             self._respond_invoke_error(exchange, error)
 

@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 
-_REMEMBERED_PATH: Final = 256
+_MAX_MEMO_PATH: Final = 256
 _MODELS_PATH: Final = re.compile(r"/models/?(?P<name>[^/]+)?(?P<invoke>/invoke)?")
 
 
@@ -51,7 +51,7 @@ _INVOKE: Final = {**_MODEL, "POST": Call.INVOKE}
 
 def find_route(path: str) -> Route:
     """What a path, which is not decoded, means."""
-    return _REMEMBERED[path] if len(path) <= _REMEMBERED_PATH else _find_route(path)
+    return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
 def _find_route(path: str) -> Route:
@@ -73,4 +73,4 @@ def _decode(name: str) -> str:
     return unquote_to_bytes(name.encode("latin-1")).decode("utf-8", "surrogateescape")
 
 
-_REMEMBERED: Final = Remembered(_find_route, limit=1024)
+_MEMO: Final = Memo(_find_route, limit=1024)

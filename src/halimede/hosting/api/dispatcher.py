@@ -35,7 +35,7 @@ _BODY_BYTES = 1 << 20
 _HASHED_HERE_BYTES = 1 << 18
 """The hash of a longer body is computed on another thread."""
 
-_SHOWN = 128
+_MAX_SHOWN = 128
 
 S3Handler = Callable[[Request, Caller, Key | None], Coroutine[Any, Any, None]]
 Page = Callable[[Request], None]
@@ -165,10 +165,10 @@ class Dispatcher:
             name, version = fields.pop("Action", ""), fields.pop("Version", "")
             service = self._versions.get(version)
             if not name or service is None:
-                msg = f"there is no service with Action '{name[:_SHOWN]}' and Version '{version[:_SHOWN]}'"
+                msg = f"there is no service with Action '{name[:_MAX_SHOWN]}' and Version '{version[:_MAX_SHOWN]}'"
                 raise ApiError("InvalidAction", msg)
             if name not in service.model.operation_names:
-                raise ApiError("InvalidAction", f"{name[:_SHOWN]} is no operation of {service.name}")
+                raise ApiError("InvalidAction", f"{name[:_MAX_SHOWN]} is no operation of {service.name}")
             model = service.model.operation_model(name)
             document = query_protocol.document_of(model.input_shape, fields)
             answer = await _run(service, name, document, caller, key)
@@ -242,5 +242,5 @@ async def _run(
 
 
 def _unknown(prefix: str, known: Iterable[str]) -> ApiError:
-    msg = f"there is no service '{prefix[:_SHOWN]}' here; there are {', '.join(sorted(known))}"
+    msg = f"there is no service '{prefix[:_MAX_SHOWN]}' here; there are {', '.join(sorted(known))}"
     return ApiError("UnknownOperationException", msg)

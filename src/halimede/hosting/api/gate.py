@@ -10,7 +10,7 @@ from halimede.hosting.api.signature import Signature, read_signature, verify
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 
-_SHOWN = 128
+_MAX_SHOWN = 128
 
 
 class Gate:
@@ -95,6 +95,6 @@ class Gate:
     def _key(self, access_key: str) -> Key:
         key = self._keys.get(access_key)
         if key is None:
-            msg = f"the access key '{access_key[:_SHOWN]}' is not in this host's keys file"
+            msg = f"the access key '{access_key[:_MAX_SHOWN]}' is not in this host's keys file"
             raise ApiError("UnrecognizedClientException", msg, 403)
         return key

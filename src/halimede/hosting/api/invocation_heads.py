@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from halimede.frontends.http.head import Head
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.invocations import OPERATIONS, STREAMED, operation_of
@@ -39,7 +39,7 @@ def _refusal(head: Head) -> ApiError | None:
     return None
 
 
-REFUSALS = Remembered(_refusal)
+REFUSALS = Memo(_refusal)
 """What an invocation with that head is answered at once; None for most."""
 
 _RUNTIME = Service("sagemaker-runtime", {}, refusal="ValidationError")

@@ -9,7 +9,7 @@ import orjson
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Headers, Request
 
-_MOST_LEVELS = 64
+_MAX_LEVELS = 64
 """No operation's request has half as many; what is stored is written as JSON again, which has a limit too."""
 
 
@@ -26,7 +26,7 @@ def parse_document(body: bytes) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise ApiError("SerializationException", "the body is not a JSON object")
     level: list[Any] = [document]
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         level = [
             below
             for each in level
@@ -35,7 +35,7 @@ def parse_document(body: bytes) -> Mapping[str, Any]:
         ]
         if not level:
             return document
-    raise ApiError("SerializationException", f"the body is nested deeper than {_MOST_LEVELS} levels")
+    raise ApiError("SerializationException", f"the body is nested deeper than {_MAX_LEVELS} levels")
 
 
 def answer(request: Request, document: Mapping[str, Any], version: str, request_id: str) -> None:

@@ -11,10 +11,10 @@ from xml.sax import saxutils
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
 
-_MOST_FIELDS = 20_000
-_MOST_LEVELS = 32
+_MAX_FIELDS = 20_000
+_MAX_LEVELS = 32
 _DIGITS = 20
-_SHOWN = 128
+_MAX_SHOWN = 128
 
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS}}}")
 _NUMBER = re.compile(rf"[0-9]{{1,{_DIGITS}}}")
@@ -27,8 +27,8 @@ def parse_form(body: bytes) -> dict[str, str]:
     Raises:
         ApiError: it is none, or has too many (``MalformedQueryString``).
     """
-    if body.count(b"&") >= _MOST_FIELDS:
-        raise _malformed(f"the form has more than {_MOST_FIELDS} fields")
+    if body.count(b"&") >= _MAX_FIELDS:
+        raise _malformed(f"the form has more than {_MAX_FIELDS} fields")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body)))
     except (UnicodeDecodeError, ValueError) as error:
@@ -48,9 +48,9 @@ def document_of(shape: Any, fields: Mapping[str, str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for name, value in fields.items():
         place = tree
-        *parents, last = name.split(".", _MOST_LEVELS)
+        *parents, last = name.split(".", _MAX_LEVELS)
         if "." in last:
-            raise _malformed(f"'{name[:_SHOWN]}…' has more than {_MOST_LEVELS} parts")
+            raise _malformed(f"'{name[:_MAX_SHOWN]}…' has more than {_MAX_LEVELS} parts")
         for part in parents:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
@@ -110,7 +110,7 @@ def _pair(entry: Any, path: str) -> tuple[Any, Any]:
 def _scalar(kind: str, text: str, path: str) -> Any:
     if kind in ("integer", "long"):
         if not _INTEGER.fullmatch(text):
-            raise _malformed(f"'{text[:_SHOWN]}' at '{path}' is not a whole number")
+            raise _malformed(f"'{text[:_MAX_SHOWN]}' at '{path}' is not a whole number")
         return int(text)
     if kind in ("float", "double"):
         try:
@@ -118,11 +118,11 @@ def _scalar(kind: str, text: str, path: str) -> Any:
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or "_" in text:
-            raise _malformed(f"'{text[:_SHOWN]}' at '{path}' is not a number")
+            raise _malformed(f"'{text[:_MAX_SHOWN]}' at '{path}' is not a number")
         return number
     if kind == "boolean":
         if text not in ("true", "false"):
-            raise _malformed(f"'{text[:_SHOWN]}' at '{path}' is neither true nor false")
+            raise _malformed(f"'{text[:_MAX_SHOWN]}' at '{path}' is neither true nor false")
         return text == "true"
     return text
 

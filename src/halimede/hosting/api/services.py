@@ -15,7 +15,7 @@ from halimede.hosting.identity import Caller
 Operation = Callable[[Mapping[str, Any], Caller], Awaitable[Mapping[str, Any]]]
 """Answers a request that has been checked; times are `datetime`, names are those of the service's model."""
 
-_SHOWN = 128
+_MAX_SHOWN = 128
 
 
 @cache
@@ -69,7 +69,7 @@ class Service:
             why = f"is no operation of {self.name}"
         there = f". Available are {', '.join(sorted(self.operations))}" if self.operations else ""
         later = f": {self.later}" if self.later else ""
-        return ApiError("UnknownOperationException", f"{name[:_SHOWN]} {why}{later}{there}")
+        return ApiError("UnknownOperationException", f"{name[:_MAX_SHOWN]} {why}{later}{there}")
 
     async def run(self, name: str, document: Mapping[str, Any], caller: Caller) -> Mapping[str, Any]:
         """Run an operation with a request that `check` gave.

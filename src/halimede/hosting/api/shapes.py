@@ -15,13 +15,13 @@ from halimede.hosting.errors import ApiError
 
 logger = logging.getLogger("halimede")
 
-_SHOWN = 256
+_MAX_SHOWN = 256
 """So many characters of a wrong value are repeated."""
 
 _LISTED = 40
 """So many of an enumeration's values are named."""
 
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 """After so many nothing more is looked for."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -176,7 +176,7 @@ class _Walk:
 
     def _note(self, problem: str) -> None:
         self.problems.append(problem)
-        if len(self.problems) >= _MOST_PROBLEMS:
+        if len(self.problems) >= _MAX_PROBLEMS:
             raise self.refusal("; there may be more, which were not looked for")
 
 
@@ -190,8 +190,8 @@ def _is_of(kind: str, value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)[: _SHOWN + 2] if isinstance(value, (dict, list)) else str(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    text = repr(value)[: _MAX_SHOWN + 2] if isinstance(value, (dict, list)) else str(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def _listing(names: Sequence[str]) -> str:

@@ -5,12 +5,12 @@ from typing import Any
 
 from halimede.hosting.errors import invalid
 
-_LATER_OF_VARIANTS = {
+_PLANNED_VARIANT_FIELDS = {
     "ServerlessConfig": "serverless variants",
     "ManagedInstanceScaling": "instance scaling managed by SageMaker",
     "CoreDumpConfig": "core dumps",
 }
-_LATER_OF_CONFIGS = {
+_PLANNED_CONFIG_FIELDS = {
     "AsyncInferenceConfig": "asynchronous inference",
     "ShadowProductionVariants": "shadow variants",
     "ExplainerConfig": "explanations",
@@ -62,7 +62,7 @@ def check_config(request: Mapping[str, Any]) -> None:
     Raises:
         ApiError: it asks for what this version does not have, or its variants contradict each other.
     """
-    for member, what in _LATER_OF_CONFIGS.items():
+    for member, what in _PLANNED_CONFIG_FIELDS.items():
         if request.get(member):
             raise invalid(f"{member}: {what} are not available in this version; leave it out")
     if request.get("DataCaptureConfig", {}).get("EnableCapture"):
@@ -72,7 +72,7 @@ def check_config(request: Mapping[str, Any]) -> None:
     if twice:
         raise invalid(f"Two production variants have the name '{twice[0]}'; names must differ")
     for variant in request["ProductionVariants"]:
-        for member, what in _LATER_OF_VARIANTS.items():
+        for member, what in _PLANNED_VARIANT_FIELDS.items():
             if variant.get(member):
                 raise invalid(
                     f"variant '{variant['VariantName']}' sets {member}: {what} are not available in this version"

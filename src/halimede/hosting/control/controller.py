@@ -18,7 +18,7 @@ from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.listing import page_of
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
-from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller
 from halimede.hosting.substrates.base import RunningInstance
@@ -26,7 +26,7 @@ from halimede.hosting.substrates.base import RunningInstance
 logger = logging.getLogger("halimede")
 
 _ENDPOINT = "endpoint"
-_MOST_TAGS = 50
+_MAX_TAGS = 50
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -35,9 +35,9 @@ Answer = dict[str, Any]
 class Controller:
     """The control plane. Lives on the event loop."""
 
-    def __init__(self, around: Surroundings, database: Path) -> None:
+    def __init__(self, dependencies: Dependencies, database: Path) -> None:
         """A control plane that keeps its state in the file `database`."""
-        self._around = around
+        self._dependencies = dependencies
         self._database = Database(database)
         self._models = Resources(self._database, "model", "model", "ModelName", "ModelArn")
         self._configs = Resources(
@@ -49,7 +49,7 @@ class Controller:
         )
         self._endpoints: dict[str, Endpoint] = {}
         self._adopted: dict[str, RunningInstance] = {}
-        self._hold_s = around.settings.describe_hold_s
+        self._hold_s = dependencies.settings.describe_hold_s
 
     def operations(self) -> Mapping[str, Operation]:
         """The operations, by name."""
@@ -94,16 +94,16 @@ class Controller:
             for fleet in (record.current, record.pending)
             if fleet is not None
         }
-        substrate, grace = self._around.substrate, self._around.settings.grace_s
+        substrate, grace = self._dependencies.substrate, self._dependencies.settings.grace_s
         running = await substrate.start(self._ended)
         self._adopted = {each.request.id: each for each in running if each.request.fleet in fleets}
         strangers = [each.request.id for each in running if each.request.id not in self._adopted]
         await asyncio.gather(*(substrate.terminate(each, grace) for each in strangers))
-        await asyncio.to_thread(_remove_others, self._around.directory, fleets)
+        await asyncio.to_thread(_remove_others, self._dependencies.directory, fleets)
         for record in records:
             if record.status is Status.IN_SERVICE:
                 record.status = Status.SYSTEM_UPDATING
-            endpoint = Endpoint(self._around, record, self._keep, self._gone, self._adopted)
+            endpoint = Endpoint(self._dependencies, record, self._keep, self._gone, self._adopted)
             self._endpoints[record.name] = endpoint
             endpoint.work()
 
@@ -116,7 +116,7 @@ class Controller:
     async def stop(self, *, leave: bool) -> None:
         """Do nothing more; `leave` lets the instances run on, for the next process of the host to take over."""
         await asyncio.gather(*(endpoint.stop() for endpoint in self._endpoints.values()))
-        await self._around.substrate.stop(leave=leave)
+        await self._dependencies.substrate.stop(leave=leave)
         await self._database.close()
 
     def _ended(self, instance_id: str, reason: str) -> None:
@@ -135,7 +135,7 @@ class Controller:
         await self._database.remove(_ENDPOINT, record.name, record.arn)
         if self._endpoints.get(record.name) is endpoint:
             del self._endpoints[record.name]
-            self._around.forget_meters(record.name)
+            self._dependencies.forget_meters(record.name)
 
     # models and configurations
 
@@ -147,7 +147,7 @@ class Controller:
         check_config(request)
         for variant in request["ProductionVariants"]:
             self._models.find(variant["ModelName"], caller)
-            self._around.resources(variant["InstanceType"])
+            self._dependencies.resources(variant["InstanceType"])
         return await self._configs.create(request, caller)
 
     # endpoints
@@ -189,7 +189,7 @@ class Controller:
         record = EndpointRecord(
             name, arn, caller.account, caller.region, Status.CREATING, now, now, pending=fleet
         )
-        endpoint = self._endpoints[name] = Endpoint(self._around, record, self._keep, self._gone)
+        endpoint = self._endpoints[name] = Endpoint(self._dependencies, record, self._keep, self._gone)
         try:
             await self._database.add(_ENDPOINT, name, record.document(), arn, tags_of(request))
         except ApiError:
@@ -258,9 +258,9 @@ class Controller:
         self._check_arn(arn)
         tags = tags_of(request)
         every = {**await self._database.tags(arn), **tags}
-        if len(every) > _MOST_TAGS:
+        if len(every) > _MAX_TAGS:
             raise ApiError(
-                "ResourceLimitExceeded", f'"{arn}" would have {len(every)} tags; it may have {_MOST_TAGS}'
+                "ResourceLimitExceeded", f'"{arn}" would have {len(every)} tags; it may have {_MAX_TAGS}'
             )
         await self._database.put_tags(arn, tags)
         return {"Tags": _tag_list(every)}

@@ -17,7 +17,7 @@ from typing import Any
 
 from halimede.hosting.control.fleet import Fleet
 from halimede.hosting.control.records import SETTLED, EndpointRecord, Status
-from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import RunningInstance
 
@@ -35,7 +35,7 @@ class Endpoint:
 
     def __init__(
         self,
-        around: Surroundings,
+        dependencies: Dependencies,
         record: EndpointRecord,
         keep: Keep,
         on_gone: Callable[["Endpoint"], Awaitable[None]],
@@ -44,14 +44,14 @@ class Endpoint:
         """An endpoint on which nothing is done before `work` is called.
 
         Args:
-            around: what it needs of the host.
+            dependencies: what it needs of the host.
             record: what is known of it.
             keep: writes the record to disk.
             on_gone: called when it has been deleted.
             adopted: instances that run already, by id.
         """
         self.record = record
-        self._around = around
+        self._dependencies = dependencies
         self._keep = keep
         self._on_gone = on_gone
         self._adopted = adopted or {}
@@ -108,7 +108,7 @@ class Endpoint:
             return
         self._give_up()
         if self.record.status is Status.DELETING:
-            self._around.table.withdraw(self.record.name)
+            self._dependencies.table.withdraw(self.record.name)
         earlier = set(self._tasks)
         self._work_task = self._spawn(self._work(earlier))
 
@@ -127,7 +127,7 @@ class Endpoint:
         given_up = [task for task in earlier if task.cancelling()]
         if given_up:
             await asyncio.wait(given_up)
-        settings = self._around.settings
+        settings = self._dependencies.settings
         backoff = settings.backoff_s
         while True:
             try:
@@ -164,10 +164,10 @@ class Endpoint:
         """
         record = self.record
         assert record.current is not None
-        fleet = self._current = Fleet(self._around, record, record.current)
+        fleet = self._current = Fleet(self._dependencies, record, record.current)
         fleet.publish()
         try:
-            await fleet.bring_up(self._adopted, lasting=True)
+            await fleet.start(self._adopted, lasting=True)
         except ApiError as error:
             return error.message
         return ""
@@ -179,8 +179,8 @@ class Endpoint:
         try:
             await self._wait_for_room()
             if self._pending is None:
-                self._pending = Fleet(self._around, record, record.pending)
-            await self._pending.bring_up(self._adopted)
+                self._pending = Fleet(self._dependencies, record, record.pending)
+            await self._pending.start(self._adopted)
         except Exception as error:
             await self._fail(error)
             return
@@ -255,12 +255,16 @@ class Endpoint:
     async def _delete(self) -> None:
         known = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
         await asyncio.gather(*(fleet.retire() for fleet in known))
-        grace = self._around.settings.grace_s
+        grace = self._dependencies.settings.grace_s
         adopted = [each for each in self._adopted.values() if each.request.endpoint == self.record.name]
-        await asyncio.gather(*(self._around.substrate.terminate(each.request.id, grace) for each in adopted))
+        await asyncio.gather(
+            *(self._dependencies.substrate.terminate(each.request.id, grace) for each in adopted)
+        )
         for kept in (self.record.current, self.record.pending):
             if kept is not None:
-                await asyncio.to_thread(shutil.rmtree, self._around.directory / kept.id, ignore_errors=True)
+                await asyncio.to_thread(
+                    shutil.rmtree, self._dependencies.directory / kept.id, ignore_errors=True
+                )
         await self._on_gone(self)
         logger.info("endpoint '%s' is gone", self.record.name)
         self._is_gone = True
@@ -272,7 +276,7 @@ class Endpoint:
         self.record.reason = reason
         self.record.modified = time.time()
         logger.info("endpoint '%s' is %s", self.record.name, status)
-        backoff = self._around.settings.backoff_s
+        backoff = self._dependencies.settings.backoff_s
         is_kept = False
         while not is_kept:
             try:
@@ -301,6 +305,6 @@ class Endpoint:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        self._around.table.withdraw(self.record.name)
+        self._dependencies.table.withdraw(self.record.name)
         fleets = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
         await asyncio.gather(*(fleet.forget() for fleet in fleets))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halimede.hosting.control.records import EndpointRecord, FleetRecord
-from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.control.slot import Slot
 from halimede.hosting.errors import ApiError
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
@@ -22,21 +22,21 @@ class VariantFleet:
     """
 
     def __init__(
-        self, around: Surroundings, endpoint: str, fleet: str, variant: Variant, weight: float
+        self, dependencies: Dependencies, endpoint: str, fleet: str, variant: Variant, weight: float
     ) -> None:
-        self._around = around
+        self._dependencies = dependencies
         self._endpoint = endpoint
         self._fleet = fleet
         self._variant = variant
         self._slots: list[Slot] = []
         self._leaving: list[Slot] = []
-        self._directory = around.directory / fleet / variant.name
+        self._directory = dependencies.directory / fleet / variant.name
         self._fetching = asyncio.Lock()
-        self.route = VariantRoute(variant, weight, meter=around.make_meter(endpoint, variant.name))
+        self.route = VariantRoute(variant, weight, meter=dependencies.make_meter(endpoint, variant.name))
         if variant.container.multi_model:
-            self.route.residency = around.make_residency(endpoint, self.route)
+            self.route.residency = dependencies.make_residency(endpoint, self.route)
 
-    async def bring_up(self, count: int, adopted: Sequence[RunningInstance], *, lasting: bool) -> None:
+    async def start(self, count: int, adopted: Sequence[RunningInstance], *, lasting: bool) -> None:
         """Have so many instances that answer. It may be cancelled and called again.
 
         Args:
@@ -54,9 +54,9 @@ class VariantFleet:
                 self._add(instance, lasting=lasting)
         for _ in range(count - len(self._slots)):
             self._add(lasting=lasting)
-        grace = self._around.settings.grace_s
+        grace = self._dependencies.settings.grace_s
         await asyncio.gather(
-            *(self._around.substrate.terminate(each.request.id, grace) for each in adopted[count:])
+            *(self._dependencies.substrate.terminate(each.request.id, grace) for each in adopted[count:])
         )
         await _ready(self._slots)
 
@@ -70,13 +70,15 @@ class VariantFleet:
             if not model.is_dir():
                 self._directory.mkdir(parents=True, exist_ok=True)
                 url = container.model_data_url
-                progress = self._around.begin_fetch(self._endpoint, self._variant.name, url)
-                await self._around.source.fetch_model(url, model, self._variant.download_timeout_s, progress)
+                progress = self._dependencies.begin_fetch(self._endpoint, self._variant.name, url)
+                await self._dependencies.source.fetch_model(
+                    url, model, self._variant.download_timeout_s, progress
+                )
         return model
 
     def _add(self, adopted: RunningInstance | None = None, *, lasting: bool = False) -> Slot:
         slot = Slot(
-            self._around,
+            self._dependencies,
             self._endpoint,
             self._fleet,
             self._variant,
@@ -178,18 +180,18 @@ class Fleet:
         record: what it is to be.
     """
 
-    def __init__(self, around: Surroundings, endpoint: EndpointRecord, record: FleetRecord) -> None:
-        self._around = around
+    def __init__(self, dependencies: Dependencies, endpoint: EndpointRecord, record: FleetRecord) -> None:
+        self._dependencies = dependencies
         self._endpoint = endpoint
         self.record = record
         self._variants = {
             variant.name: VariantFleet(
-                around, endpoint.name, record.id, variant, record.weights[variant.name]
+                dependencies, endpoint.name, record.id, variant, record.weights[variant.name]
             )
             for variant in record.variants()
         }
 
-    async def bring_up(self, adopted: Mapping[str, RunningInstance], *, lasting: bool = False) -> None:
+    async def start(self, adopted: Mapping[str, RunningInstance], *, lasting: bool = False) -> None:
         """Have all instances answer.
 
         Args:
@@ -206,7 +208,7 @@ class Fleet:
                 for instance in adopted.values()
                 if (instance.request.fleet, instance.request.variant) == (self.record.id, name)
             ]
-            work.append(variant.bring_up(self.record.counts[name], mine, lasting=lasting))
+            work.append(variant.start(self.record.counts[name], mine, lasting=lasting))
         await _all(work)
 
     async def apply(self) -> None:
@@ -226,7 +228,7 @@ class Fleet:
         route = EndpointRoute(
             endpoint.name, endpoint.arn, endpoint.region, endpoint.account, self.record.config_name, routes
         )
-        self._around.table.publish(route)
+        self._dependencies.table.publish(route)
 
     def ended(self, instance_id: str, reason: str) -> bool:
         """Whether the instance that has ended is one of these."""
@@ -243,7 +245,9 @@ class Fleet:
     async def retire(self) -> None:
         """End all of it, when what is under way has been answered. It may be cancelled and called again."""
         await asyncio.gather(*(variant.retire() for variant in self._variants.values()))
-        await asyncio.to_thread(shutil.rmtree, self._around.directory / self.record.id, ignore_errors=True)
+        await asyncio.to_thread(
+            shutil.rmtree, self._dependencies.directory / self.record.id, ignore_errors=True
+        )
 
     async def forget(self) -> None:
         """Look after none of it any more, and let the instances run on."""

@@ -48,7 +48,7 @@ def _tell_nobody(_: str, __: str, ___: str) -> OnProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What fleets are made with.
 
     Attributes:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from halimede.hosting.control.health import ping
-from halimede.hosting.control.settings import Surroundings
+from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.table import Target
@@ -35,7 +35,7 @@ class Slot:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        dependencies: Dependencies,
         endpoint: str,
         fleet: str,
         variant: Variant,
@@ -49,7 +49,7 @@ class Slot:
         """A slot whose first instance is about to be started.
 
         Args:
-            surroundings: what it needs of the host.
+            dependencies: what it needs of the host.
             endpoint: the endpoint's name.
             fleet: the fleet's id.
             variant: what runs.
@@ -59,7 +59,7 @@ class Slot:
             adopted: an instance that runs already.
             lasting: go on also if the first instance does not come up, as one of its kind has served before.
         """
-        self._around = surroundings
+        self._dependencies = dependencies
         self._endpoint = endpoint
         self._fleet = fleet
         self._variant = variant
@@ -114,7 +114,7 @@ class Slot:
         waits = [asyncio.ensure_future(event.wait()) for event in (idle, self._ended)]
         try:
             await asyncio.wait(
-                waits, timeout=self._around.settings.drain_s, return_when=asyncio.FIRST_COMPLETED
+                waits, timeout=self._dependencies.settings.drain_s, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             for wait in waits:
@@ -140,7 +140,7 @@ class Slot:
     # the instance
 
     async def _run(self) -> None:
-        settings = self._around.settings
+        settings = self._dependencies.settings
         loop = asyncio.get_running_loop()
         backoff = settings.backoff_s
         while True:
@@ -175,7 +175,7 @@ class Slot:
             ApiError: there is no room for it, its model cannot be fetched, it took too long, or it ended before, as
                 often as it was tried.
         """
-        settings = self._around.settings
+        settings = self._dependencies.settings
         starts = 1 if self.ready.done() else settings.starts
         while True:
             try:
@@ -210,7 +210,7 @@ class Slot:
         variant = self._variant
         container = variant.container
         model = await self._model()
-        resources = self._around.resources(variant.instance_type)
+        resources = self._dependencies.resources(variant.instance_type)
         self._ended = asyncio.Event()
         self._why = "it has not been asked yet"
         self.instance_id = f"i-{secrets.token_hex(8)}"
@@ -225,7 +225,7 @@ class Slot:
             container.multi_model,
             resources,
         )
-        launching = asyncio.ensure_future(self._around.substrate.launch(request))
+        launching = asyncio.ensure_future(self._dependencies.substrate.launch(request))
         try:
             self._instance = await asyncio.shield(launching)
         except asyncio.CancelledError:
@@ -235,7 +235,7 @@ class Slot:
             raise
 
     async def _wait_for_answer(self, instance: RunningInstance) -> None:
-        settings = self._around.settings
+        settings = self._dependencies.settings
         while True:
             if self._ended.is_set():
                 msg = (
@@ -254,7 +254,7 @@ class Slot:
 
     async def _watch(self) -> str:
         """Wait until the instance has ended, or does not answer any more: why."""
-        settings = self._around.settings
+        settings = self._dependencies.settings
         failures = 0
         instance = self._instance
         assert instance is not None
@@ -286,7 +286,9 @@ class Slot:
 
     async def _end(self) -> None:
         if self._instance is not None:
-            await self._around.substrate.terminate(self.instance_id, self._around.settings.grace_s)
+            await self._dependencies.substrate.terminate(
+                self.instance_id, self._dependencies.settings.grace_s
+            )
             self._instance = None
 
     @property

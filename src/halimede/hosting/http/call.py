@@ -4,7 +4,7 @@ import asyncio
 
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 """Of an answer, so much is kept."""
 
 
@@ -29,7 +29,7 @@ class _Answer:
         self.status = head.status
 
     def response_data(self, data: bytes) -> None:
-        self.body += data[: _MOST_BYTES - len(self.body)]
+        self.body += data[: _MAX_BYTES - len(self.body)]
 
     def response_ended(self) -> None:
         if not self.done.done():

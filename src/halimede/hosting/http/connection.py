@@ -13,8 +13,8 @@ from typing import cast
 import orjson
 
 from halimede.frontends.http.chunks import Chunks
-from halimede.frontends.http.head import REMEMBERED_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
+from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.stall import Stall
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits
@@ -22,7 +22,7 @@ from halimede.hosting.http.settings import ConnectionLimits
 WINDOW_BYTES = 262_144
 """So much of a body may wait for whoever is to take it."""
 
-_HEADS = Remembered(parse_head)
+_HEADS = Memo(parse_head)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNKNOWN_HEAD = Head("", "", {}, 0, "1.1")
 
@@ -158,7 +158,7 @@ class ClientConnection(asyncio.Protocol):
             if end > limits.head_bytes:
                 raise _head_too_large(limits.head_bytes)
             text = data[:end]
-            head = _HEADS[text] if end <= REMEMBERED_HEAD_BYTES else parse_head(text)
+            head = _HEADS[text] if end <= MEMO_HEAD_BYTES else parse_head(text)
             if head is None:
                 return data[end:]
             if head.count > limits.headers:

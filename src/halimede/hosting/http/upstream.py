@@ -15,8 +15,8 @@ from typing import Protocol, cast
 import httptools
 
 from halimede.frontends.http.chunks import Chunks
-from halimede.frontends.http.head import REMEMBERED_HEAD_BYTES, Refusal
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.head import MEMO_HEAD_BYTES, Refusal
+from halimede.frontends.http.memo import Memo
 
 _HEAD_BYTES = 65_536
 """Longest head of a response."""
@@ -231,7 +231,7 @@ class UpstreamConnection(asyncio.Protocol):
             return b""
         self._held = b""
         text = data[:end]
-        head = _HEADS[text] if end <= REMEMBERED_HEAD_BYTES else _parse_head(text)
+        head = _HEADS[text] if end <= MEMO_HEAD_BYTES else _parse_head(text)
         if head.status < 200:  # 100 Continue and the like come before the response
             return data[end:]
         sink = self._sink
@@ -427,7 +427,7 @@ def _parse_head(data: bytes) -> ResponseHead:
     return ResponseHead(parser.get_status_code(), collector.headers, parser.get_http_version())
 
 
-_HEADS = Remembered(_parse_head)
+_HEADS = Memo(_parse_head)
 
 
 def _chunk(data: bytes) -> bytes:

@@ -9,18 +9,18 @@ from typing import Any
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
-from halimede.hosting.metering.metric_data import MOST_ENTRIES, Entry, metric_of
+from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
 from halimede.hosting.metering.statistics import STATISTICS, percent_of
 from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, first_period
 from halimede.hosting.paging import begin_of
 
-_MOST_POINTS = 1_440
+_MAX_POINTS = 1_440
 """Of one answer of GetMetricStatistics (CloudWatch's limit)."""
 
-_MOST_VALUES = 100_800
+_MAX_VALUES = 100_800
 """Of one answer of GetMetricData (CloudWatch's limit)."""
 
-_MOST_SERIES = 10_000
+_MAX_SERIES = 10_000
 """So many metrics there may be before users' own are refused."""
 
 _OLDEST = timedelta(days=14)
@@ -75,15 +75,15 @@ class CloudWatch:
         if request.get("EntityMetricData"):
             raise _parameter("EntityMetricData is not available in this version; use MetricData")
         data = request.get("MetricData", ())
-        if not 0 < len(data) <= MOST_ENTRIES:
-            raise _parameter(f"MetricData must have 1 to {MOST_ENTRIES} entries, got {len(data)}")
+        if not 0 < len(data) <= MAX_ENTRIES:
+            raise _parameter(f"MetricData must have 1 to {MAX_ENTRIES} entries, got {len(data)}")
         now = datetime.fromtimestamp(self._now(), UTC)
         entries = [Entry.of(namespace, each, now, _OLDEST, _FUTURE) for each in data]
         fresh = {entry.metric for entry in entries if self._store.series(entry.metric) is None}
         known = len(self._store.metrics())
-        if fresh and known + len(fresh) > _MOST_SERIES:
+        if fresh and known + len(fresh) > _MAX_SERIES:
             msg = (
-                f"there are {known} metrics, and {len(fresh)} new ones would be more than the {_MOST_SERIES} that this "
+                f"there are {known} metrics, and {len(fresh)} new ones would be more than the {_MAX_SERIES} that this "
                 f"host keeps; use fewer values of dimensions"
             )
             raise ApiError("LimitExceeded", msg)
@@ -102,10 +102,10 @@ class CloudWatch:
         metric = metric_of(request)
         period = _period(request["Period"])
         begin, end = self._span(request)
-        if (end - begin) / period > _MOST_POINTS:
+        if (end - begin) / period > _MAX_POINTS:
             msg = (
                 f"You have requested up to {math.ceil((end - begin) / period)} datapoints, which exceeds the limit of "
-                f"{_MOST_POINTS}. You may reduce the datapoints requested by increasing Period, or decreasing the time "
+                f"{_MAX_POINTS}. You may reduce the datapoints requested by increasing Period, or decreasing the time "
                 f"range."
             )
             raise ApiError("InvalidParameterCombination", msg)
@@ -147,7 +147,7 @@ class CloudWatch:
         ]
         descending = request.get("ScanBy", "TimestampDescending") == "TimestampDescending"
         skipped = begin_of(request.get("NextToken"))
-        left = min(request.get("MaxDatapoints", _MOST_VALUES), _MOST_VALUES)
+        left = min(request.get("MaxDatapoints", _MAX_VALUES), _MAX_VALUES)
         results, more = [], False
         for query, times, values in rows:
             if descending:

@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 20
 _QUIET_S = 3.0
 """The last line counts without its end when nothing has been written for so long."""
 
-EVER = (0, 1 << 62)
+ALL_TIME = (0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Event:
 
 
 def lines(
-    log: Path, position: int = 0, window: tuple[int, int] = EVER, stop: int | None = None
+    log: Path, position: int = 0, window: tuple[int, int] = ALL_TIME, stop: int | None = None
 ) -> Iterator[Event]:
     """The lines of a log, as far as they are still there.
 
@@ -68,7 +68,7 @@ def lines(
             position = end
 
 
-def lines_before(log: Path, end: int, window: tuple[int, int] = EVER) -> Iterator[Event]:
+def lines_before(log: Path, end: int, window: tuple[int, int] = ALL_TIME) -> Iterator[Event]:
     """The lines before a position whose time is in the window, the last one first."""
     try:
         first = first_position(log)

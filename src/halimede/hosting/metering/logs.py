@@ -20,8 +20,8 @@ from halimede.hosting.paging import begin_of
 
 GROUP = "/aws/sagemaker/Endpoints/"
 
-_MOST_EVENTS = 10_000
-_MOST_BYTES = 1 << 20
+_MAX_EVENTS = 10_000
+_MAX_BYTES = 1 << 20
 """Of one answer, as CloudWatch has it."""
 
 _PAGE = 50
@@ -103,7 +103,7 @@ class Logs:
                 raise _bad_token(token)
             forward, position = match[1] == "f", int(match[2])
         window = (request.get("startTime", 0), request.get("endTime", _END))
-        limit = request.get("limit", _MOST_EVENTS)
+        limit = request.get("limit", _MAX_EVENTS)
 
         def read() -> list[Event]:
             found = lines(log, position, window) if forward else lines_before(log, position, window)
@@ -125,7 +125,7 @@ class Logs:
         directory = self._group(_group_of(request))
         words, left_out = _words(request.get("filterPattern", ""))
         window = (request.get("startTime", 0), request.get("endTime", _END - 1) + 1)
-        limit = request.get("limit", _MOST_EVENTS)
+        limit = request.get("limit", _MAX_EVENTS)
         names = request.get("logStreamNames")
         for name in names or ():
             self._stream(directory, name)
@@ -149,7 +149,7 @@ class Logs:
                 event = _filtered(directory, place)
                 if event is not None:  # it has not gone meanwhile
                     size += len(event["message"])
-                    if events and size > _MOST_BYTES:
+                    if events and size > _MAX_BYTES:
                         break
                     events.append(event)
                 seen += 1
@@ -227,7 +227,7 @@ def _answerable(events: Iterable[Event]) -> Iterator[Event]:
     size = 0
     for event in events:
         size += event.end - event.position
-        if size > _MOST_BYTES and size > event.end - event.position:
+        if size > _MAX_BYTES and size > event.end - event.position:
             return
         yield event
 

@@ -10,10 +10,10 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.metering.statistics import Values
 from halimede.hosting.metering.store import Metric
 
-MOST_ENTRIES = 1_000
+MAX_ENTRIES = 1_000
 """Of one request (CloudWatch's limit)."""
 
-_MOST_VALUES = 150
+_MAX_VALUES = 150
 _LARGEST = 2.0**360
 """CloudWatch's limit, on both sides of zero."""
 
@@ -79,8 +79,8 @@ def _values(name: str, entry: Mapping[str, Any]) -> Values:
     if "StatisticValues" in entry:
         return _aggregate(name, entry["StatisticValues"])
     numbers: Sequence[float] = [entry["Value"]] if "Value" in entry else entry["Values"]
-    if not 0 < len(numbers) <= _MOST_VALUES:
-        raise _parameter(f"the metric '{name}' has {len(numbers)} Values; it may have 1 to {_MOST_VALUES}")
+    if not 0 < len(numbers) <= _MAX_VALUES:
+        raise _parameter(f"the metric '{name}' has {len(numbers)} Values; it may have 1 to {_MAX_VALUES}")
     counts = entry.get("Counts") or [1.0] * len(numbers)
     if len(counts) != len(numbers):
         raise _parameter(f"the metric '{name}' has {len(numbers)} Values and {len(counts)} Counts")

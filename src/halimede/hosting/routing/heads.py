@@ -6,7 +6,7 @@ remembered.
 """
 
 from halimede.frontends.http.head import Head
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM
@@ -46,7 +46,7 @@ def _request_head(key: tuple[Head, str, str, int]) -> bytes:
     return "".join(lines).encode("latin-1")
 
 
-REQUEST_HEADS = Remembered(_request_head)
+REQUEST_HEADS = Memo(_request_head)
 """The head of the request to an instance: of the client's head, the path, the instance's address, and the body's
 length, -1 for one that goes out in chunks."""
 
@@ -65,7 +65,7 @@ def _reply_head(key: tuple[ResponseHead, str, bool]) -> bytes:
     return response_head(200, headers)
 
 
-REPLY_HEADS = Remembered(_reply_head)
+REPLY_HEADS = Memo(_reply_head)
 """The head of the response to a client: of the instance's, the variant's name, and whether it goes out in chunks."""
 
 

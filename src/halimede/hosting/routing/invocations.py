@@ -4,7 +4,7 @@ import asyncio
 from time import monotonic_ns
 from urllib.parse import unquote
 
-from halimede.frontends.http.memo import Remembered
+from halimede.frontends.http.memo import Memo
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.routing.answers import answer_error
@@ -16,7 +16,7 @@ from halimede.hosting.routing.table import RoutingTable, Target
 
 PREFIX = "/endpoints/"
 STREAMED = "invocations-response-stream"
-_WHOLE, _LATER = "invocations", "async-invocations"
+_WHOLE, _ASYNC = "invocations", "async-invocations"
 OPERATIONS = (_WHOLE, STREAMED)
 
 _TICK_S = 0.25
@@ -118,11 +118,11 @@ def operation_of(path: str) -> tuple[str, str]:
     return unquote(name), operation
 
 
-_PATHS = Remembered(operation_of)
+_PATHS = Memo(operation_of)
 
 
 def _unknown(path: str, operation: str) -> ApiError:
-    if operation == _LATER:
+    if operation == _ASYNC:
         msg = "InvokeEndpointAsync is not available in this version; use InvokeEndpoint"
     else:
         msg = f"there is no operation {path}; paths are {PREFIX}NAME/{_WHOLE} and {PREFIX}NAME/{STREAMED}"

@@ -12,7 +12,7 @@ from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.s3_call import S3Call
 
-_MOST_KEYS = 1000
+_MAX_KEYS = 1000
 
 Encode = Callable[[str], str]
 
@@ -63,7 +63,7 @@ def _after(token: str) -> str:
 
 def _listing(call: S3Call, after: str) -> Listing:
     parameters = call.parameters
-    limit = call.number("max-keys", _MOST_KEYS, _MOST_KEYS)
+    limit = call.number("max-keys", _MAX_KEYS, _MAX_KEYS)
     return Listing(parameters.get("prefix", ""), parameters.get("delimiter", ""), after, limit)
 
 

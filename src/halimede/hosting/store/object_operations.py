@@ -11,7 +11,7 @@ from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.s3_call import S3Call, decode
 
 _XML_BYTES = 4 << 20
-_MOST_DELETED = 1000
+_MAX_DELETED = 1000
 
 
 async def put_object(store: ObjectStore, call: S3Call) -> None:
@@ -144,9 +144,9 @@ async def delete_objects(store: ObjectStore, call: S3Call) -> None:
     data = await body.read(call.request, call.access, store, _XML_BYTES)
     root = s3_xml.parse(data, "Delete")
     objects = root.all("Object")
-    if not 0 < len(objects) <= _MOST_DELETED or not all(node.value("Key") for node in objects):
+    if not 0 < len(objects) <= _MAX_DELETED or not all(node.value("Key") for node in objects):
         msg = (
-            f"The XML you provided did not validate against our published schema: expected 1 to {_MOST_DELETED} "
+            f"The XML you provided did not validate against our published schema: expected 1 to {_MAX_DELETED} "
             f"elements <Object> with a <Key>, got {len(objects)}"
         )
         raise ApiError("MalformedXML", msg)

@@ -17,7 +17,7 @@ from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.records import Part, StoredObject, Upload
 from halimede.hosting.store.s3_call import S3Call
 
-_MOST_PARTS = 10_000
+_MAX_PARTS = 10_000
 _SMALLEST_PART_BYTES = 5 << 20
 _XML_BYTES = 8 << 20
 _PATIENCE_S = 10.0
@@ -82,7 +82,7 @@ async def list_parts(store: ObjectStore, call: S3Call) -> None:
     """``ListParts``."""
     call.check("s3:ListMultipartUploadParts")
     upload = await _upload(store, call)
-    after = call.number("part-number-marker", 0, _MOST_PARTS)
+    after = call.number("part-number-marker", 0, _MAX_PARTS)
     limit = call.number("max-parts", 1000, 1000)
     parts = await store.parts(upload, after, limit + 1)
     shown = parts[:limit]
@@ -218,9 +218,9 @@ async def _upload(store: ObjectStore, call: S3Call) -> Upload:
 
 
 def _part_number(call: S3Call) -> int:
-    number = call.number("partNumber", 0, _MOST_PARTS + 1)
-    if not 1 <= number <= _MOST_PARTS:
-        raise invalid_argument(f"Part number must be an integer between 1 and {_MOST_PARTS}, inclusive")
+    number = call.number("partNumber", 0, _MAX_PARTS + 1)
+    if not 1 <= number <= _MAX_PARTS:
+        raise invalid_argument(f"Part number must be an integer between 1 and {_MAX_PARTS}, inclusive")
     return number
 
 

@@ -18,7 +18,7 @@ MARK = "HALIMEDE_INSTANCE"
 _KILLS_S = 5.0
 """So long processes are killed that do not go; what is left then hangs in the kernel."""
 
-_LOOK_S = 0.02
+_POLL_INTERVAL_S = 0.02
 
 
 def start_time(pid: int) -> int:
@@ -82,7 +82,7 @@ def end_marked(directory: Path, patience_s: float, spare: Collection[Path] = ())
         if waited >= patience_s:
             for pid in left:
                 _kill(pid, directory)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _kill(pid: int, directory: Path) -> None:

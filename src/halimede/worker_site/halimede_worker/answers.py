@@ -37,9 +37,9 @@ class Answers:
         if gone:
             runtime.memory.forget(gone)
         if encoded is not None:
-            self._remember(encoded)
+            self._memoize(encoded)
 
-    def _remember(self, encoded: EncodedResponse) -> None:
+    def _memoize(self, encoded: EncodedResponse) -> None:
         numbers = {payload[0] for _, _, _, payload, _ in encoded[0] if type(payload) is tuple}
         if numbers:
             with self._lock:

@@ -15,7 +15,7 @@ from .errors import TritonModelException
 from .memory import Segment
 from .runtime import runtime
 
-MOST_IDLE = 64
+MAX_IDLE = 64
 """So many sockets are kept for calls to come."""
 
 
@@ -102,7 +102,7 @@ class Channels:
 
     def put(self, channel: CallChannel) -> None:
         """The call is over."""
-        if channel.inherited or len(self._idle) >= MOST_IDLE:
+        if channel.inherited or len(self._idle) >= MAX_IDLE:
             channel.close()
         else:
             self._idle.append(channel)

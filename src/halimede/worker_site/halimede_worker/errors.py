@@ -3,7 +3,7 @@
 * `TritonError`: the error inside a response. Not an exception.
 * `TritonModelException`: raised by everything here that refuses an argument's value, and by models.
 * `describe`: an exception as the text that the caller of the model reads.
-* `ToldError`: an error whose text that caller reads as it is.
+* `PlainError`: an error whose text that caller reads as it is.
 """
 
 import enum
@@ -23,7 +23,7 @@ class TritonModelException(Exception):  # noqa: N818 - models know it by this na
     """A model, or a call that it made of the server, failed."""
 
 
-class ToldError(Exception):
+class PlainError(Exception):
     """An error whose text is the whole message: neither its type nor where it was raised is told.
 
     Attributes:

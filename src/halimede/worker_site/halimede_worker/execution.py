@@ -18,10 +18,10 @@ import numpy as np
 from . import wire
 from .answers import answers
 from .bls import release
-from .errors import ToldError, TritonError, TritonModelException, describe
+from .errors import PlainError, TritonError, TritonModelException, describe
 from .logger import log_failure
 from .memory import Memory, Outgoing, SharedMemoryError
-from .requests import InferenceRequest, served_request
+from .requests import InferenceRequest, decode_request
 from .responses import EncodedResponse, InferenceResponse, encode_response
 from .runtime import Runtime
 from .senders import InferenceResponseSender, State
@@ -131,7 +131,7 @@ class Executions:
         self, first: int, encoded: "List[Tuple[Any, ...]]", segments: Sequence[int]
     ) -> Optional[Message]:
         """Run the batch: RESULT or BATCH_FAILED but for what is held; None if it will be concluded later."""
-        requests = [served_request(request, self) for request in encoded]
+        requests = [decode_request(request, self) for request in encoded]
         self._running[first] = requests
         if self.decoupled:
             for request in requests:
@@ -274,7 +274,7 @@ class Executions:
         self, first: int, requests: List[InferenceRequest], began: int, error: BaseException
     ) -> Message:
         number: Optional[int] = None
-        if isinstance(error, ToldError):
+        if isinstance(error, PlainError):
             text, number = str(error), error.number
         else:
             told = isinstance(error, (_ContractError, SharedMemoryError))

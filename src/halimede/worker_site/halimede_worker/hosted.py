@@ -43,21 +43,21 @@ class HostedModel(Protocol):
         """Answer the requests through their senders.
 
         Raises:
-            ToldError: the whole batch failed.
+            PlainError: the whole batch failed.
         """
 
     def received(self, encoded: EncodedRequest, memory: Memory) -> Any:
         """The request of a message, with the method `_cancel`.
 
         Raises:
-            ToldError: the shared memory that its tensors lie in cannot be mapped.
+            PlainError: the shared memory that its tensors lie in cannot be mapped.
         """
 
     def run(self, requests: List[Any]) -> List[Any]:
         """The responses, one a request.
 
         Raises:
-            ToldError: the whole batch failed.
+            PlainError: the whole batch failed.
         """
 
     def encoded(self, response: Any, outgoing: Outgoing) -> EncodedResponse:

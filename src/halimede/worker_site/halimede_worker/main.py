@@ -18,7 +18,7 @@ import c_python_backend_utils  # noqa: F401 - so that every worker has it alread
 import triton_python_backend_utils  # noqa: F401
 
 from . import wire
-from .errors import ToldError, TritonError, describe
+from .errors import PlainError, TritonError, describe
 from .execution import Executions
 from .hosted import HostedExecutions, HostedModel, hosted_model
 from .logger import install_handler
@@ -50,11 +50,11 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
     runtime.model_directory = settings["model_directory"]
     runtime.version_directory = settings["version_directory"]
     install_handler()
-    _be_patient()
+    _run_as_batch()
     _Worker(settings).serve()
 
 
-def _be_patient() -> None:
+def _run_as_batch() -> None:
     """Do not take the processor from whoever wakes this process.
 
     That is the server, which is about to send the next message, or to go to sleep anyway. Where both share a core,
@@ -111,8 +111,8 @@ class _Worker:
         try:
             answer: Message = (wire.DONE, step(*arguments))
         except BaseException as error:
-            told = isinstance(error, ToldError)
-            number = error.number if isinstance(error, ToldError) else TritonError.INTERNAL
+            told = isinstance(error, PlainError)
+            number = error.number if isinstance(error, PlainError) else TritonError.INTERNAL
             answer = (wire.FAILED, str(error) if told else describe(error), int(number))
         runtime.work.send(answer)
 
@@ -162,7 +162,7 @@ class _Worker:
             return str(message[1])
         config = complete(ModelConfig(message[1]))
         if not isinstance(config, ModelConfig):
-            raise ToldError(
+            raise PlainError(
                 f"auto_complete_config function in model '{runtime.model_name}' must return a valid "
                 f"pb.ModelConfig object."
             )
@@ -198,7 +198,7 @@ class _Worker:
         if initialize is not None:
             initialize(dict(arguments))
         if not callable(getattr(model, "execute", None)):
-            raise ToldError(
+            raise PlainError(
                 "Python model {} does not implement `execute` method.".format(self._settings["model_file"])
             )
         return model

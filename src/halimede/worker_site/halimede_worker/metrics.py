@@ -52,7 +52,7 @@ _FAMILY_GONE = (
 )
 
 
-class _Standing:
+class _FamilyState:
     """Whether a family is there still, as its metrics know."""
 
     __slots__ = ("family_gone",)
@@ -78,7 +78,7 @@ class MetricFamily:
             metric of the server.
     """
 
-    __slots__ = ("_kind", "_number", "_process", "_standing")
+    __slots__ = ("_kind", "_number", "_process", "_state")
 
     COUNTER = MetricKind.COUNTER
     GAUGE = MetricKind.GAUGE
@@ -87,7 +87,7 @@ class MetricFamily:
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self._number = 0
         self._process = os.getpid()
-        self._standing = _Standing()
+        self._state = _FamilyState()
         self._kind = _NEW_FAMILY.instance("kind", kind, MetricKind)
         request = (
             NEW_FAMILY,
@@ -116,15 +116,15 @@ class MetricFamily:
         number = _call((NEW_SERIES, self._number, pairs, bounds), "Error when creating Metric: ")
         metric = object.__new__(Metric)
         metric._kind = self._kind
-        metric._standing = self._standing
+        metric._state = self._state
         metric._process = os.getpid()
         metric._number = number
         return metric
 
     def __del__(self) -> None:
-        standing = getattr(self, "_standing", None)
-        if standing is not None:
-            standing.family_gone = True
+        state = getattr(self, "_state", None)
+        if state is not None:
+            state.family_gone = True
             _let_go(DROP_FAMILY, self._number, self._process)
 
 
@@ -134,12 +134,12 @@ class Metric:
     It is no longer scraped once all its objects are gone, or the family object that gave it.
     """
 
-    __slots__ = ("_kind", "_number", "_process", "_standing")
+    __slots__ = ("_kind", "_number", "_process", "_state")
 
     _kind: MetricKind
     _number: int
     _process: int
-    _standing: _Standing
+    _state: _FamilyState
 
     def __init__(self) -> None:
         raise TypeError("Metric: No constructor defined! Use the method Metric of a MetricFamily")
@@ -193,14 +193,14 @@ class Metric:
         Raises:
             TritonModelException: it is a histogram, or its family is gone.
         """
-        if self._standing.family_gone:
+        if self._state.family_gone:
             raise self._refusal("get", _FAMILY_GONE)
         if self._kind is MetricKind.HISTOGRAM:
             raise self._unsupported("get", "Value")
         return float(_call((METRIC_VALUE, self._number), "Failed to get metric value: "))
 
     def _change(self, operation: str, value: float) -> None:
-        if self._standing.family_gone:
+        if self._state.family_gone:
             raise self._refusal(operation, _FAMILY_GONE)
         control = runtime.control
         assert control is not None, "whoever has a metric has a server"
@@ -210,7 +210,7 @@ class Metric:
             raise self._refusal(operation, "the server is gone") from None
 
     def _unsupported(self, operation: str, words: str) -> TritonModelException:
-        if self._standing.family_gone:
+        if self._state.family_gone:
             return self._refusal(operation, _FAMILY_GONE)
         text = f"TRITONSERVER_METRIC_KIND_{self._kind.name} does not support {words}"
         return self._refusal(operation, _of_server(text))

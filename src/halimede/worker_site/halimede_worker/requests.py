@@ -304,7 +304,7 @@ def _correlation_id(value: Any) -> Union[int, str]:
     return number
 
 
-def served_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
+def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     """The request of a message, for the model to answer. Nothing is decoded before it is asked for.
 
     That of a decoupled model has its sender from the start: it may be asked for at any time, and once both are gone,
@@ -334,8 +334,8 @@ def served_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     return request
 
 
-def received_as(request: InferenceRequest) -> Tuple[EncodedRequest, Memory]:
-    """What `served_request` has made the request of, and the memory in which its tensors may lie."""
+def encoded_form(request: InferenceRequest) -> Tuple[EncodedRequest, Memory]:
+    """What `decode_request` has made the request of, and the memory in which its tensors may lie."""
     assert request._origin is not None, "it is served"
     encoded = (
         request._number,

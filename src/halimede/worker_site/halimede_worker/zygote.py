@@ -223,9 +223,9 @@ class Zygote:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
-            self._bury(ended.si_pid)
+            self._reap_one(ended.si_pid)
 
-    def _bury(self, pid: int) -> None:
+    def _reap_one(self, pid: int) -> None:
         # what it started goes with it; while it is not waited for, the group's number is still its own
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -243,7 +243,7 @@ class Zygote:
             with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
         for pid in list(self._children):
-            self._bury(pid)
+            self._reap_one(pid)
         sys.exit(0)
 
 

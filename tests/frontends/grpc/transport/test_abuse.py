@@ -185,7 +185,7 @@ def test_allowance_is_a_burst_then_a_rate() -> None:
     assert [allowance.spend(0) for _ in range(5)] == [True, True, True, False, False]
     assert [allowance.spend(SECOND // 5) for _ in range(3)] == [True, True, False]
     assert [allowance.spend(100 * SECOND) for _ in range(4)] == [True, True, True, False]
-    allowance.earn(2)
+    allowance.refill(2)
     assert [allowance.spend(100 * SECOND) for _ in range(3)] == [True, True, False]
 
 

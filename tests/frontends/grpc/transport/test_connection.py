@@ -347,12 +347,12 @@ def test_finish_before_the_client_tells_it_to_stop() -> None:
 
 
 def test_paused_stream_keeps_messages_and_grants_nothing() -> None:
-    heard: list[bytes] = []
+    last_received: list[bytes] = []
     calls: list[Call] = []
 
     def handler(call: Call) -> None:
         calls.append(call)
-        call.on_message = lambda message: heard.append(bytes(message))
+        call.on_message = lambda message: last_received.append(bytes(message))
         call.on_half_close = call.finish
         call.pause()
 
@@ -361,16 +361,16 @@ def test_paused_stream_keeps_messages_and_grants_nothing() -> None:
     stream = peer.open("/paused")
     peer.data(stream, message(bytes(20_000)))
     peer.data(stream, message(bytes(20_000)))
-    assert heard == []
+    assert last_received == []
     assert [found for found in peer.received() if found.kind == frames.WINDOW_UPDATE and found.stream] == []
     calls[0].resume()
-    assert heard == [bytes(20_000)] * 2
+    assert last_received == [bytes(20_000)] * 2
     assert [found.stream for found in peer.received() if found.kind == frames.WINDOW_UPDATE] == [stream]
     calls[0].pause()
     peer.data(stream, message(b"last"), ends=True)
-    assert len(heard) == 2
+    assert len(last_received) == 2
     calls[0].resume()
-    assert heard[2] == b"last"
+    assert last_received[2] == b"last"
     assert peer.replies()[stream].status == 0
 
 

@@ -7,7 +7,7 @@ from halimede.frontends.grpc.transport.frames import (
     ConnectionFault,
     ErrorCode,
 )
-from halimede.frontends.grpc.transport.guards import calm
+from halimede.frontends.grpc.transport.guards import enhance_your_calm
 
 # a header block within its limit never needs so many frames
 MAX_FRAGMENTS = 32
@@ -61,7 +61,9 @@ class HeaderBlock:
         self._parts += payload
         self._fragments += 1
         if self._fragments > MAX_FRAGMENTS or len(self._parts) > self.limit:
-            raise calm(f"a header block of more than {MAX_FRAGMENTS} frames or {self.limit} bytes")
+            raise enhance_your_calm(
+                f"a header block of more than {MAX_FRAGMENTS} frames or {self.limit} bytes"
+            )
 
     def close(self) -> bytes:
         """The block is complete: its bytes."""

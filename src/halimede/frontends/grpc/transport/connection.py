@@ -39,7 +39,7 @@ from halimede.frontends.grpc.transport.frames import (
     ConnectionFault,
     ErrorCode,
 )
-from halimede.frontends.grpc.transport.guards import Guards, calm
+from halimede.frontends.grpc.transport.guards import Guards, enhance_your_calm
 from halimede.frontends.grpc.transport.headers import HARD_LIMIT_FACTOR, HeaderReader, MalformedHeadersError
 from halimede.frontends.grpc.transport.inbound import Inbound
 from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifetime
@@ -82,7 +82,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         clock: Clock,
         connections: set[GrpcProtocol] | None = None,
     ) -> None:
-        self.heard = clock.now()
+        self.last_received = clock.now()
         self._settings = settings
         self._clock = clock
         self._connections = connections
@@ -150,7 +150,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         """So many bytes were received into the buffer."""
         inbound = self.inbound
         if inbound.room:
-            self.heard = self._clock.now()
+            self.last_received = self._clock.now()
             self.sender.cork()
             inbound.filled(nbytes)
             self.sender.uncork()
@@ -161,7 +161,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         """Take what was received, where it was not received in place."""
         if self._closing:
             return
-        self.heard = self._clock.now()
+        self.last_received = self._clock.now()
         inbound = self.inbound
         sender = self.sender
         sender.cork()
@@ -232,7 +232,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 position = inbound.take(view, start + (1 if flags & PADDED else 0))
             elif kind == GOAWAY or kind > CONTINUATION:
                 # its content is of no interest: the peer may close when it likes
-                self._guards.other_frame(self.heard, self.sender.sent)
+                self._guards.other_frame(self.last_received, self.sender.sent)
                 inbound.begin(None, length, 0, ends=False)
                 position = inbound.take(view, start)
             elif end <= size:
@@ -283,9 +283,9 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             )
         frames.check_shape(kind, stream, length)
         if kind in (HEADERS, CONTINUATION) and length > self._block.limit:
-            raise calm(f"a header block of more than {self._block.limit} bytes")
+            raise enhance_your_calm(f"a header block of more than {self._block.limit} bytes")
         if kind == SETTINGS and length > _MAX_SETTINGS:
-            raise calm(f"a SETTINGS frame of {length} bytes")
+            raise enhance_your_calm(f"a SETTINGS frame of {length} bytes")
 
     def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         block = self._block
@@ -295,7 +295,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             else:
                 block.extend(payload)
                 if not payload:
-                    self._guards.empty_frame(self.heard)
+                    self._guards.empty_frame(self.last_received)
             if flags & END_HEADERS:
                 self._headers(stream, block.close(), ends=block.ends)
         elif kind == WINDOW_UPDATE:
@@ -307,7 +307,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         elif kind == SETTINGS:
             self._apply_settings(flags, payload)
         elif kind == PRIORITY:
-            self._guards.other_frame(self.heard, self.sender.sent)
+            self._guards.other_frame(self.last_received, self.sender.sent)
         else:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients do not push")
 
@@ -318,7 +318,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "more padding than the frame has bytes")
         ends = bool(flags & END_STREAM)
         if not content and not ends:
-            self._guards.empty_frame(self.heard)
+            self._guards.empty_frame(self.last_received)
         self.inbound.count(length)
         call = self._streams.get(stream)
         if call is None:
@@ -339,10 +339,10 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
         if stream not in self._reset_by_us and stream <= self._last_accepted:
             raise ConnectionFault(ErrorCode.STREAM_CLOSED, f"stream {stream} is closed")
-        self._guards.other_frame(self.heard, self.sender.sent)
+        self._guards.other_frame(self.last_received, self.sender.sent)
 
     def _window_update(self, stream: int, increment: int) -> None:
-        self._guards.other_frame(self.heard, self.sender.sent)
+        self._guards.other_frame(self.last_received, self.sender.sent)
         if not stream:
             if not increment:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
@@ -360,25 +360,25 @@ class GrpcProtocol(asyncio.BufferedProtocol):
 
     def _ping(self, flags: int, payload: bytes) -> None:
         if flags & ACK:
-            self._guards.other_frame(self.heard, self.sender.sent)
+            self._guards.other_frame(self.last_received, self.sender.sent)
             if payload == _DRAIN_PING:
                 self._stop_accepting()
             return
-        self._guards.ping(self.heard, self.sender.sent, calls=bool(self._streams))
+        self._guards.ping(self.last_received, self.sender.sent, calls=bool(self._streams))
         self._answer(frames.ping(payload, ack=True))
 
     def _rst_stream(self, stream: int) -> None:
         call = self._streams.get(stream)
         if call is not None:
-            self._guards.reset(self.heard)
+            self._guards.reset(self.last_received)
             self._cancel(call)
             return
         if stream > self._last_stream or not stream & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
-        self._guards.other_frame(self.heard, self.sender.sent)
+        self._guards.other_frame(self.last_received, self.sender.sent)
 
     def _apply_settings(self, flags: int, payload: bytes) -> None:
-        self._guards.settings_frame(self.heard)
+        self._guards.settings_frame(self.last_received)
         if flags & ACK:
             if payload:
                 raise ConnectionFault(
@@ -427,7 +427,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             head = self._reader.read(block)
         except MalformedHeadersError as error:
             logger.debug("gRPC stream %d is malformed: %s", stream, error)
-            self._guards.reset(self.heard)
+            self._guards.reset(self.last_received)
             self._reset(stream, ErrorCode.PROTOCOL_ERROR)
             return
         if stream > self._last_accepted:
@@ -438,12 +438,12 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 self._reset(stream, ErrorCode.NO_ERROR)
             return
         if len(self._streams) >= self._settings.max_concurrent_streams:
-            self._guards.reset(self.heard)
+            self._guards.reset(self.last_received)
             self._reset(stream, ErrorCode.REFUSED_STREAM)
             return
         call = self._streams[stream] = Call(self, self.sender, stream, head)
         if head.timeout >= 0:
-            self._deadlines.set(call, self.heard + head.timeout)
+            self._deadlines.set(call, self.last_received + head.timeout)
         if call.unary is None:
             self.inbound.run(call, head.method.handler, call)
         if ends and not call.closed:
@@ -515,7 +515,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
 
     def _reset_call(self, call: Call, code: ErrorCode) -> None:
         """End a call for what the peer did wrong on its stream."""
-        self._guards.reset(self.heard)
+        self._guards.reset(self.last_received)
         self._reset(call.stream, code)
         self._cancel(call)
 

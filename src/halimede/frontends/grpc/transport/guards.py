@@ -43,26 +43,26 @@ class Guards:
     def reset(self, now: int) -> None:
         """A call was opened and then reset by the peer, or for its fault."""
         if not self._resets.spend(now):
-            raise calm("too many streams were reset")
+            raise enhance_your_calm("too many streams were reset")
 
     def settings_frame(self, now: int) -> None:
         """A SETTINGS frame."""
         if not self._settings_frames.spend(now):
-            raise calm("too many SETTINGS frames")
+            raise enhance_your_calm("too many SETTINGS frames")
 
     def empty_frame(self, now: int) -> None:
         """A frame that could have carried something and did not."""
         if not self._empty.spend(now):
-            raise calm("too many empty frames")
+            raise enhance_your_calm("too many empty frames")
 
     def other_frame(self, now: int, sent: int) -> None:
         """A WINDOW_UPDATE, PRIORITY or unknown frame, when data was sent `sent` times."""
         if self._other.spend(now):
             return
-        self._other.earn((sent - self._sent_at_other) * _UPDATES_PER_SEND)
+        self._other.refill((sent - self._sent_at_other) * _UPDATES_PER_SEND)
         self._sent_at_other = sent
         if not self._other.spend(now):
-            raise calm("too many frames that do nothing")
+            raise enhance_your_calm("too many frames that do nothing")
 
     def ping(self, now: int, sent: int, *, calls: bool) -> None:
         """A PING, when data was sent `sent` times: too early for too often ends the connection."""
@@ -73,7 +73,7 @@ class Guards:
             self._strikes = 0
             self._last_ping = now - IDLE_PING_INTERVAL
         elif not self._pings.spend(now):
-            raise calm("too_many_pings")
+            raise enhance_your_calm("too_many_pings")
         interval = settings.min_ping_interval_ms * MILLISECOND
         if not calls and not settings.keepalive_permit_without_calls:
             interval = IDLE_PING_INTERVAL
@@ -82,19 +82,19 @@ class Guards:
         if early:
             self._strikes += 1
             if settings.max_ping_strikes and self._strikes > settings.max_ping_strikes:
-                raise calm("too_many_pings")
+                raise enhance_your_calm("too_many_pings")
 
     def unread_reply(self) -> None:
         """A frame that must be answered came while the peer does not read what it is sent."""
         self._unread += 1
         if self._unread > _MAX_UNREAD_REPLIES:
-            raise calm("the answers to PING and SETTINGS are not read")
+            raise enhance_your_calm("the answers to PING and SETTINGS are not read")
 
     def read_again(self) -> None:
         """The peer reads again."""
         self._unread = 0
 
 
-def calm(text: str) -> ConnectionFault:
+def enhance_your_calm(text: str) -> ConnectionFault:
     """The fault of a peer that asks too much."""
     return ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, text)

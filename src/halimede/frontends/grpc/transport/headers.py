@@ -15,8 +15,8 @@ from halimede.frontends.grpc.transport.responses import Status, refusal, trailer
 
 # the decoder gives up beyond this many times the limit, and the connection with it
 HARD_LIMIT_FACTOR = 4
-MAX_REMEMBERED = 64
-MAX_REMEMBERED_BLOCK = 2048
+MAX_MEMOIZED = 64
+MAX_MEMOIZED_BLOCK = 2048
 
 ENCODINGS = ("identity", "deflate", "gzip")
 TIMEOUT_UNITS = {
@@ -93,8 +93,8 @@ class HeaderReader:
             return head
         fields, unchanged = self._decode(block)
         head = self._understand(fields)
-        if unchanged and len(block) <= MAX_REMEMBERED_BLOCK:
-            if len(self._known) >= MAX_REMEMBERED:
+        if unchanged and len(block) <= MAX_MEMOIZED_BLOCK:
+            if len(self._known) >= MAX_MEMOIZED:
                 self._known.clear()
             self._known[block] = head
         return head

@@ -76,13 +76,13 @@ class Inbound:
     # windows
 
     @property
-    def burdened(self) -> bool:
+    def over_limit(self) -> bool:
         """Whether so much waits on the connection that no more should come in."""
         return self._sender.queued + self._waiting > self._settings.max_buffered
 
     def grant(self) -> None:
         """Let the peer send more on the connection, unless too much waits already."""
-        if self.window < self.low_window and not self.burdened:
+        if self.window < self.low_window and not self.over_limit:
             self._sender.write(window_update(0, self.connection_window - self.window))
             self.window = self.connection_window
 

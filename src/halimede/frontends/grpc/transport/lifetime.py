@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from halimede.frontends.grpc.transport.flow import Sender
 
 # a cancelled timer stays with the clock until it is due, so none is set further ahead than this
-_FURTHEST = 60 * SECOND
+_MAX_DELAY = 60 * SECOND
 _NEVER = 2**63
 
 KEEPALIVE_PING = b"keepaliv"
@@ -51,7 +51,7 @@ class Alarms:
     def _arm(self) -> None:
         if not self._due:
             return
-        when = min(*self._due.values(), self._clock.now() + _FURTHEST)
+        when = min(*self._due.values(), self._clock.now() + _MAX_DELAY)
         if when >= self._wakes_at:
             return
         if self._timer is not None:
@@ -69,12 +69,12 @@ class Alarms:
         self._arm()
 
 
-class Mortal(Protocol):
+class ManagedConnection(Protocol):
     """What is asked of a connection about its life."""
 
     @property
-    def heard(self) -> int:
-        """When the peer was last heard of."""
+    def last_received(self) -> int:
+        """When the peer last sent anything."""
 
     @property
     def busy(self) -> bool:
@@ -105,7 +105,12 @@ class Lifetime:
     )
 
     def __init__(
-        self, connection: Mortal, sender: Sender, settings: GrpcSettings, clock: Clock, alarms: Alarms
+        self,
+        connection: ManagedConnection,
+        sender: Sender,
+        settings: GrpcSettings,
+        clock: Clock,
+        alarms: Alarms,
     ) -> None:
         self._connection = connection
         self._sender = sender
@@ -141,8 +146,8 @@ class Lifetime:
         if self._sender.sent != self._sent_before:
             self._sent_before = self._sender.sent
             self._pings = 0
-        if self._connection.heard + period > now:
-            self._alarms.set(self._check_alive, self._connection.heard + period)
+        if self._connection.last_received + period > now:
+            self._alarms.set(self._check_alive, self._connection.last_received + period)
             return
         allowed = not settings.max_pings_without_data or self._pings < settings.max_pings_without_data
         if not allowed or not (self._connection.busy or settings.keepalive_permit_without_calls):
@@ -155,10 +160,10 @@ class Lifetime:
 
     def _check_answer(self) -> None:
         period = self._settings.keepalive_time_ms * MILLISECOND
-        if self._connection.heard < self._pinged_at:
+        if self._connection.last_received < self._pinged_at:
             self._connection.abort()
         else:
-            self._alarms.set(self._check_alive, self._connection.heard + period)
+            self._alarms.set(self._check_alive, self._connection.last_received + period)
 
 
 class Deadlines:

@@ -77,6 +77,6 @@ class Allowance:
         self._left -= 1
         return True
 
-    def earn(self, count: int) -> None:
+    def refill(self, count: int) -> None:
         """Allow `count` more, up to the burst: the peer has done something useful."""
         self._left = min(self._burst, self._left + count)

@@ -110,18 +110,18 @@ class Holder:
             entry = self.entries[model] = Entry(model, name, self._instance.models / name)
         return entry
 
-    def bring(self, entry: Entry) -> None:
+    def load(self, entry: Entry) -> None:
         """Have the model loaded, unless that is under way already."""
         if not entry.coming:
             entry.coming = True
-            self._start(self._bring(entry))
+            self._start(self._load(entry))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _bring(self, entry: Entry) -> None:
+    async def _load(self, entry: Entry) -> None:
         entry.failure = None
         try:
             async with asyncio.timeout(self._settings.load_timeout_s):
@@ -130,7 +130,7 @@ class Holder:
                 await self._fetch(entry)
                 async with self._room:
                     entry.state = State.LOADING
-                    await self._load(entry)
+                    await self._load_on_instance(entry)
         except ApiError as error:
             self._failed(entry, error)
         except TimeoutError:
@@ -225,7 +225,7 @@ class Holder:
 
     # memory
 
-    async def _load(self, entry: Entry) -> None:
+    async def _load_on_instance(self, entry: Entry) -> None:
         """Have the instance load the model, making room until it fits.
 
         Raises:

@@ -77,7 +77,7 @@ class MultiModelResidency:
         entry.used_ns = monotonic_ns()
         entry.waiters.append(Waiter(on_placed, deadline_ns))
         if not entry.relieving:
-            holder.bring(entry)
+            holder.load(entry)
         return None
 
     def _place_for(self, model: str, able: list[Holder]) -> Holder:
@@ -104,7 +104,7 @@ class MultiModelResidency:
             entry.busy_since_ns = 0
             others = [each.target for each in able if each not in holding]
             other = self._holders[ranked(model, others)[0].id]
-            other.bring(other.entry(model))
+            other.load(other.entry(model))
 
     def _placement(self, holder: Holder, entry: Entry, *, hit: bool) -> Placement:
         entry.pins += 1
