@@ -23,7 +23,8 @@ from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.calls.bls import ModelCalls
-from halimede.engine.lifecycle.loading import LoadedInstance, LoadedVersion, first_response_bounds
+from halimede.engine.lifecycle.loading import first_response_bounds
+from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.model import Model
 from halimede.engine.statistics import ModelStatistics
 from halimede.workers.call_server import Handler, ModelCall

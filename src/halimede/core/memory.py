@@ -3,6 +3,8 @@
 import ctypes
 from pathlib import Path
 
+_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
 _UNLIMITED = 1 << 60
 """Cgroups of version 1 say "no limit" by a number beyond this."""
 
@@ -83,3 +85,9 @@ def _kilobytes(file: Path, name: str) -> int:
         if key == name:
             return int(rest.split()[0])
     raise ValueError(f"{file} does not tell of {name}")
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system, where the C library can (glibc)."""
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)

@@ -12,7 +12,7 @@ from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.engine.lifecycle.loading import LoadedVersion
+from halimede.engine.loaded_version import LoadedVersion
 from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.scheduling.flow import Flow
 from halimede.engine.scheduling.instances import Runner

@@ -5,7 +5,7 @@ import logging
 from asyncio import TimerHandle
 from collections.abc import Collection
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from halimede.workers.encoding import decode_response, encode_request
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.restarts import RestartPolicy
-from halimede.workers.under_way import Open, Owner, Sent, WarmUp, fail_sent
+from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
 from halimede_worker import wire
 from halimede_worker.memory import Outgoing
@@ -49,6 +49,25 @@ on the event loop while requests come one by one."""
 
 MIN_UNWAITED, MAX_UNWAITED = 64, 8192
 """After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
+
+
+class Owner(Protocol):
+    """Who is told what an instance did: the model. Called on the event loop."""
+
+    def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
+        """An execution is over. A response that is DEFERRED was sent before, or will be."""
+
+    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """A response came by itself."""
+
+    def returned(self, batch: Batch) -> None:
+        """A batch that was sent was not begun, and will not be."""
+
+    def called(self) -> None:
+        """The model called the server while it executed, for the first time in this process."""
+
+    def changed(self, instance: "WorkerInstance") -> None:
+        """The process ended, could not be started again, or runs again."""
 
 
 class WorkerInstance(Instance):

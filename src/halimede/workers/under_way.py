@@ -1,17 +1,13 @@
-"""What an instance in a worker process has under way, and who is told what became of it."""
+"""What an instance in a worker process has under way."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede_worker.memory import Segment
-
-if TYPE_CHECKING:
-    from halimede.workers.instance import WorkerInstance
 
 
 @dataclass(slots=True)
@@ -60,25 +56,6 @@ def fail_sent(sent: Sent, error: HalimedeError) -> None:
         ]
 
 
-class Owner(Protocol):
-    """Who is told what an instance did: the model. Called on the event loop."""
-
-    def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
-        """An execution is over. A response that is DEFERRED was sent before, or will be."""
-
-    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """A response came by itself."""
-
-    def returned(self, batch: Batch) -> None:
-        """A batch that was sent was not begun, and will not be."""
-
-    def called(self) -> None:
-        """The model called the server while it executed, for the first time in this process."""
-
-    def changed(self, instance: "WorkerInstance") -> None:
-        """The process ended, could not be started again, or runs again."""
-
-
 class WarmUp:
     """The owner of an instance that is being loaded: one batch runs, and whoever runs it waits."""
 
@@ -87,7 +64,7 @@ class WarmUp:
         self._early: dict[InferRequest, InferResponse] = {}
         self._ran = False
 
-    def ran(self, instance: "WorkerInstance | None", batch: Batch) -> None:
+    def ran(self, instance: object, batch: Batch) -> None:
         """The execution is over."""
         self._ran = True
         self._finish(batch)
@@ -108,7 +85,7 @@ class WarmUp:
     def called(self) -> None:
         """There is no other batch."""
 
-    def changed(self, instance: "WorkerInstance") -> None:
+    def changed(self, instance: object) -> None:
         """The process ended; the batch says so."""
 
     def _finish(self, batch: Batch) -> None:

@@ -17,7 +17,7 @@ from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.served import ServedModel
-from halimede.engine.lifecycle.loading import LoadedInstance, LoadedVersion
+from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.model import Model
 from halimede.engine.statistics import ModelStatistics
 from tests.engine.ensembles.fakes import parse, ports, step

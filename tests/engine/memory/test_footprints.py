@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.engine.lifecycle.version_states import Basis
 from halimede.engine.memory.footprints import FILES_FACTOR, WORKER_BYTES, Footprints, estimate
+from halimede.repository.basis import Basis
 
 BASIS = Basis(Path("/models/m"), (b"1", b"2"), b"config")
 OTHER = Basis(Path("/models/m"), (b"1", b"3"), b"config")

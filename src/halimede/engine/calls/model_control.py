@@ -5,27 +5,58 @@ would never end: such a call is refused.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from halimede_worker import wire
-
-if TYPE_CHECKING:
-    from halimede.engine.lifecycle.lifecycle import Lifecycle
+from typing import Any, Protocol
 
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.versions import parse_version
 from halimede.engine.ensembles.served import ServedModel
+from halimede_worker import wire
 
 Handler = Callable[[tuple[Any, ...]], Awaitable[Any]]
+
+
+class LoadSlots(Protocol):
+    """How many versions load at once."""
+
+    def stand_aside(self) -> AbstractAsyncContextManager[None]:
+        """Let another load have the caller's slot meanwhile."""
+
+
+class ControlledModels(Protocol):
+    """The models that may be loaded and unloaded. Lives on the event loop."""
+
+    @property
+    def load_slots(self) -> LoadSlots:
+        """How many versions load at once."""
+
+    def name_in_server(self, name: str, seen_from: str) -> str:
+        """The name in the server of the model that another one calls `name`."""
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load the model or reload it, and return when that is done."""
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Let no new requests reach the model."""
+
+    async def demand(
+        self, name: str, version: int = -1, timeout_s: float | None = None, caller: str = ""
+    ) -> ServedModel:
+        """Have a model loaded that is not loaded, and find it."""
+
+    async def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether the version is READY, for -1 the highest that is, and its instances say so too."""
+
+    def waiting(self, model: str, target: str) -> AbstractContextManager[None]:
+        """While the model, which is being loaded, waits for the target to be loaded or unloaded."""
 
 
 class ModelControl:
     """What models may do with models. Lives on the event loop."""
 
-    def __init__(self, lifecycle: "Lifecycle") -> None:
-        self._lifecycle = lifecycle
+    def __init__(self, models: ControlledModels) -> None:
+        self._models = models
 
     def call_handlers(
         self, model: str, instance: str, is_loading: Callable[[], bool]
@@ -46,17 +77,17 @@ class ModelControl:
                 raise type(error)(text) from error
 
         async def load(name: str, config: str, files: Mapping[str, bytes] | None) -> None:
-            name = self._lifecycle.name_in_server(name, model)
+            name = self._models.name_in_server(name, model)
             async with self._waiting(model if is_loading() else None, name):
                 await self.load(name, config, files)
 
         async def unload(name: str, dependents: bool) -> None:
-            name = self._lifecycle.name_in_server(name, model)
+            name = self._models.name_in_server(name, model)
             async with self._waiting(model if is_loading() else None, name):
-                await self._lifecycle.unload(name, dependents)
+                await self._models.unload(name, dependents)
 
         async def is_ready(name: str, version: str) -> bool:
-            return await self.is_ready(self._lifecycle.name_in_server(name, model), version)
+            return await self.is_ready(self._models.name_in_server(name, model), version)
 
         return {
             wire.LOAD_MODEL: partial(answer, load),
@@ -65,7 +96,7 @@ class ModelControl:
         }
 
     async def demand(self, name: str, version: int, caller: str, is_loading: bool) -> ServedModel:
-        """Have a model loaded that another one calls, and find it: see `Lifecycle.demand`.
+        """Have a model loaded that another one calls, and find it: see `ControlledModels.demand`.
 
         Args:
             name: the model's name.
@@ -74,7 +105,7 @@ class ModelControl:
             is_loading: whether that model is still being loaded.
         """
         async with self._waiting(caller if is_loading else None, name):
-            return await self._lifecycle.demand(name, version, caller=caller)
+            return await self._models.demand(name, version, caller=caller)
 
     async def load(self, name: str, config: str, files: Mapping[str, bytes] | None) -> None:
         """Load the model or reload it, and return when that is done.
@@ -90,7 +121,7 @@ class ModelControl:
             InternalError: the model is not there, or its configuration cannot be used.
         """
         parameters: dict[str, str | bytes] = {"config": config} if config else {}
-        await self._lifecycle.load(name, {**parameters, **(files or {})})
+        await self._models.load(name, {**parameters, **(files or {})})
 
     async def is_ready(self, name: str, version: str) -> bool:
         """Whether the version of the model can be used; any version for "". A model that there is not cannot.
@@ -100,7 +131,7 @@ class ModelControl:
         """
         number = parse_version(version)
         try:
-            return await self._lifecycle.model_ready(name, number)
+            return await self._models.model_ready(name, number)
         except NotFoundError:
             return False
 
@@ -114,6 +145,6 @@ class ModelControl:
         if model is None:
             yield
             return
-        with self._lifecycle.waiting(model, target):
-            async with self._lifecycle.load_slots.stand_aside():
+        with self._models.waiting(model, target):
+            async with self._models.load_slots.stand_aside():
                 yield

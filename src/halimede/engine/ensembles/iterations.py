@@ -5,14 +5,11 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from halimede.core.requests import InferResponse
+from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.routes import Route, Source
-
-if TYPE_CHECKING:
-    from halimede.engine.ensembles.steps import RunningStep
 
 
 class Sequence(NamedTuple):
@@ -21,6 +18,22 @@ class Sequence(NamedTuple):
     id: int | str
     start: bool
     end: bool
+
+
+class Producer(Protocol):
+    """A step whose responses begin iterations.
+
+    Attributes:
+        request: what its model was sent; None once it has its final response.
+        held: requests that wait for room and stem from its responses.
+    """
+
+    request: InferRequest | None
+    held: int
+
+    @property
+    def iteration(self) -> "Iteration":
+        """Where it runs."""
 
 
 class Iteration:
@@ -51,7 +64,7 @@ class Iteration:
     )
 
     def __init__(
-        self, route: Route, parent: "Iteration | None" = None, producer: "RunningStep | None" = None
+        self, route: Route, parent: "Iteration | None" = None, producer: Producer | None = None
     ) -> None:
         depth = 0 if parent is None else parent.depth + 1
         self.depth: int = depth

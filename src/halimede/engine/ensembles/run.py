@@ -13,7 +13,7 @@ from halimede.config.signature import match_wildcards
 from halimede.core.errors import CancelledError, HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.ensembles.iterations import Iteration
+from halimede.engine.ensembles.iterations import Iteration, Producer
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.routes import Slot, Stage, Step
 from halimede.engine.ensembles.served import Find
@@ -393,7 +393,7 @@ class EnsembleRun:
         for running in list(self._running):
             self._drain(running)
 
-    def _drain(self, running: RunningStep) -> None:
+    def _drain(self, running: Producer) -> None:
         """Let a decoupled step go on if nothing holds it back any more."""
         if not running.held and not self.request.congested and running.request is not None:
             running.request.drain()

@@ -33,7 +33,6 @@ from halimede.engine.lifecycle.loading import first_response_bounds, refuse_unsu
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import (
     UNLOADED,
-    Basis,
     Blueprint,
     ModelRecord,
     Serving,
@@ -43,6 +42,7 @@ from halimede.engine.lifecycle.version_states import (
 from halimede.engine.lifecycle.version_swaps import VersionSwaps
 from halimede.engine.memory.room import RoomTakenError
 from halimede.engine.statistics import ModelStatistics
+from halimede.repository.basis import Basis
 from halimede.repository.labels import read_labels
 from halimede.repository.resolve import ResolvedModel
 

@@ -30,13 +30,13 @@ from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
 from halimede.engine.lifecycle.load_slots import LoadSlots
 from halimede.engine.lifecycle.model_loader import ModelLoader
 from halimede.engine.lifecycle.model_table import AMBIGUOUS, ModelTable, Progress
+from halimede.engine.lifecycle.on_demand_table import OnDemandTable
 from halimede.engine.lifecycle.operations import Operations
 from halimede.engine.lifecycle.polling import Polling
 from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord
 from halimede.engine.memory.demands import Demands
 from halimede.engine.memory.ledger import Ledger
 from halimede.engine.memory.model_memory import ModelMemory
-from halimede.engine.memory.on_demand_table import OnDemandTable
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.repository.layout import check_model_name, check_repositories, find_models
 from halimede.repository.namespace import Namespace

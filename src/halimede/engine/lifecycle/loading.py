@@ -3,12 +3,11 @@
 Blocks, so the lifecycle calls it off the event loop. What fails gives back all that it took.
 """
 
-import ctypes
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
 
@@ -28,8 +27,10 @@ from halimede.core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from halimede.core.memory import trim_memory
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.lifecycle.warmup import warm_up
+from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
 from halimede.repository.labels import read_labels
@@ -39,50 +40,7 @@ from halimede.workers.python_model import PythonModel
 
 logger = logging.getLogger("halimede")
 
-_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
-
 _MAX_SIDE_BY_SIDE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedInstance:
-    """An instance and what it was made from."""
-
-    spec: InstanceSpec
-    passive: bool
-    instance: Instance
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedVersion:
-    """A version that is ready to run.
-
-    Attributes:
-        source: where it came from, with its final configuration.
-        signature: what it takes and gives.
-        backend: the opened model.
-        instances: at least one; passive ones get no requests.
-        labels: output → class labels.
-        statistics: what is counted of it; its warm-up so far.
-    """
-
-    source: ModelSource
-    signature: Signature
-    backend: BackendModel
-    instances: tuple[LoadedInstance, ...]
-    labels: dict[str, list[str]]
-    statistics: ModelStatistics
-
-    def processes(self) -> tuple[int, ...]:
-        """The worker processes in which it runs now."""
-        return tuple(pid for loaded in self.instances for pid in loaded.instance.processes)
-
-    def close(self) -> None:
-        """Give everything back, the freed memory to the system too. Blocks."""
-        for loaded in self.instances:
-            loaded.instance.close()
-        self.backend.close()
-        trim_memory()
 
 
 def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerHost) -> LoadedVersion:
@@ -246,9 +204,3 @@ def first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
         if control.metric_identifier.family == "nv_inference_first_response_histogram_ms":
             return tuple(sorted(control.histogram_options.buckets))
     return FIRST_RESPONSE_BOUNDS_MS
-
-
-def trim_memory() -> None:
-    """Give freed memory back to the system, where the C library can (glibc)."""
-    if _MALLOC_TRIM is not None:
-        _MALLOC_TRIM(0)

@@ -28,11 +28,10 @@ from halimede.core.out_of_memory import lacks_memory
 from halimede.engine.lifecycle.ensemble_loader import EnsembleLoader, LoadNeeded
 from halimede.engine.lifecycle.live_versions import LiveVersions
 from halimede.engine.lifecycle.load_slots import LoadSlots
-from halimede.engine.lifecycle.loading import LoadedVersion, load_version
+from halimede.engine.lifecycle.loading import load_version
 from halimede.engine.lifecycle.model_table import AMBIGUOUS, ModelTable
 from halimede.engine.lifecycle.version_states import (
     UNLOADED,
-    Basis,
     ModelRecord,
     OverrideFiles,
     Serving,
@@ -40,10 +39,12 @@ from halimede.engine.lifecycle.version_states import (
     VersionState,
 )
 from halimede.engine.lifecycle.version_swaps import VersionSwaps
+from halimede.engine.loaded_version import LoadedVersion
 from halimede.engine.memory.ledger import Holding
 from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.model import Model
 from halimede.engine.settings import EngineSettings
+from halimede.repository.basis import Basis
 from halimede.repository.layout import check_model_name
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve

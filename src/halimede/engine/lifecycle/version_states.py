@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.memory.ledger import Holding
+from halimede.repository.basis import Basis
 from halimede.repository.snapshots import Snapshot
-
-if TYPE_CHECKING:
-    from halimede.engine.memory.ledger import Holding
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded on purpose."""
@@ -59,21 +57,6 @@ class OverrideFiles:
     users: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """What a version was loaded from. Equal bases: loading again would give the same.
-
-    Attributes:
-        directory: the model's directory.
-        files: digests of the version's files and of those that all versions share.
-        config: the configuration without its version policy, serialised.
-    """
-
-    directory: Path
-    files: tuple[bytes, bytes]
-    config: bytes
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Serving:
     """A loaded version and what it stands on.
@@ -90,7 +73,7 @@ class Serving:
     basis: Basis | None
     files: OverrideFiles | None = None
     uses: "tuple[Serving, ...]" = ()
-    holding: "Holding | None" = None
+    holding: Holding | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from halimede.backends.base import ModelSource
 from halimede.backends.isolation import runs_in_process
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError
-from halimede.engine.lifecycle.version_states import Basis
+from halimede.repository.basis import Basis
 
 FILES_FACTOR = 1.25
 """A model that was never loaded is expected to take so many times the bytes of its files."""

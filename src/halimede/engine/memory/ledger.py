@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from halimede.engine.lifecycle.version_states import Basis
+from halimede.repository.basis import Basis
 
 
 @dataclass(slots=True, eq=False)

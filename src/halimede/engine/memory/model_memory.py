@@ -21,14 +21,14 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core import memory
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.core.errors import HalimedeError
-from halimede.engine.lifecycle.loading import LoadedVersion
-from halimede.engine.lifecycle.model_table import ModelTable
-from halimede.engine.lifecycle.version_states import Basis
+from halimede.engine.loaded_version import LoadedVersion
 from halimede.engine.memory.budget import human
 from halimede.engine.memory.footprints import Footprints, estimate
 from halimede.engine.memory.ledger import Holding, Ledger
 from halimede.engine.memory.meter import GrowthMeter
+from halimede.engine.memory.models import ModelStates
 from halimede.engine.memory.room import Evict, NoRoomError, Room
+from halimede.repository.basis import Basis
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class ModelMemory:
     def __init__(
         self,
         ledger: Ledger,
-        table: ModelTable,
+        table: ModelStates,
         clock: Clock,
         loop: AbstractEventLoop,
         disk: Executor,

@@ -18,10 +18,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from halimede.core.errors import OutOfMemoryError, UnavailableError
-from halimede.engine.lifecycle.model_table import ModelTable
-from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.memory.budget import human
 from halimede.engine.memory.ledger import Ledger
+from halimede.engine.memory.models import ModelState, ModelStates
 
 Evict = Callable[[str], Awaitable[None]]
 """Unloads a model, with what only it needs, and returns when their memory is given back."""
@@ -43,7 +42,7 @@ class Room:
     """The room within the budget. Lives on the event loop."""
 
     def __init__(
-        self, ledger: Ledger, table: ModelTable, loop: AbstractEventLoop, evict: Evict | None
+        self, ledger: Ledger, table: ModelStates, loop: AbstractEventLoop, evict: Evict | None
     ) -> None:
         """All of the budget.
 
@@ -98,7 +97,7 @@ class Room:
             self._change.set_result(None)
             self._change = None
 
-    def idle(self, record: ModelRecord) -> bool:
+    def idle(self, record: ModelState) -> bool:
         """Whether nothing is done with the model, as far as it does not matter who needs it.
 
         What a client brought (a configuration, files) does not lie on a disk to be loaded again: it is never idle.

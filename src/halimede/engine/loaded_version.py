@@ -1,0 +1,49 @@
+"""A version of a model that is loaded: what a model is made of when requests come."""
+
+from dataclasses import dataclass
+
+from halimede.backends.base import BackendModel, Instance, InstanceSpec, ModelSource
+from halimede.config.signature import Signature
+from halimede.core.memory import trim_memory
+from halimede.engine.statistics import ModelStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedInstance:
+    """An instance and what it was made from."""
+
+    spec: InstanceSpec
+    passive: bool
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVersion:
+    """A version that is ready to run.
+
+    Attributes:
+        source: where it came from, with its final configuration.
+        signature: what it takes and gives.
+        backend: the opened model.
+        instances: at least one; passive ones get no requests.
+        labels: output → class labels.
+        statistics: what is counted of it; its warm-up so far.
+    """
+
+    source: ModelSource
+    signature: Signature
+    backend: BackendModel
+    instances: tuple[LoadedInstance, ...]
+    labels: dict[str, list[str]]
+    statistics: ModelStatistics
+
+    def processes(self) -> tuple[int, ...]:
+        """The worker processes in which it runs now."""
+        return tuple(pid for loaded in self.instances for pid in loaded.instance.processes)
+
+    def close(self) -> None:
+        """Give everything back, the freed memory to the system too. Blocks."""
+        for loaded in self.instances:
+            loaded.instance.close()
+        self.backend.close()
+        trim_memory()
