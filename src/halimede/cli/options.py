@@ -210,7 +210,7 @@ class ServeOptions:
         GRPC,
         COUNT,
         2,
-        "Pings too early that the server bears with before it closes the connection; 0 for any number.",
+        "Too-frequent pings tolerated before disconnecting; 0 for any number.",
     )
     grpc_max_connection_age: int = setting(
         GRPC, COUNT, 0, "Milliseconds after which a connection is asked to close; 0 for never."

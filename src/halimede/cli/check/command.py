@@ -36,7 +36,7 @@ from halimede.repository.layout import check_repositories
 def command(
     context: click.Context, repositories: tuple[Path, ...], model_config_name: str, form: str
 ) -> None:
-    """Tell every problem of every model in the repositories, each with its place and what would fix it.
+    """Report all problems of all models, with file, line and suggested fix.
 
     Exits with 1 if there is any.
     """

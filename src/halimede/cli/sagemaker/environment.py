@@ -141,8 +141,8 @@ VARIABLES = (
         DISABLE_MODEL_NAMESPACING,
         BOOL,
         "true",
-        "Whether models of different archives may have equal names; the variable's name says the opposite. They "
-        "always may here, so that `false` changes nothing and is remarked on.",
+        "Whether models of different archives may have equal names; the variable's name says the opposite. "
+        "Duplicate names are always allowed; `false` is ignored with a log message.",
     ),
     Variable("SAGEMAKER_TRITON_ALLOW_GRPC", BOOL, "false", "Whether to serve gRPC as well.", "allow-grpc"),
     Variable("SAGEMAKER_TRITON_GRPC_PORT", PORT, "8001", "Port to serve gRPC at.", "grpc-port"),
