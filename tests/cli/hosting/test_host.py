@@ -182,7 +182,7 @@ def test_print_env_names_an_address_that_one_can_connect_to(address: str, shown:
     assert assignment == f"AWS_ENDPOINT_URL=http://{shown}:8088"
 
 
-@pytest.mark.parametrize("module", ["botocore", "obstore", "regex"])
+@pytest.mark.parametrize("module", ["awscrt", "_awscrt", "botocore", "obstore", "regex"])
 def test_missing_extra_is_named_with_how_to_install_it(module: str, tmp_path: Path) -> None:
     program = f"import sys; sys.modules[{module!r}] = None; from halimede.cli.main import main; main()"
 
@@ -193,7 +193,7 @@ def test_missing_extra_is_named_with_how_to_install_it(module: str, tmp_path: Pa
 
     assert done.returncode == 1
     assert done.stderr == (
-        f"halimede: the host needs {module}, which is not installed; install it with: "
+        f"halimede: the host needs {module.lstrip('_')}, which is not installed; install it with: "
         f'pip install "halimede[host]"\n'
     )
     assert not (tmp_path / "host").exists()

@@ -130,6 +130,21 @@ def crc(data: bytes) -> str:
     return b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
+@pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME"])
+def test_any_crc_of_a_whole_object_is_made_from_its_parts(s3: Any, algorithm: str) -> None:
+    member = f"Checksum{algorithm}"
+    upload = begin(s3, ChecksumAlgorithm=algorithm, ChecksumType="FULL_OBJECT")
+    data = [os.urandom(5 * MIB), os.urandom(5 * MIB + 3), os.urandom(7)]
+    parts = []
+    for number, piece in enumerate(data, 1):
+        done = s3.upload_part(**upload, PartNumber=number, Body=piece, ChecksumAlgorithm=algorithm)
+        parts.append({"PartNumber": number, "ETag": done["ETag"], member: done[member]})
+    call = {**upload, "MultipartUpload": {"Parts": parts}, "ChecksumType": "FULL_OBJECT"}
+    whole = s3.complete_multipart_upload(**call)[member]
+    again = s3.put_object(Bucket="models", Key="in-one", Body=b"".join(data), ChecksumAlgorithm=algorithm)
+    assert again[member] == whole
+
+
 def test_the_checksum_of_a_whole_object_is_made_from_its_parts(s3: Any) -> None:
     upload = begin(s3, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
     data = [os.urandom(5 * MIB), os.urandom(5 * MIB + 3), os.urandom(7)]

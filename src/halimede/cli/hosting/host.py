@@ -29,7 +29,7 @@ _LOOPBACK_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it i
 
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
-_EXTRA = ("boto3", "botocore", "obstore", "regex")
+_EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 
 
 @click.command()
@@ -183,7 +183,7 @@ def _check_extra() -> None:
     try:
         importlib.import_module("halimede.hosting.host")
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
+        missing = (error.name or "").partition(".")[0].lstrip("_")  # _awscrt is the compiled part of awscrt
         if missing not in _EXTRA:
             raise
         msg = (
