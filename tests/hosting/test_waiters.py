@@ -76,7 +76,7 @@ def test_waiter_ends_when_the_endpoint_fails(sagemaker: Any, directory: Path) ->
 
     last = failure.value.last_response
     assert last["EndpointStatus"] == "Failed"
-    assert "it ended with status 4; its last words: there is no model" in last["FailureReason"]
+    assert "it ended with status 4; its last lines: there is no model" in last["FailureReason"]
     sagemaker.delete_endpoint(EndpointName="failing")
 
 

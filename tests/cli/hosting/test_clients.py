@@ -130,7 +130,7 @@ def test_endpoint_that_failed_is_described_with_the_reason(host: HostProcess, tm
     assert b"| Failed |" in shown.stdout
     # the cell goes on in further lines
     reason = " ".join(line.split("|")[8].strip() for line in shown.stdout.decode().splitlines()[3:-1])
-    assert "it ended with status 3; its last words: no weights here" in reason
+    assert "it ended with status 3; its last lines: no weights here" in reason
     sagemaker.delete_endpoint(EndpointName="broken")
 
 

@@ -151,6 +151,9 @@ class FakeSubstrate:
         """The instance ends while there is no controller."""
         self.instances.pop(instance_id).close()
 
+    async def failure(self, instance_id: str) -> str:
+        return "; its last lines: waiting for a licence"
+
     async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
         await asyncio.sleep(0.001)
         instance = self.instances.pop(instance_id, None)

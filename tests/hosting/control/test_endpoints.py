@@ -139,6 +139,13 @@ async def test_an_archive_that_cannot_be_fetched_fails_the_endpoint(tmp_path: Pa
 
 
 @on_loop
+async def test_a_reason_is_no_longer_than_sagemaker_s(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.source.failure = invalid("x" * 2000)
+        assert await _fails(world) == "x" * 1024
+
+
+@on_loop
 async def test_a_launch_that_is_refused_fails_the_endpoint(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.substrate.refusal = ApiError("ResourceLimitExceeded", "no room for another instance")
@@ -167,7 +174,8 @@ async def test_an_instance_that_ends_once_while_it_starts_is_replaced(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("ping", "why"), [(503, "it answers a ping with HTTP/1.1 503 x"), (0, "within 0.2 seconds")]
+    ("ping", "why"),
+    [(503, "it answers a ping with HTTP/1.1 503 x"), (0, "it did not answer a ping within 0.2 seconds")],
 )
 @on_loop
 async def test_an_instance_that_does_not_get_well_fails_the_endpoint(
@@ -179,7 +187,7 @@ async def test_an_instance_that_does_not_get_well_fails_the_endpoint(
         assert (
             "container for production variant A did not pass the ping health check within 1 seconds" in reason
         )
-        assert why in reason
+        assert f"{why}; its last lines: waiting for a licence. Look at the log of A/i-" in reason
         assert "ContainerStartupHealthCheckTimeoutInSeconds" in reason
 
 

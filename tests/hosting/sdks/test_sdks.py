@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 SCRIPTS = {
     "classic_model": ("read_digit.tar.gz",),
     "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
+    "classic_failure": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
 }
 ROLE = "arn:aws:iam::000000000000:role/halimede"
@@ -82,6 +83,13 @@ def test_model_is_deployed_and_asked(said: Documents) -> None:
     assert "Cannot create already existing endpoint" in said["again"]
     assert said["there"] == [True, False]
     assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["classic_failure"], indirect=True)
+def test_deployment_that_fails_raises_the_cause(said: Documents) -> None:
+    assert said["error"] == "UnexpectedStatusException"
+    assert "no_such_model" in said["text"]
+    assert "Waiting for in-flight" not in said["text"]
 
 
 @pytest.mark.parametrize("said", ["classic_multi_model"], indirect=True)

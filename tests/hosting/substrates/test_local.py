@@ -130,13 +130,13 @@ async def test_an_instance_has_a_base_directory_where_namespaces_are_not_allowed
 
 
 @on_loop
-async def test_an_instance_that_ends_tells_its_status_and_its_last_words(tmp_path: Path) -> None:
+async def test_an_instance_that_ends_tells_its_status_and_its_last_lines(tmp_path: Path) -> None:
     program = write_serve(tmp_path)
     async with substrate_in(tmp_path / "host") as (substrate, exits):
         script = "print('one'); print('the model is broken', file=sys.stderr); sys.exit(7)"
         await substrate.launch(request_for(program, script))
         reason = await exits.of("i-0")
-        assert reason.startswith("it ended with status 7; its last words: ")
+        assert reason.startswith("it ended with status 7; its last lines: ")
         assert "the model is broken" in reason
         await substrate.launch(request_for(program, "os.kill(os.getpid(), signal.SIGSEGV)", number=1))
         assert await exits.of("i-1") == "it was killed by signal SIGSEGV"
@@ -151,14 +151,27 @@ async def test_an_instance_that_ends_tells_its_status_and_its_last_words(tmp_pat
 
 
 @on_loop
-async def test_only_the_last_words_are_told(tmp_path: Path) -> None:
+async def test_only_the_last_lines_are_told(tmp_path: Path) -> None:
     program = write_serve(tmp_path)
     async with substrate_in(tmp_path / "host") as (substrate, exits):
         script = "print('x' * 100_000); [print(n) for n in range(20)]; sys.exit(1)"
         await substrate.launch(request_for(program, script))
-        assert await exits.of("i-0") == "it ended with status 1; its last words: 14 / 15 / 16 / 17 / 18 / 19"
+        assert await exits.of("i-0") == "it ended with status 1; its last lines: 14 / 15 / 16 / 17 / 18 / 19"
         # and its log stays
         assert len(substrate.log(request_for(program)).read_text()) > 100_000
+
+
+@on_loop
+async def test_an_instance_that_does_not_answer_tells_what_it_has_printed(tmp_path: Path) -> None:
+    program = write_serve(tmp_path)
+    async with substrate_in(tmp_path / "host") as (substrate, _):
+        await substrate.launch(request_for(program, "print('no database', flush=True); time.sleep(1000)"))
+        async with asyncio.timeout(10):
+            while not (told := await substrate.failure("i-0")):  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.01)
+        assert told == "; its last lines: no database"
+        await substrate.terminate("i-0", 0.01)
+        assert await substrate.failure("i-0") == ""
 
 
 @on_loop

@@ -6,6 +6,9 @@ from typing import Any
 
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 
+_MAX_REASON = 1024
+"""Characters of a FailureReason (SageMaker's limit)."""
+
 
 def endpoint_summary(record: EndpointRecord) -> dict[str, Any]:
     """The endpoint in a list."""
@@ -32,7 +35,7 @@ def describe_endpoint(record: EndpointRecord, instances: Mapping[str, int]) -> d
         if record.current is not None:
             document["ProductionVariants"] = _variants(fleet, instances)
     if record.reason:
-        document["FailureReason"] = record.reason
+        document["FailureReason"] = record.reason[:_MAX_REASON]
     if record.status is Status.UPDATING and record.pending is not None:
         document["PendingDeploymentSummary"] = {
             "EndpointConfigName": record.pending.config_name,

@@ -199,10 +199,11 @@ class Slot:
             async with asyncio.timeout(seconds):
                 await self._wait_for_answer(self._instance)
         except TimeoutError:
+            printed = await self._dependencies.substrate.failure(self.instance_id)
             msg = (
                 f"The {self._container_name} container for production variant {self._variant.name} did not pass the "
-                f"ping health check within {seconds} seconds: {self._why}. Look at the log of {self._log_stream}, or "
-                f"set ContainerStartupHealthCheckTimeoutInSeconds."
+                f"ping health check within {seconds} seconds: {self._why}{printed}. Look at the log of "
+                f"{self._log_stream}, or set ContainerStartupHealthCheckTimeoutInSeconds."
             )
             raise ApiError("ServiceUnavailable", msg, 503) from None
 

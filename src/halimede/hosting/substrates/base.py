@@ -94,6 +94,12 @@ class Substrate(Protocol):
                 could be started (``ValidationException``); the text says what a user can do.
         """
 
+    async def failure(self, instance_id: str) -> str:
+        """What an instance that runs has printed about why it does not answer, as the rest of a sentence.
+
+        "" if it has printed nothing, or there is no such instance.
+        """
+
     async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
         """End an instance and everything that it started: asked first, killed after `grace_s`.
 

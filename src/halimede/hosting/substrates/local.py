@@ -7,7 +7,6 @@ DIRECTORY/logs/ENDPOINT/VARIANT/ID.log  what it prints
 
 import asyncio
 import logging
-import os
 import shutil
 import signal
 import socket
@@ -21,6 +20,7 @@ from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources,
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
 from halimede.hosting.substrates.launcher import UNABLE
+from halimede.hosting.substrates.output import failure_in
 from halimede.hosting.substrates.processes import MARK, Watched, end_marked, start_time
 from halimede.hosting.substrates.program import (
     HOST,
@@ -33,8 +33,6 @@ from halimede.hosting.substrates.program import (
 
 logger = logging.getLogger("halimede")
 
-_LAST_LINES = 6
-_TAIL_BYTES = 8192
 _GIB = 1 << 30
 
 _BESIDE = (
@@ -295,15 +293,14 @@ class LocalSubstrate:
         self._on_exit(instance.request.id, reason)
 
     def _reason(self, instance: _Instance) -> str:
-        """Why it has ended: its status, and the last of what it printed."""
+        """Why it has ended: its status, and what it printed about that."""
         status = "it ended"
         if instance.process is not None:
             code = instance.process.wait()
             status = _killed(-code) if code < 0 else f"it ended with status {code}"
             if code == UNABLE:
                 status += ", as it could not be given directories of its own"
-        lines = _last_lines(self.log(instance.request))
-        return f"{status}; its last words: {' / '.join(lines)}" if lines else status
+        return status + failure_in(self.log(instance.request))
 
     async def _clear(self, instance: _Instance) -> None:
         """End what the process has left, and forget it."""
@@ -311,6 +308,11 @@ class LocalSubstrate:
         await asyncio.to_thread(end_marked, directory, _PATIENCE_S)
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         self._instances.pop(instance.request.id, None)
+
+    async def failure(self, instance_id: str) -> str:
+        """What an instance that runs has printed about why it does not answer, as the rest of a sentence."""
+        instance = self._instances.get(instance_id)
+        return "" if instance is None else await asyncio.to_thread(failure_in, self.log(instance.request))
 
     async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
         """End an instance and everything that it started: asked first, killed after `grace_s`."""
@@ -342,13 +344,3 @@ def _killed(number: int) -> str:
     name = signal.Signals(number).name if number in list(signal.Signals) else str(number)
     hint = ", as the kernel does when memory runs out" if number == signal.SIGKILL else ""
     return f"it was killed by signal {name}{hint}"
-
-
-def _last_lines(log: Path) -> list[str]:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return []
-    return [line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:]
