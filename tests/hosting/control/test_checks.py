@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from halimede.hosting.control.checks import check_config, check_endpoint_config_change, check_model
+from halimede.hosting.control.checks import check_config, check_deployment, check_model
 from halimede.hosting.errors import ApiError
 from tests.hosting.control.fakes import URL, variant
 
@@ -17,7 +17,14 @@ CONTAINER = {"Image": "halimede", "ModelDataUrl": URL}
         {"PrimaryContainer": CONTAINER},
         {"PrimaryContainer": {"Image": "halimede"}},
         {"Containers": [CONTAINER]},
-        {"PrimaryContainer": {"Image": "halimede", "Mode": "MultiModel", "ModelDataUrl": "s3://b/models/"}},
+        {
+            "PrimaryContainer": {
+                "Image": "halimede",
+                "Mode": "MultiModel",
+                "ModelDataUrl": "s3://bucket/models/",
+            }
+        },
+        {"PrimaryContainer": {"Image": "halimede", "Mode": "MultiModel", "ModelDataUrl": "s3://bucket"}},
     ],
 )
 def test_models_that_can_be_served_pass(model: dict[str, Any]) -> None:
@@ -36,6 +43,24 @@ def test_models_that_can_be_served_pass(model: dict[str, Any]) -> None:
         ({"PrimaryContainer": {"Image": "i", "ModelPackageName": "p"}}, "ModelPackageName"),
         ({"PrimaryContainer": {"Image": "i", "Mode": "MultiModel"}}, "needs ModelDataUrl"),
         ({"PrimaryContainer": {**CONTAINER, "Mode": "MultiModel"}}, "is a prefix, not an archive"),
+        ({"PrimaryContainer": {**CONTAINER, "ModelDataUrl": "s3://bucket"}}, "it names no object; expected"),
+        ({"PrimaryContainer": {**CONTAINER, "ModelDataUrl": "s3://bucket/models/"}}, "it names no object"),
+        (
+            {"PrimaryContainer": {**CONTAINER, "ModelDataUrl": "s3://b/m.tar.gz"}},
+            "'b' is no name of a bucket",
+        ),
+        (
+            {"PrimaryContainer": {**CONTAINER, "ModelDataUrl": "s3://my bucket/m.tar.gz"}},
+            r"^ValidationException: Value 's3://my bucket/m.tar.gz' at 'primaryContainer.modelDataUrl' failed to",
+        ),
+        (
+            {"Containers": [{**CONTAINER, "ModelDataUrl": "https://bucket.s3.amazonaws.com/m.tar.gz"}]},
+            "URLs of other schemes are not available in this version",
+        ),
+        (
+            {"PrimaryContainer": {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3:///models/"}},
+            "'' is no name of a bucket",
+        ),
     ],
 )
 def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: str) -> None:
@@ -47,14 +72,26 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
 @pytest.mark.parametrize(
     ("further", "text"),
     [
-        ({"AsyncInferenceConfig": {"OutputConfig": {}}}, "asynchronous inference"),
-        ({"ShadowProductionVariants": [variant()]}, "shadow variants"),
-        ({"ExplainerConfig": {"a": 1}}, "explanations"),
+        (
+            {"AsyncInferenceConfig": {"OutputConfig": {}}},
+            "asynchronous inference is not available",
+        ),
+        ({"ShadowProductionVariants": [variant()]}, "shadow variants are not available"),
+        ({"ExplainerConfig": {"a": 1}}, "explanations are not available"),
         ({"DataCaptureConfig": {"EnableCapture": True}}, "data capture"),
         ({"ProductionVariants": [variant(), variant()]}, "have the name 'A'"),
-        ({"ProductionVariants": [variant(ServerlessConfig={"MemorySizeInMB": 1024})]}, "serverless"),
-        ({"ProductionVariants": [variant(ManagedInstanceScaling={"Status": "ENABLED"})]}, "instance scaling"),
-        ({"ProductionVariants": [variant(CoreDumpConfig={"DestinationS3Uri": "s3://b"})]}, "core dumps"),
+        (
+            {"ProductionVariants": [variant(ServerlessConfig={"MemorySizeInMB": 1024})]},
+            "serverless variants are not",
+        ),
+        (
+            {"ProductionVariants": [variant(ManagedInstanceScaling={"Status": "ENABLED"})]},
+            "instance scaling managed by SageMaker is not",
+        ),
+        (
+            {"ProductionVariants": [variant(CoreDumpConfig={"DestinationS3Uri": "s3://b"})]},
+            "core dumps are not",
+        ),
         ({"ProductionVariants": [{"VariantName": "A", "ModelName": "m"}]}, "has no InstanceType"),
         ({"ProductionVariants": [{"VariantName": "A", "InstanceType": "ml.local.cpu"}]}, "has no ModelName"),
         ({"ProductionVariants": [variant(count=0)]}, "must be 1 or more"),
@@ -81,10 +118,10 @@ def test_a_configuration_with_capture_switched_off_passes() -> None:
 )
 def test_deployments_of_later_versions_are_refused(deployment: dict[str, Any], text: str) -> None:
     with pytest.raises(ApiError, match=text):
-        check_endpoint_config_change({"DeploymentConfig": deployment})
+        check_deployment({"DeploymentConfig": deployment})
 
 
 def test_an_all_at_once_deployment_passes() -> None:
     policy = {"TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}}
-    check_endpoint_config_change({"DeploymentConfig": {"BlueGreenUpdatePolicy": policy}})
-    check_endpoint_config_change({})
+    check_deployment({"DeploymentConfig": {"BlueGreenUpdatePolicy": policy}})
+    check_deployment({})

@@ -292,7 +292,7 @@ async def test_endpoints_are_listed(tmp_path: Path) -> None:
 @on_loop
 async def test_multi_model_instances_join_the_residency(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
-        await world.create_model(Mode="MultiModel", ModelDataUrl="s3://b/models/")
+        await world.create_model(Mode="MultiModel", ModelDataUrl="s3://bucket/models/")
         await world.create_config("c", variant(count=2, VolumeSizeInGB=3))
         await world.create_endpoint()
         assert await world.status() == "InService"
@@ -304,6 +304,6 @@ async def test_multi_model_instances_join_the_residency(tmp_path: Path) -> None:
         assert route is not None
         spec = route.variants["A"].spec
         assert spec.volume_bytes == 3 << 30
-        assert spec.container == Container("halimede", "s3://b/models/", multi_model=True)
+        assert spec.container == Container("halimede", "s3://bucket/models/", multi_model=True)
         await world.call("DeleteEndpoint", EndpointName="e")
         await until(lambda: not world.residencies)

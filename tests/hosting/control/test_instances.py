@@ -104,7 +104,7 @@ async def test_a_model_that_was_removed_is_fetched_for_the_next_instance(tmp_pat
 @on_loop
 async def test_residency_learns_of_instances_that_come_and_go(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
-        await world.create_model(Mode="MultiModel", ModelDataUrl="s3://b/models/")
+        await world.create_model(Mode="MultiModel", ModelDataUrl="s3://bucket/models/")
         await world.create_config("c", variant(count=2))
         await world.create_endpoint()
         assert await world.status() == "InService"

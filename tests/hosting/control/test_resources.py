@@ -14,13 +14,18 @@ CONFIG_ARN = "arn:aws:sagemaker:us-east-1:000000000000:endpoint-config/c"
 @on_loop
 async def test_a_model_is_described_as_it_was_asked_for(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
-        container = {"Image": "halimede", "ModelDataUrl": "s3://b/m.tar.gz", "Environment": {"A": "b"}}
+        container = {"Image": "halimede", "ModelDataUrl": "s3://bucket/m.tar.gz", "Environment": {"A": "b"}}
         request = {"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container}
         created = await world.call("CreateModel", **request, Tags=[{"Key": "k", "Value": "v"}])
         assert created == {"ModelArn": MODEL_ARN}
         described = dict(await world.call("DescribeModel", ModelName="m"))
         assert described.pop("CreationTime").tzinfo is not None
-        assert described == {**request, "ModelArn": MODEL_ARN}
+        assert described == {
+            **request,
+            "PrimaryContainer": {**container, "Mode": "SingleModel"},
+            "EnableNetworkIsolation": False,
+            "ModelArn": MODEL_ARN,
+        }
 
 
 @on_loop
@@ -31,7 +36,63 @@ async def test_a_configuration_is_described_as_it_was_asked_for(tmp_path: Path) 
         assert await world.call("CreateEndpointConfig", **request) == {"EndpointConfigArn": CONFIG_ARN}
         described = dict(await world.call("DescribeEndpointConfig", EndpointConfigName="c"))
         del described["CreationTime"]
-        assert described == {**request, "EndpointConfigArn": CONFIG_ARN}
+        assert described == {**request, "EnableNetworkIsolation": False, "EndpointConfigArn": CONFIG_ARN}
+
+
+@on_loop
+async def test_defaults_are_described_and_what_was_asked_for_stays(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        url = "s3://bucket/models/"
+        many = {"Image": "halimede", "ModelDataUrl": url, "Mode": "MultiModel"}
+        await world.call(
+            "CreateModel",
+            ModelName="many",
+            ExecutionRoleArn=ROLE,
+            Containers=[many],
+            EnableNetworkIsolation=True,
+        )
+        model = await world.call("DescribeModel", ModelName="many")
+        assert (model["Containers"], model["EnableNetworkIsolation"]) == ([many], True)
+        await world.create_model()
+        bare = {"VariantName": "A", "ModelName": "m", "InstanceType": "ml.local.cpu"}
+        await world.create_config("c", bare, variant("B", 3, InitialVariantWeight=0.0))
+        await world.restart()
+        config = await world.call("DescribeEndpointConfig", EndpointConfigName="c")
+        assert config["ProductionVariants"] == [
+            {**bare, "InitialInstanceCount": 1, "InitialVariantWeight": 1.0},
+            variant("B", 3, InitialVariantWeight=0.0),
+        ]
+
+
+AWS_TAG = [{"Key": "Aws:owner", "Value": "v"}]
+TWICE = [{"Key": "k", "Value": "v"}, {"Key": "l", "Value": "v"}, {"Key": "k", "Value": "w"}]
+
+
+@pytest.mark.parametrize(
+    ("tags", "text"),
+    [
+        (AWS_TAG, "aws: prefixed tag key names are not allowed for external use: 'Aws:owner'"),
+        (TWICE, "Duplicate tag keys found: 'k'; each key may be given once"),
+    ],
+)
+@on_loop
+async def test_tags_of_aws_and_doubled_keys_are_refused(
+    tmp_path: Path, tags: list[dict[str, str]], text: str
+) -> None:
+    async with World(tmp_path) as world:
+        await world.create_model()
+        await world.create_config()
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("AddTags", {"ResourceArn": MODEL_ARN}),
+            ("CreateModel", {"ModelName": "n", "PrimaryContainer": {"Image": "halimede"}}),
+            ("CreateEndpointConfig", {"EndpointConfigName": "d", "ProductionVariants": [variant()]}),
+            ("CreateEndpoint", {"EndpointName": "e", "EndpointConfigName": "c"}),
+        ]
+        for name, request in calls:
+            assert await world.refused(name, **request, Tags=tags) == text
+        assert [each["ModelName"] for each in (await world.call("ListModels"))["Models"]] == ["m"]
+        assert (await world.call("ListEndpoints"))["Endpoints"] == []
+        assert (await world.call("ListTags", ResourceArn=MODEL_ARN))["Tags"] == []
 
 
 @on_loop
@@ -76,7 +137,7 @@ async def test_an_existing_configuration_is_not_replaced(tmp_path: Path) -> None
         )
         assert text == f'Cannot create already existing endpoint configuration "{CONFIG_ARN}".'
         described = await world.call("DescribeEndpointConfig", EndpointConfigName="c")
-        assert described["ProductionVariants"] == [variant()]
+        assert described["ProductionVariants"] == [variant(InitialVariantWeight=1.0)]
 
 
 @on_loop
@@ -101,7 +162,7 @@ async def test_resources_survive_a_restart_and_their_deletion_does_too(tmp_path:
         await world.restart()
         assert [each["ModelName"] for each in (await world.call("ListModels"))["Models"]] == ["m"]
         described = await world.call("DescribeEndpointConfig", EndpointConfigName="c")
-        assert described["ProductionVariants"] == [variant()]
+        assert described["ProductionVariants"] == [variant(InitialVariantWeight=1.0)]
 
 
 @on_loop

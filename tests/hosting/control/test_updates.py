@@ -282,4 +282,41 @@ async def test_desired_values_that_cannot_be_are_refused(tmp_path: Path) -> None
             "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
         )
         assert text == 'variant "A": DesiredInstanceCount is 0; it must be 1 or more'
+        serverless = [{"VariantName": "A", "ServerlessUpdateConfig": {"MaxConcurrency": 5}}]
+        text = await world.refused(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=serverless
+        )
+        assert text == (
+            'variant "A": ServerlessUpdateConfig is for serverless variants, and this one has instances; use '
+            "DesiredInstanceCount"
+        )
         assert world.now() == "InService"
+
+
+@on_loop
+async def test_last_deployment_is_described_as_it_was_asked_for(tmp_path: Path) -> None:
+    routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
+    policy = {"TrafficRoutingConfiguration": routing, "MaximumExecutionTimeoutInSeconds": 700}
+    asked = {"BlueGreenUpdatePolicy": policy}
+    described = {"BlueGreenUpdatePolicy": {**policy, "TerminationWaitInSeconds": 0}}
+    update = {"EndpointName": "e", "EndpointConfigName": "c"}
+    async with World(tmp_path) as world:
+        await world.serve()
+        assert "LastDeploymentConfig" not in await world.describe()
+        await world.call("UpdateEndpoint", **update, DeploymentConfig=asked)
+        assert (await world.describe())["LastDeploymentConfig"] == described
+        await world.restart()
+        assert await world.status() == "InService"
+        await world.call("UpdateEndpoint", **update, RetainDeploymentConfig=True)
+        assert (await world.describe())["LastDeploymentConfig"] == described
+        await world.call("UpdateEndpoint", **update)
+        assert await world.status() == "InService"
+        assert "LastDeploymentConfig" not in await world.describe()
+        await world.call("CreateEndpoint", EndpointName="f", EndpointConfigName="c", DeploymentConfig=asked)
+        assert await world.status("f") == "InService"
+        assert (await world.describe("f"))["LastDeploymentConfig"] == described
+        canary = {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": {**routing, "Type": "CANARY"}}}
+        text = await world.refused(
+            "CreateEndpoint", EndpointName="g", EndpointConfigName="c", DeploymentConfig=canary
+        )
+        assert "traffic routing of type CANARY is not available" in text

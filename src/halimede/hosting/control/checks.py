@@ -1,20 +1,24 @@
 """What this version of the host can do of what models and configurations may ask for; the rest is refused by name."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from halimede.hosting.errors import invalid
 
 _PLANNED_VARIANT_FIELDS = {
-    "ServerlessConfig": "serverless variants",
-    "ManagedInstanceScaling": "instance scaling managed by SageMaker",
-    "CoreDumpConfig": "core dumps",
+    "ServerlessConfig": "serverless variants are",
+    "ManagedInstanceScaling": "instance scaling managed by SageMaker is",
+    "CoreDumpConfig": "core dumps are",
 }
 _PLANNED_CONFIG_FIELDS = {
-    "AsyncInferenceConfig": "asynchronous inference",
-    "ShadowProductionVariants": "shadow variants",
-    "ExplainerConfig": "explanations",
+    "AsyncInferenceConfig": "asynchronous inference is",
+    "ShadowProductionVariants": "shadow variants are",
+    "ExplainerConfig": "explanations are",
 }
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
+"""Names that S3 has ever allowed; old buckets have capital letters and underscores."""
 
 
 def check_model(request: Mapping[str, Any]) -> None:
@@ -41,6 +45,8 @@ def check_model(request: Mapping[str, Any]) -> None:
         raise invalid(msg)
     if "ModelPackageName" in container:
         raise invalid("ModelPackageName is not available in this version; use Image and ModelDataUrl")
+    if container.get("ModelDataUrl"):
+        _check_url(container["ModelDataUrl"], is_prefix=container.get("Mode") == "MultiModel")
     if container.get("Mode") == "MultiModel":
         _check_multi_model(container)
 
@@ -56,6 +62,23 @@ def _check_multi_model(container: Mapping[str, Any]) -> None:
         raise invalid(msg)
 
 
+def _check_url(url: str, *, is_prefix: bool) -> None:
+    """Refuse a `ModelDataUrl` that names no object of S3, or no prefix."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    lead = f"Value '{url}' at 'primaryContainer.modelDataUrl' failed to satisfy constraint:"
+    if scheme != "s3":
+        raise invalid(
+            f"{lead} expected s3://BUCKET/KEY; URLs of other schemes are not available in this version"
+        )
+    if not _BUCKET.fullmatch(bucket):
+        raise invalid(f"{lead} '{bucket}' is no name of a bucket; expected s3://BUCKET/KEY")
+    if not is_prefix and (not key or key.endswith("/")):
+        raise invalid(
+            f"{lead} it names no object; expected s3://BUCKET/KEY with the key of an archive (.tar.gz)"
+        )
+
+
 def check_config(request: Mapping[str, Any]) -> None:
     """Refuse an endpoint configuration that could not be brought about.
 
@@ -64,7 +87,7 @@ def check_config(request: Mapping[str, Any]) -> None:
     """
     for member, what in _PLANNED_CONFIG_FIELDS.items():
         if request.get(member):
-            raise invalid(f"{member}: {what} are not available in this version; leave it out")
+            raise invalid(f"{member}: {what} not available in this version; leave it out")
     if request.get("DataCaptureConfig", {}).get("EnableCapture"):
         raise invalid("DataCaptureConfig: data capture is not available in this version; leave it out")
     names = [variant["VariantName"] for variant in request["ProductionVariants"]]
@@ -75,7 +98,7 @@ def check_config(request: Mapping[str, Any]) -> None:
         for member, what in _PLANNED_VARIANT_FIELDS.items():
             if variant.get(member):
                 raise invalid(
-                    f"variant '{variant['VariantName']}' sets {member}: {what} are not available in this version"
+                    f"variant '{variant['VariantName']}' sets {member}: {what} not available in this version"
                 )
         for member in ("ModelName", "InstanceType"):
             if member not in variant:
@@ -86,7 +109,22 @@ def check_config(request: Mapping[str, Any]) -> None:
             )
 
 
-def check_endpoint_config_change(request: Mapping[str, Any]) -> None:
+def check_desired_capacity(desired: Mapping[str, Any]) -> None:
+    """Refuse a `DesiredWeightAndCapacity` that no variant here can have.
+
+    Raises:
+        ApiError: it is for a serverless variant, or wants no instances.
+    """
+    lead = f'variant "{desired["VariantName"]}":'
+    if desired.get("ServerlessUpdateConfig") is not None:
+        msg = f"{lead} ServerlessUpdateConfig is for serverless variants, and this one has instances"
+        raise invalid(f"{msg}; use DesiredInstanceCount")
+    count = desired.get("DesiredInstanceCount", 1)
+    if count < 1:
+        raise invalid(f"{lead} DesiredInstanceCount is {count}; it must be 1 or more")
+
+
+def check_deployment(request: Mapping[str, Any]) -> None:
     """Refuse a deployment of a kind that this version does not have.
 
     Raises:

@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from halimede.hosting.api.services import Operation
-from halimede.hosting.control.checks import check_config, check_endpoint_config_change, check_model
+from halimede.hosting.control.checks import (
+    check_config,
+    check_deployment,
+    check_desired_capacity,
+    check_model,
+)
 from halimede.hosting.control.database import Database
+from halimede.hosting.control.defaults import complete_config, complete_deployment, complete_model
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.listing import page_of
@@ -39,13 +45,14 @@ class Controller:
         """A control plane that keeps its state in the file `database`."""
         self._dependencies = dependencies
         self._database = Database(database)
-        self._models = Resources(self._database, "model", "model", "ModelName", "ModelArn")
+        self._models = Resources(self._database, "model", "model", "ModelName", "ModelArn", complete_model)
         self._configs = Resources(
             self._database,
             "endpoint-config",
             "endpoint configuration",
             "EndpointConfigName",
             "EndpointConfigArn",
+            complete_config,
         )
         self._endpoints: dict[str, Endpoint] = {}
         self._adopted: dict[str, RunningInstance] = {}
@@ -184,14 +191,23 @@ class Controller:
         arn = caller.arn(_ENDPOINT, name)
         if is_taken(name, self._endpoints):
             raise invalid(f'Cannot create already existing endpoint "{arn}".')
+        deployment, tags = _deployment_of(request), tags_of(request)
         fleet = self._fleet(request["EndpointConfigName"], caller)
         now = time.time()
         record = EndpointRecord(
-            name, arn, caller.account, caller.region, Status.CREATING, now, now, pending=fleet
+            name,
+            arn,
+            caller.account,
+            caller.region,
+            Status.CREATING,
+            now,
+            now,
+            pending=fleet,
+            deployment=deployment,
         )
         endpoint = self._endpoints[name] = Endpoint(self._dependencies, record, self._keep, self._gone)
         try:
-            await self._database.add(_ENDPOINT, name, record.document(), arn, tags_of(request))
+            await self._database.add(_ENDPOINT, name, record.document(), arn, tags)
         except ApiError:
             del self._endpoints[name]
             raise
@@ -213,10 +229,12 @@ class Controller:
         endpoint = self._changeable(request["EndpointName"], caller)
         record = endpoint.record
         fleet = self._fleet(request["EndpointConfigName"], caller)
-        check_endpoint_config_change(request)
+        deployment = _deployment_of(request)
+        if request.get("RetainDeploymentConfig"):
+            deployment = deployment or record.deployment
         if request.get("RetainAllVariantProperties"):
             _retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
-        await endpoint.change(status=Status.UPDATING, pending=fleet, reason="")
+        await endpoint.change(status=Status.UPDATING, pending=fleet, deployment=deployment, reason="")
         return {"EndpointArn": record.arn}
 
     async def _update_weights(self, request: Request, caller: Caller) -> Answer:
@@ -230,12 +248,9 @@ class Controller:
             if name not in weights:
                 msg = f'The variant name "{name}" does not exist for endpoint "{record.arn}".'
                 raise invalid(f"{msg} Its variants are {', '.join(weights)}.")
+            check_desired_capacity(desired)
             weights[name] = desired.get("DesiredWeight", weights[name])
             counts[name] = desired.get("DesiredInstanceCount", counts[name])
-            if counts[name] < 1:
-                raise invalid(
-                    f'variant "{name}": DesiredInstanceCount is {counts[name]}; it must be 1 or more'
-                )
         changed = replace(fleet, weights=weights, counts=counts)
         await endpoint.change(status=Status.UPDATING, current=changed, reason="")
         return {"EndpointArn": record.arn}
@@ -281,6 +296,17 @@ def _remove_others(directory: Path, fleets: Collection[str]) -> None:
         for entry in directory.iterdir():
             if entry.name not in fleets:
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+def _deployment_of(request: Request) -> Answer | None:
+    """How the request wants the endpoint deployed, with AWS's defaults; None if it says nothing.
+
+    Raises:
+        ApiError: this version does not have that.
+    """
+    check_deployment(request)
+    deployment = request.get("DeploymentConfig")
+    return complete_deployment(deployment) if deployment else None
 
 
 def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

@@ -34,6 +34,8 @@ def describe_endpoint(record: EndpointRecord, instances: Mapping[str, int]) -> d
         document["EndpointConfigName"] = fleet.config_name
         if record.current is not None:
             document["ProductionVariants"] = _variants(fleet, instances)
+    if record.deployment is not None:
+        document["LastDeploymentConfig"] = record.deployment
     if record.reason:
         document["FailureReason"] = record.reason[:_MAX_REASON]
     if record.status is Status.UPDATING and record.pending is not None:

@@ -76,6 +76,7 @@ class EndpointRecord:
         created, modified: when.
         current: the fleet that serves; None until there is one.
         pending: the fleet that is being brought up to take its place.
+        deployment: the `DeploymentConfig` of the request that asked for the last deployment, None if it had none.
     """
 
     name: str
@@ -88,6 +89,7 @@ class EndpointRecord:
     reason: str = ""
     current: FleetRecord | None = None
     pending: FleetRecord | None = None
+    deployment: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
         """What is kept of it."""

@@ -1,7 +1,7 @@
 """Models and endpoint configurations: made once, never changed, and gone at once."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,14 +20,24 @@ class Resources:
         words: what error texts call it, such as ``endpoint configuration``.
         member: the member of requests that holds the name, such as ``EndpointConfigName``.
         arn_member: the one that holds the ARN.
+        complete: adds to a Create request what it left out and Describe shows.
     """
 
-    def __init__(self, database: Database, kind: str, words: str, member: str, arn_member: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        kind: str,
+        words: str,
+        member: str,
+        arn_member: str,
+        complete: Callable[[Mapping[str, Any]], dict[str, Any]],
+    ) -> None:
         self._database = database
         self._kind = kind
         self._words = words
         self._member = member
         self._arn_member = arn_member
+        self._complete = complete
         self._documents: dict[str, Document] = {}
 
     async def open(self) -> None:
@@ -63,20 +73,21 @@ class Resources:
         arn = caller.arn(self._kind, name)
         if is_taken(name, self._documents):
             raise invalid(f'Cannot create already existing {self._words} "{arn}".')
+        tags = tags_of(request)
         body = {key: value for key, value in request.items() if key != "Tags"}
         document = {"request": body, "arn": arn, "created": time.time()}
         self._documents[name] = document
         try:
-            await self._database.add(self._kind, name, document, arn, tags_of(request))
+            await self._database.add(self._kind, name, document, arn, tags)
         except ApiError:
             del self._documents[name]
             raise
         return {self._arn_member: arn}
 
     async def describe(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """The resource, as it was asked for."""
+        """The resource, as it was asked for, with AWS's defaults for what was left out."""
         name = request[self._member]
-        body = self.find(name, caller)
+        body = self._complete(self.find(name, caller))
         document = self._documents[name]
         return {**body, self._arn_member: document["arn"], "CreationTime": _time(document)}
 
@@ -109,8 +120,20 @@ def is_taken(name: str, names: Iterable[str]) -> bool:
 
 
 def tags_of(request: Mapping[str, Any]) -> dict[str, str]:
-    """The tags that a request has, by key."""
-    return {tag["Key"]: tag["Value"] for tag in request.get("Tags", ())}
+    """The tags that a request has, by key.
+
+    Raises:
+        ApiError: a key is AWS's own, or there twice.
+    """
+    tags: dict[str, str] = {}
+    for tag in request.get("Tags", ()):
+        key = tag["Key"]
+        if key.lower().startswith("aws:"):
+            raise invalid(f"aws: prefixed tag key names are not allowed for external use: '{key}'")
+        if key in tags:
+            raise invalid(f"Duplicate tag keys found: '{key}'; each key may be given once")
+        tags[key] = tag["Value"]
+    return tags
 
 
 def _time(document: Document) -> datetime:
