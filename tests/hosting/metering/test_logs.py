@@ -68,6 +68,19 @@ def test_groups_are_endpoints(host: Metered, client: Any) -> None:
     assert len(client.describe_log_groups(logGroupNamePattern="ab")["logGroups"]) == 1
 
 
+def test_groups_are_as_old_as_their_first_line_and_as_large_as_their_streams(
+    host: Metered, client: Any
+) -> None:
+    for second, name in enumerate(("e/w/i-3", "e/v/i-1", "f/v/i-2"), 1):
+        write(host, "x" * second + "\n", name)
+        host.metering._times.note([log(host, name)], NOON + second)
+    groups = client.describe_log_groups()["logGroups"]
+    assert [(group["creationTime"], group["storedBytes"]) for group in groups] == [
+        ((NOON + 1) * 1000, 5),
+        ((NOON + 3) * 1000, 4),
+    ]
+
+
 def test_streams_are_instances(host: Metered, client: Any) -> None:
     for second, name in enumerate(("e/w/i-3", "e/v/i-1", "e/v/i-2")):
         write(host, "x" * second + "\n", name)

@@ -66,11 +66,20 @@ class Logs:
         names = await asyncio.to_thread(self._groups)
         prefix, pattern = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
         groups = [
-            {"logGroupName": name, "arn": _arn(caller, name), "creationTime": 0, "metricFilterCount": 0}
+            {"logGroupName": name, "arn": _arn(caller, name), "metricFilterCount": 0}
             for name in names
             if name.startswith(prefix) and pattern in name
         ]
-        return _page(groups, request, "logGroups")
+        page = _page(groups, request, "logGroups")
+        await asyncio.to_thread(self._describe_groups, page["logGroups"])
+        return page
+
+    def _describe_groups(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Add to groups when they were made, and how many bytes of their logs are there."""
+        for group in groups:
+            streams = _streams(self._directory / group["logGroupName"].removeprefix(GROUP), "")
+            group["creationTime"] = min((stream["creationTime"] for stream in streams), default=0)
+            group["storedBytes"] = sum(stream["storedBytes"] for stream in streams)
 
     def _groups(self) -> list[str]:
         if not self._directory.is_dir():
