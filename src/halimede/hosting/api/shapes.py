@@ -165,7 +165,12 @@ class _Walk:
         values = shape.metadata.get("enum")
         further = self._further.get(shape.name, ())
         if values and value not in values and value not in further:
-            self._break(shape, value, path, f"satisfy enum value set: [{_listing([*further, *values])}]")
+            self._break(
+                shape,
+                value,
+                path,
+                f"satisfy enum value set: [{_listing(list(dict.fromkeys([*further, *values])))}]",
+            )
         pattern = shape.metadata.get("pattern")
         if pattern and not compile_pattern(pattern).fullmatch(value):
             self._break(shape, value, path, f"satisfy regular expression pattern: {pattern}")

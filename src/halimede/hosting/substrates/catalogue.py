@@ -12,10 +12,12 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from halimede.hosting.errors import invalid
 from halimede.hosting.substrates.base import Resources
+from halimede.hosting.substrates.instance_types import INSTANCE_TYPES
 
 _GIB = 1 << 30
 
@@ -23,31 +25,6 @@ _GIB = 1 << 30
 def _sizes(cpus: float, memory_gib: float, gpus: int = 0) -> Resources:
     return Resources(cpus, int(memory_gib * _GIB), gpus)
 
-
-_TYPES: Mapping[str, Resources] = {
-    "ml.m5.large": _sizes(2, 8),
-    "ml.m5.xlarge": _sizes(4, 16),
-    "ml.m5.2xlarge": _sizes(8, 32),
-    "ml.m5.4xlarge": _sizes(16, 64),
-    "ml.c5.large": _sizes(2, 4),
-    "ml.c5.xlarge": _sizes(4, 8),
-    "ml.c5.2xlarge": _sizes(8, 16),
-    "ml.c5.4xlarge": _sizes(16, 32),
-    "ml.g4dn.xlarge": _sizes(4, 16, 1),
-    "ml.g4dn.2xlarge": _sizes(8, 32, 1),
-    "ml.g4dn.4xlarge": _sizes(16, 64, 1),
-    "ml.g4dn.8xlarge": _sizes(32, 128, 1),
-    "ml.g4dn.12xlarge": _sizes(48, 192, 4),
-    "ml.g4dn.16xlarge": _sizes(64, 256, 1),
-    "ml.g5.xlarge": _sizes(4, 16, 1),
-    "ml.g5.2xlarge": _sizes(8, 32, 1),
-    "ml.g5.8xlarge": _sizes(32, 128, 1),
-    "ml.p3.2xlarge": _sizes(8, 61, 1),
-    "ml.p3.8xlarge": _sizes(32, 244, 4),
-    "ml.p3.16xlarge": _sizes(64, 488, 8),
-    "ml.inf2.xlarge": _sizes(4, 16),
-    "ml.inf2.24xlarge": _sizes(96, 384),
-}
 
 _FIELDS = {"cpus": (int, float), "memory_gib": (int, float), "gpus": (int,), "reserve_memory": (bool,)}
 
@@ -63,13 +40,15 @@ class Catalogue:
     """
 
     def __init__(self, machine: Resources, further: Mapping[str, Resources] | None = None) -> None:
-        """A catalogue for a machine; `further` types come on top of the usual ones."""
+        """A catalogue for a machine; `further` types come on top of SageMaker's."""
         self._machine = machine
         local = {
             "ml.local.cpu": replace(machine, cpus=1, gpus=0),
             "ml.local.gpu": replace(machine, cpus=1, gpus=1),
         }
-        self._types = {**local, **_TYPES, **(further or {})}
+        own = {**local, **(further or {})}
+        self._own = list(own)
+        self._types = {**own, **INSTANCE_TYPES, **own}  # its own are named first
 
     @property
     def names(self) -> list[str]:
@@ -80,13 +59,14 @@ class Catalogue:
         """What an instance of a type may use here.
 
         Raises:
-            ApiError: there is no such type; the text names those that there are.
+            ApiError: there is no such type; the text names the host's own and the most similar ones.
         """
         wanted = self._types.get(name)
         if wanted is None:
+            known = ", ".join(dict.fromkeys([*get_close_matches(name, self._types), *self._own]))
             msg = (
-                f"there is no instance type '{name}' in this host's catalogue; there are {', '.join(self._types)}. "
-                f"Others can be added with --catalogue"
+                f"there is no instance type '{name}' in this host's catalogue; there are {known} and SageMaker's "
+                f"types. Others can be added with --catalogue"
             )
             raise invalid(msg)
         machine = self._machine
