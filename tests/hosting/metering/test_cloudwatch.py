@@ -243,6 +243,15 @@ def test_several_metrics_as_rows(client: Any) -> None:
     assert (second["Label"], second["Values"], third["Values"]) == ("m", [1, 3], [2])
 
 
+@pytest.mark.parametrize("stat", ["tm90", "TM(0%:90%)"])
+def test_trimmed_means_are_answered_by_both_operations(client: Any, stat: str) -> None:
+    put(client, {"Values": [1.0, 100.0], "Counts": [9.0, 1.0]})
+    [result] = data(client, {"MetricStat": {"Stat": stat}})["MetricDataResults"]
+    assert result["Values"] == [pytest.approx(1, rel=0.01)]
+    [point] = statistics(client, NOON, NOON + 60, Statistics=None, ExtendedStatistics=[stat])
+    assert point["ExtendedStatistics"] == {stat: pytest.approx(1, rel=0.01)}
+
+
 def test_rows_in_order(client: Any) -> None:
     put(client, {"Value": 1}, {"Value": 3, "Timestamp": moment(NOON - 60)})
     [result] = data(client, {}, ScanBy="TimestampAscending")["MetricDataResults"]

@@ -10,7 +10,7 @@ from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
-from halimede.hosting.metering.statistics import STATISTICS, percent_of
+from halimede.hosting.metering.statistics import check_extended, check_statistic
 from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, first_period
 from halimede.hosting.paging import begin_of
 
@@ -98,7 +98,7 @@ class CloudWatch:
             msg = "At least one of Statistics and ExtendedStatistics must be given"
             raise ApiError("InvalidParameterCombination", msg)
         for name in extended:
-            percent_of(name)
+            check_extended(name)
         metric = metric_of(request)
         period = _period(request["Period"])
         begin, end = self._span(request)
@@ -137,8 +137,7 @@ class CloudWatch:
                 raise _parameter(msg)
             stat = query["MetricStat"]
             _period(stat["Period"])
-            if stat["Stat"] not in STATISTICS:
-                percent_of(stat["Stat"])
+            check_statistic(stat["Stat"])
         self._refresh()
         rows = [
             (query, *self._values(query["MetricStat"], begin, end))

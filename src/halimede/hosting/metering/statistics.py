@@ -1,16 +1,17 @@
 """Values of one metric in one period, as CloudWatch aggregates them.
 
-Percentiles come from a sketch: how many values lie between two powers of a base, which is right to one per cent.
+Extended statistics come from a sketch: how many values lie between two powers of a base, which is right to one per
+cent.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from halimede.hosting.errors import ApiError
+from halimede.hosting.metering.extended_statistics import Extended, parse_extended
 
 _BASE = math.log(1.02)
 """Neighbouring powers differ by two per cent."""
@@ -29,7 +30,7 @@ _EXACT = 1e-9
 
 STATISTICS = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
 
-_PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,10})?|100)")
+_MAX_SHOWN = 64
 
 
 @dataclass(slots=True)
@@ -86,10 +87,10 @@ class Values:
             self.sketch[power] = self.sketch.get(power, 0) + count
 
     def statistic(self, name: str) -> float | None:
-        """A statistic of the values, of which there is at least one; None for a percentile that is not known.
+        """A statistic of the values, of which there is at least one; None if it is not known.
 
         Args:
-            name: one of `STATISTICS`, or a percentile such as ``p99`` or ``p99.9``.
+            name: one of `STATISTICS`, or an extended one such as ``p99.9`` or ``tm99``.
 
         Raises:
             ApiError: there is no such statistic.
@@ -104,34 +105,45 @@ class Values:
             return self.minimum
         if name == "Maximum":
             return self.maximum
-        return self._percentile(percent_of(name))
+        return self._extended(_parsed(name))
 
-    def _percentile(self, percent: float) -> float | None:
-        """The least value that is not less than so many of them (as CloudWatch, and numpy's `inverted_cdf`)."""
-        wanted = (self.count * percent / 100) * (1 - _EXACT)
+    def _extended(self, wanted: Extended) -> float | None:
         if sum(self.sketch.values()) < self.count * (1 - _EXACT):
             return None
-        if percent in (0, 100):
-            return self.maximum if percent else self.minimum
-        seen = 0.0
-        for value, count in sorted((_value(power), count) for power, count in self.sketch.items()):
-            seen += count
-            if seen >= wanted:
-                return min(max(value, self.minimum), self.maximum)
-        return self.maximum
+        if wanted.kind == "p" and wanted.high in (0, 100):
+            return self.maximum if wanted.high else self.minimum
+        values = sorted((_value(power), count) for power, count in self.sketch.items())
+        return wanted.of([(min(max(value, self.minimum), self.maximum), count) for value, count in values])
 
 
-def percent_of(name: str) -> float:
-    """The percentage that a percentile's name says.
+def check_statistic(name: str) -> None:
+    """Refuse what is no statistic.
 
     Raises:
-        ApiError: it is none.
+        ApiError: there is no such statistic.
     """
-    match = _PERCENTILE.fullmatch(name)
-    if match is None:
-        msg = f"there is no statistic '{name}' here; there are {', '.join(STATISTICS)} and percentiles such as p99"
+    if name not in STATISTICS:
+        _parsed(name)
+
+
+def check_extended(name: str) -> None:
+    """Refuse what is no extended statistic.
+
+    Raises:
+        ApiError: there is no such extended statistic.
+    """
+    _parsed(name)
+
+
+def _parsed(name: str) -> Extended:
+    extended = parse_extended(name)
+    if extended is None:
+        msg = (
+            f"there is no statistic '{name[:_MAX_SHOWN]}' here; there are {', '.join(STATISTICS)}, percentiles such as "
+            f"p99, IQM, and ranges such as tm99, TM(2%:98%), tc, ts, wm and PR(:300)"
+        )
         raise ApiError("InvalidParameterValue", msg)
-    return float(match[1])
+    return extended
 
 
 def _power(value: float) -> int:
