@@ -290,7 +290,6 @@ def test_rows_page_by_page(client: Any) -> None:
 @pytest.mark.parametrize(
     ("query", "further", "text"),
     [
-        ({"Expression": "SUM(METRICS())"}, {}, "expressions are not available in this version"),
         ({"MetricStat": {"Stat": "Median"}}, {}, "there is no statistic 'Median' here"),
         ({"MetricStat": {"Period": 10}}, {}, "Period must be a multiple of 60 seconds, got 10"),
         ({"Id": "q1"}, {}, "the Id 'q1' only once"),

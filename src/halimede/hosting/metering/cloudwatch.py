@@ -10,7 +10,8 @@ from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
-from halimede.hosting.metering.statistics import check_extended, check_statistic
+from halimede.hosting.metering.metric_queries import MetricQueries, check_period
+from halimede.hosting.metering.statistics import check_extended
 from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, first_period
 from halimede.hosting.paging import begin_of
 
@@ -100,7 +101,7 @@ class CloudWatch:
         for name in extended:
             check_extended(name)
         metric = metric_of(request)
-        period = _period(request["Period"])
+        period = check_period(request["Period"])
         begin, end = self._span(request)
         if (end - begin) / period > _MAX_POINTS:
             msg = (
@@ -124,31 +125,17 @@ class CloudWatch:
         return {"Label": metric.name, "Datapoints": points}
 
     async def get_metric_data(self, request: Request, _: Caller) -> dict[str, Any]:
-        """Several metrics' statistics, as rows of times and values."""
+        """Several metrics' statistics and what is computed of them, as rows of times and values."""
         begin, end = self._span(request)
-        queries = request["MetricDataQueries"]
-        ids = [query["Id"] for query in queries]
-        twice = sorted({each for each in ids if ids.count(each) > 1}) if len(ids) <= _LISTED else ids[:1]
-        if twice:
-            raise _parameter(f"MetricDataQueries: at most {_LISTED}, and the Id '{twice[0]}' only once")
-        for query in queries:
-            if "Expression" in query or "MetricStat" not in query:
-                msg = f"the query '{query['Id']}' has no MetricStat; expressions are not available in this version"
-                raise _parameter(msg)
-            stat = query["MetricStat"]
-            _period(stat["Period"])
-            check_statistic(stat["Stat"])
+        queries = MetricQueries(request["MetricDataQueries"])
         self._refresh()
-        rows = [
-            (query, *self._values(query["MetricStat"], begin, end))
-            for query in queries
-            if query.get("ReturnData", True)
-        ]
+        rows = await queries.rows(self._store, begin, end)
         descending = request.get("ScanBy", "TimestampDescending") == "TimestampDescending"
         skipped = begin_of(request.get("NextToken"))
         left = min(request.get("MaxDatapoints", _MAX_VALUES), _MAX_VALUES)
         results, more = [], False
-        for query, times, values in rows:
+        for row in rows:
+            times, values = row.times, row.values
             if descending:
                 times, values = times[::-1], values[::-1]
             taken = slice(skipped, skipped + left)
@@ -156,8 +143,8 @@ class CloudWatch:
             skipped, left = max(0, skipped - len(times)), left - len(times[taken])
             results.append(
                 {
-                    "Id": query["Id"],
-                    "Label": query.get("Label", query["MetricStat"]["Metric"]["MetricName"]),
+                    "Id": row.id,
+                    "Label": row.label,
                     "Timestamps": times[taken],
                     "Values": values[taken],
                     "StatusCode": "PartialData" if more else "Complete",
@@ -168,18 +155,6 @@ class CloudWatch:
             given = sum(len(result["Values"]) for result in results)
             answer["NextToken"] = str(begin_of(request.get("NextToken")) + given)
         return answer
-
-    def _values(self, stat: Request, begin: int, end: float) -> tuple[list[datetime], list[float]]:
-        """Times and values of one query, in order."""
-        metric = metric_of(stat["Metric"])
-        times, values = [], []
-        if self._unit(metric, stat):
-            for start, of in self._store.periods(metric, begin, end, stat["Period"]):
-                value = of.statistic(stat["Stat"])
-                if value is not None:
-                    times.append(datetime.fromtimestamp(start, UTC))
-                    values.append(value)
-        return times, values
 
     def _span(self, request: Request) -> tuple[int, float]:
         """When the first period begins, and when the last one ends."""
@@ -219,12 +194,6 @@ class CloudWatch:
     def _newest(self, metric: Metric) -> int:
         series = self._store.series(metric)
         return max(series.minutes, default=0) if series is not None else 0
-
-
-def _period(seconds: int) -> int:
-    if seconds < MINUTE or seconds % MINUTE:
-        raise _parameter(f"The parameter Period must be a multiple of {MINUTE} seconds, got {seconds}")
-    return seconds
 
 
 def _is_listed(metric: Metric, request: Request) -> bool:
