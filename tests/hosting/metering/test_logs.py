@@ -393,12 +393,43 @@ def test_words(host: Metered, client: Any, pattern: str, found: list[str]) -> No
     assert [message for _, message in filtered(client, filterPattern=pattern)] == found
 
 
-@pytest.mark.parametrize("pattern", ["{ $.level = 1 }", "[a, b]", "%err.*%", "?ERROR ?WARN"])
-def test_patterns_of_other_kinds_are_refused(host: Metered, client: Any, pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("?ERROR ?INFO", ["ERROR out of memory", "INFO -x out"]),
+        ('?"of memory" ?disk', ["ERROR out of memory", "error: disk"]),
+        ("?ERROR ?INFO -x", ["ERROR out of memory"]),
+        ('?ERROR ?INFO -"of memory"', ["INFO -x out"]),
+        ("?ERROR ?INFO out -memory", ["INFO -x out"]),
+        ("?nothing", []),
+        ('"-x"', ["INFO -x out"]),
+        ('{ $.level = "error" }', ['{"level": "error", "ms": 7}']),
+        ("{ $.ms >= 7 }", ['{"level": "error", "ms": 7}', '{"level": "info", "ms": 70}']),
+    ],
+)
+def test_any_of_several_terms_and_properties_of_json(
+    host: Metered, client: Any, pattern: str, found: list[str]
+) -> None:
+    write(host, "ERROR out of memory\nerror: disk\nINFO -x out\n")
+    write(host, '{"level": "error", "ms": 7}\n{"level": "info", "ms": 70}\n')
+    assert [message for _, message in filtered(client, filterPattern=pattern)] == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("[a, b]", "patterns of columns ([…]) are not available in this version; give terms or { $.… }"),
+        ("x %err.*%", "regular expressions (%…%) are not available in this version"),
+        ('ERROR "open', "a quotation mark has no other one"),
+        ("{ $.level }", "expected a comparison, found '}'"),
+    ],
+)
+def test_patterns_of_other_kinds_are_refused(host: Metered, client: Any, pattern: str, text: str) -> None:
     write(host, "x\n")
     code, message = refused(client.filter_log_events, logGroupName=GROUP, filterPattern=pattern)
     assert code == "InvalidParameterException"
-    assert "is not available in this version; give words" in message
+    assert message.startswith(f"Invalid filter pattern '{pattern}': ")
+    assert text in message
 
 
 def test_found_lines_page_by_page(host: Metered, client: Any) -> None:

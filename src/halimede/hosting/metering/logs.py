@@ -14,6 +14,7 @@ from typing import Any
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
+from halimede.hosting.metering.filter_patterns import parse_filter_pattern
 from halimede.hosting.metering.log_lines import Event, lines, lines_before, size_of, stored_bytes
 from halimede.hosting.metering.log_times import LineTimes
 from halimede.hosting.paging import begin_of
@@ -130,9 +131,9 @@ class Logs:
         }
 
     async def filter_log_events(self, request: Request, _: Caller) -> dict[str, Any]:
-        """Lines of an endpoint's logs that have some words, in the order of their times."""
+        """Lines of an endpoint's logs that fit a pattern, in the order of their times."""
         directory = self._group(_group_of(request))
-        words, left_out = _words(request.get("filterPattern", ""))
+        matches = parse_filter_pattern(request.get("filterPattern", ""))
         window = (request.get("startTime", 0), request.get("endTime", _END - 1) + 1)
         limit = request.get("limit", _MAX_EVENTS)
         names = request.get("logStreamNames")
@@ -146,8 +147,7 @@ class Logs:
                 if name.startswith(prefix) and (names is None or name in names):
                     for event in lines(log, 0, window):
                         place = (event.when, name, event.position)
-                        has_all = all(word in event.text for word in words)
-                        if has_all and place > after and not any(word in event.text for word in left_out):
+                        if place > after and matches(event.text):
                             yield place
 
         def read() -> tuple[list[dict[str, Any]], Place | None]:
@@ -264,21 +264,6 @@ def _place_of(token: str | None) -> Place:
     if match is None:
         raise _bad_token(token)
     return int(match[1]), match[3], int(match[2])
-
-
-def _words(pattern: str) -> tuple[Sequence[str], Sequence[str]]:
-    """The words of a simple pattern that must be in a line, and those that must not; quotes hold words together.
-
-    Raises:
-        ApiError: it is a pattern of another kind.
-    """
-    words: tuple[list[str], list[str]] = ([], [])
-    for left_out, quoted, plain in re.findall(r'(-?)(?:"([^"]*)"|([^\s"]+))', pattern):
-        if plain[:1] in ("{", "[", "%", "?"):
-            msg = f"the filter pattern '{pattern}' is not available in this version; give words, or -words to leave out"
-            raise ApiError(_INVALID, msg)
-        words[bool(left_out)].append(quoted or plain)
-    return words
 
 
 def _page(entries: list[dict[str, Any]], request: Request, key: str) -> dict[str, Any]:
