@@ -59,7 +59,7 @@ class Endpoint:
         self._pending: Fleet | None = None
         self._leaving: list[Fleet] = []  # others have taken their places
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seeing_off: set[asyncio.Task[None]] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
         self._work_task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._settled = asyncio.Event()
@@ -167,7 +167,7 @@ class Endpoint:
         fleet = self._current = Fleet(self._dependencies, record, record.current)
         fleet.publish()
         try:
-            await fleet.start(self._adopted, lasting=True)
+            await fleet.start(self._adopted, keep_trying=True)
         except ApiError as error:
             return error.message
         return ""
@@ -193,9 +193,9 @@ class Endpoint:
         finally:
             if before is not None:
                 self._leaving.append(before)
-                task = self._spawn(self._see_off(before))
-                self._seeing_off.add(task)
-                task.add_done_callback(self._seeing_off.discard)
+                task = self._spawn(self._retire_replaced(before))
+                self._retiring.add(task)
+                task.add_done_callback(self._retiring.discard)
 
     async def _fail(self, error: Exception) -> None:
         """The pending fleet does not come up."""
@@ -224,10 +224,10 @@ class Endpoint:
 
     async def _wait_for_room(self) -> None:
         """Return once what has been replaced lately has given back its GPUs, or whatever else it had."""
-        if self._seeing_off:
-            await asyncio.wait(self._seeing_off)
+        if self._retiring:
+            await asyncio.wait(self._retiring)
 
-    async def _see_off(self, fleet: Fleet) -> None:
+    async def _retire_replaced(self, fleet: Fleet) -> None:
         """End a fleet whose place another one has taken."""
         try:
             await fleet.retire()

@@ -36,24 +36,24 @@ class VariantFleet:
         if variant.container.multi_model:
             self.route.residency = dependencies.make_residency(endpoint, self.route)
 
-    async def start(self, count: int, adopted: Sequence[RunningInstance], *, lasting: bool) -> None:
+    async def start(self, count: int, adopted: Sequence[RunningInstance], *, keep_trying: bool) -> None:
         """Have so many instances that answer. It may be cancelled and called again.
 
         Args:
             count: how many.
             adopted: those that run already.
-            lasting: go on trying if they do not come up.
+            keep_trying: go on trying if they do not come up.
 
         Raises:
             ApiError: the model cannot be fetched, or an instance does not come up.
         """
-        if not lasting:
+        if not keep_trying:
             await self._model()
         if not self._slots:
             for instance in adopted[:count]:
-                self._add(instance, lasting=lasting)
+                self._add(instance, keep_trying=keep_trying)
         for _ in range(count - len(self._slots)):
-            self._add(lasting=lasting)
+            self._add(keep_trying=keep_trying)
         grace = self._dependencies.settings.grace_s
         await asyncio.gather(
             *(self._dependencies.substrate.terminate(each.request.id, grace) for each in adopted[count:])
@@ -76,7 +76,7 @@ class VariantFleet:
                 )
         return model
 
-    def _add(self, adopted: RunningInstance | None = None, *, lasting: bool = False) -> Slot:
+    def _add(self, adopted: RunningInstance | None = None, *, keep_trying: bool = False) -> Slot:
         slot = Slot(
             self._dependencies,
             self._endpoint,
@@ -86,7 +86,7 @@ class VariantFleet:
             self._joined,
             self._left,
             adopted,
-            lasting=lasting,
+            keep_trying=keep_trying,
         )
         self._slots.append(slot)
         return slot
@@ -112,9 +112,9 @@ class VariantFleet:
             self._slots = [slot for slot in self._slots if slot not in new]
             raise
         finally:
-            await self._let_go()
+            await self._retire_leaving()
 
-    async def _let_go(self) -> None:
+    async def _retire_leaving(self) -> None:
         """End those that leave. They end also if nobody waits for it."""
         leaving = list(self._leaving)
         await asyncio.gather(*(slot.retire() for slot in leaving))
@@ -146,7 +146,7 @@ class VariantFleet:
         """
         self._leaving += self._slots
         self._slots = []
-        await self._let_go()
+        await self._retire_leaving()
         if self.route.residency is not None:
             await self.route.residency.close()
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
@@ -191,12 +191,12 @@ class Fleet:
             for variant in record.variants()
         }
 
-    async def start(self, adopted: Mapping[str, RunningInstance], *, lasting: bool = False) -> None:
+    async def start(self, adopted: Mapping[str, RunningInstance], *, keep_trying: bool = False) -> None:
         """Have all instances answer.
 
         Args:
             adopted: instances that run already, by id; those of this fleet are taken over.
-            lasting: it has served before; what does not come up is tried again and again, after this has returned.
+            keep_trying: it has served before; what does not come up is tried again and again, after this has returned.
 
         Raises:
             ApiError: a model cannot be fetched, or an instance does not come up.
@@ -208,7 +208,7 @@ class Fleet:
                 for instance in adopted.values()
                 if (instance.request.fleet, instance.request.variant) == (self.record.id, name)
             ]
-            work.append(variant.start(self.record.counts[name], mine, lasting=lasting))
+            work.append(variant.start(self.record.counts[name], mine, keep_trying=keep_trying))
         await _all(work)
 
     async def apply(self) -> None:

@@ -44,7 +44,7 @@ class Slot:
         on_left: Callable[[Target], None],
         adopted: RunningInstance | None = None,
         *,
-        lasting: bool = False,
+        keep_trying: bool = False,
     ) -> None:
         """A slot whose first instance is about to be started.
 
@@ -57,7 +57,7 @@ class Slot:
             on_joined: told when an instance takes requests.
             on_left: told when that takes none any more.
             adopted: an instance that runs already.
-            lasting: go on also if the first instance does not come up, as one of its kind has served before.
+            keep_trying: go on also if the first instance does not come up, as one of its kind has served before.
         """
         self._dependencies = dependencies
         self._endpoint = endpoint
@@ -66,7 +66,7 @@ class Slot:
         self._model = model
         self._on_joined = on_joined
         self._on_left = on_left
-        self._lasting = lasting
+        self._keep_trying = keep_trying
         self._instance = adopted
         self._target: Target | None = None
         self._ended: asyncio.Event = asyncio.Event()
@@ -151,7 +151,7 @@ class Slot:
                 self._say(f"takes no requests any more: {await self._watch()}")
             except ApiError as error:
                 self._say(f"does not come up: {error.message}")
-                is_over = not self.ready.done() and not self._lasting
+                is_over = not self.ready.done() and not self._keep_trying
                 self._failed(error)
                 if is_over:
                     return

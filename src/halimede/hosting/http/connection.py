@@ -323,9 +323,9 @@ class ClientConnection(asyncio.Protocol):
             self._read(True)
         if self._held:
             # not at once: whoever answered has not returned yet
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._read_held)
 
-    def _go_on(self) -> None:
+    def _read_held(self) -> None:
         if self._state is _State.HEAD and self._held:
             data, self._held = self._held, b""
             self.data_received(data)

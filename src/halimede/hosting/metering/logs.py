@@ -117,7 +117,7 @@ class Logs:
 
         def read() -> list[Event]:
             found = lines(log, position, window) if forward else lines_before(log, position, window)
-            events = list(_answerable(islice(found, limit)))
+            events = list(_within_answer_limit(islice(found, limit)))
             return events if forward else events[::-1]
 
         events = await asyncio.to_thread(read)
@@ -231,7 +231,7 @@ def _streams(directory: Path, prefix: str) -> list[dict[str, Any]]:
     return streams
 
 
-def _answerable(events: Iterable[Event]) -> Iterator[Event]:
+def _within_answer_limit(events: Iterable[Event]) -> Iterator[Event]:
     """As many of the events as one answer may have; at least one."""
     size = 0
     for event in events:

@@ -18,7 +18,7 @@ from halimede.hosting.fetches import STREAM as FETCHES
 from halimede.hosting.metering.gpus import GpuMeter, GpuUse
 from halimede.hosting.metering.log_space import LogSettings, bound, remove_empty, remove_oldest
 from halimede.hosting.metering.log_times import LogTimes
-from halimede.hosting.metering.metric_file import MetricFile, put_back, take_changes
+from halimede.hosting.metering.metric_file import MetricFile, mark_unsaved, take_changes
 from halimede.hosting.metering.store import MINUTE, MetricStore
 from halimede.hosting.metering.utilization import Sampler, Utilization
 from halimede.hosting.metering.variant import VariantMeter
@@ -150,7 +150,7 @@ class Metering:
         over, self._minute = self._minute * MINUTE, minute
         for route in self._table.routes():
             for variant in route.variants:
-                self.meter(route.name, variant).minute_over(over)
+                self.meter(route.name, variant).end_minute(over)
         await self._measure(over)
         if not minute % 60:
             self.store.forget(now)
@@ -222,5 +222,5 @@ class Metering:
         try:
             await self._run(lambda: self._file.write(changes, now))
         except sqlite3.Error as error:
-            put_back(self.store, changes)
+            mark_unsaved(self.store, changes)
             logger.error("metrics cannot be saved now: %s", error)

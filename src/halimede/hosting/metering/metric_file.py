@@ -64,7 +64,7 @@ def take_changes(store: MetricStore) -> Changes:
     return Changes(minutes, gone, rows)
 
 
-def put_back(store: MetricStore, changes: Changes) -> None:
+def mark_unsaved(store: MetricStore, changes: Changes) -> None:
     """The changes could not be written: they are still to be."""
     for metric, minute in changes.minutes:
         series = store.series(metric)

@@ -141,7 +141,7 @@ class VariantMeter:
                 micros = [duration / _MICROSECOND for duration in durations]
                 self._store.add_all(metric, micros, "Microseconds", when)
 
-    def minute_over(self, when: float) -> None:
+    def end_minute(self, when: float) -> None:
         """A minute is over, of which `when` is a moment: without a request, it has zeros, on which scaling in rests."""
         for name in ("Invocations", "InvocationsPerInstance"):
             series = self._store.series(Metric(INVOCATIONS, name, self._dimensions))

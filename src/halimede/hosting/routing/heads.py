@@ -16,7 +16,7 @@ TARGET_MODEL = "x-amzn-sagemaker-target-model"
 TARGET_VARIANT = "x-amzn-sagemaker-target-variant"
 _STREAM_ACCEPT = "x-amzn-sagemaker-accept"
 
-_PASSED_BACK = {
+_RETURNED_HEADERS = {
     "x-amzn-sagemaker-custom-attributes": "X-Amzn-SageMaker-Custom-Attributes",
     "x-amzn-sagemaker-new-session-id": "X-Amzn-SageMaker-New-Session-Id",
     "x-amzn-sagemaker-closed-session-id": "X-Amzn-SageMaker-Closed-Session-Id",
@@ -26,7 +26,7 @@ _PASSED_BACK = {
 _DEFAULT_TYPE = "application/octet-stream"
 
 
-def passed_on(head: Head) -> dict[str, str]:
+def forwarded_headers(head: Head) -> dict[str, str]:
     """The client's headers that the instance gets: the content's types, and SageMaker's own."""
     headers = {
         name: value
@@ -41,7 +41,7 @@ def passed_on(head: Head) -> dict[str, str]:
 def _request_head(key: tuple[Head, str, str, int]) -> bytes:
     head, path, host, length = key
     lines = [f"POST {path} HTTP/1.1\r\nHost: {host}\r\n"]
-    lines += [f"{name}: {value}\r\n" for name, value in passed_on(head).items()]
+    lines += [f"{name}: {value}\r\n" for name, value in forwarded_headers(head).items()]
     lines.append("Transfer-Encoding: chunked\r\n\r\n" if length < 0 else f"Content-Length: {length}\r\n\r\n")
     return "".join(lines).encode("latin-1")
 
@@ -56,7 +56,7 @@ def _reply_head(key: tuple[ResponseHead, str, bool]) -> bytes:
     headers = [
         ("Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
         ("x-Amzn-Invoked-Production-Variant", variant),
-        *_passed_back(response),
+        *_returned_headers(response),
     ]
     if chunked:
         headers.append(("Transfer-Encoding", "chunked"))
@@ -75,12 +75,14 @@ def stream_head(response: ResponseHead, variant: str, *, chunked: bool) -> bytes
         ("Content-Type", EVENT_STREAM),
         ("X-Amzn-SageMaker-Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
         ("x-Amzn-Invoked-Production-Variant", variant),
-        *_passed_back(response),
+        *_returned_headers(response),
     ]
     if chunked:
         headers.append(("Transfer-Encoding", "chunked"))
     return response_head(200, headers)
 
 
-def _passed_back(response: ResponseHead) -> list[tuple[str, str]]:
-    return [(name, response.headers[key]) for key, name in _PASSED_BACK.items() if key in response.headers]
+def _returned_headers(response: ResponseHead) -> list[tuple[str, str]]:
+    return [
+        (name, response.headers[key]) for key, name in _RETURNED_HEADERS.items() if key in response.headers
+    ]

@@ -130,7 +130,7 @@ class Invocation:
                 raise invalid_invocation(msg)
             target = choose_target(variant)
             request.on_disconnect = self._disconnected
-            self._go(target)
+            self._send_to(target)
             return
         if self._streamed:
             msg = f"Endpoint {self._route.name} is a multi-model endpoint, which gives no response streams"
@@ -166,9 +166,9 @@ class Invocation:
             self._variant.meter.placed(wait, cache_hit=placement.cache_hit)
         self._placement = placement
         self._path = placement.path
-        self._go(placement.target)
+        self._send_to(placement.target)
 
-    def _go(self, target: Target) -> None:
+    def _send_to(self, target: Target) -> None:
         self._target = target
         target.inflight += 1
         if self._placements <= 1:
@@ -205,7 +205,7 @@ class Invocation:
         self._all_sent = complete
         connection.send(head, body, self, complete=complete, chunked=length < 0)
         if not complete:
-            self._await_more(connection)
+            self._await_request_body(connection)
             request.receive(self._pump)
 
     def _pump(self) -> None:
@@ -228,7 +228,7 @@ class Invocation:
         if complete:
             self._await_instance(monotonic_ns())
         else:
-            self._await_more(upstream)
+            self._await_request_body(upstream)
 
     def _keep(self, data: bytes) -> None:
         """Keep a small body for a model that the instance may not have, or not have the memory for."""
@@ -256,7 +256,7 @@ class Invocation:
         settings = self._settings
         self.deadline_ns = now + (settings.stream_timeout_ns if self._streamed else settings.timeout_ns)
 
-    def _await_more(self, upstream: UpstreamConnection) -> None:
+    def _await_request_body(self, upstream: UpstreamConnection) -> None:
         """Not all of the request has been sent: it is the client that takes time, or an instance that does not read."""
         if upstream.write_paused:
             self._await_instance(monotonic_ns())
@@ -327,7 +327,7 @@ class Invocation:
             self._finish(200, model_error=False)
             self._request.end()
             return
-        if response.status in _MISSED and self._again(response.status):
+        if response.status in _MISSED and self._retry(response.status):
             return
         text = self._text.decode(errors="replace")
         self._fail(model_error(self._route, self._variant, response.status, text), model=True)
@@ -342,7 +342,7 @@ class Invocation:
         else:
             self._break("StreamBroken", reason)
 
-    def _again(self, status: int) -> bool:
+    def _retry(self, status: int) -> bool:
         """Place a request once more that has not run; False if that is of no use, or its body is gone."""
         placement = self._placement
         if placement is None or not placement.failed(status):

@@ -32,7 +32,7 @@ class Invocations:
         self._loop = asyncio.get_running_loop()
         self._under_way: set[Invocation] = set()
         self._connecting: set[asyncio.Task[None]] = set()
-        self._timer = self._loop.call_later(_TICK_S, self._look_at_the_time)
+        self._timer = self._loop.call_later(_TICK_S, self._check_deadlines)
 
     @property
     def count(self) -> int:
@@ -86,8 +86,8 @@ class Invocations:
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    def _look_at_the_time(self) -> None:
-        self._timer = self._loop.call_later(_TICK_S, self._look_at_the_time)
+    def _check_deadlines(self) -> None:
+        self._timer = self._loop.call_later(_TICK_S, self._check_deadlines)
         now = monotonic_ns()
         for invocation in [each for each in self._under_way if 0 < each.deadline_ns < now]:
             invocation.expire()

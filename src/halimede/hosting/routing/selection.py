@@ -22,8 +22,8 @@ def choose_variant(route: EndpointRoute, wanted: str | None) -> VariantRoute:
             )
             raise invalid_invocation(msg)
         return variant
-    if route.only is not None:
-        return route.only
+    if route.only_variant is not None:
+        return route.only_variant
     every = list(variants.values())
     weights = [variant.weight for variant in every]
     if not any(weights):

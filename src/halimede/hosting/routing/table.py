@@ -121,7 +121,7 @@ class EndpointRoute:
         region, account: of its owner, for error texts.
         config: the name of its endpoint configuration.
         variants: its variants, by name.
-        only: its variant if there is one only.
+        only_variant: its variant, if it has no other one.
     """
 
     name: str
@@ -130,10 +130,10 @@ class EndpointRoute:
     account: str
     config: str
     variants: Mapping[str, VariantRoute]
-    only: VariantRoute | None = field(init=False)
+    only_variant: VariantRoute | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.only = next(iter(self.variants.values())) if len(self.variants) == 1 else None
+        self.only_variant = next(iter(self.variants.values())) if len(self.variants) == 1 else None
 
 
 class RoutingTable:

@@ -13,7 +13,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import DisconnectedError, Request
 from halimede.hosting.store import checksums
 from halimede.hosting.store.aws_chunks import AwsChunks, ChunkSigner, is_chunked
-from halimede.hosting.store.checksums import Checksum, Summer
+from halimede.hosting.store.checksums import Checksum, Hasher
 from halimede.hosting.store.failures import invalid_argument, not_implemented
 from halimede.hosting.store.object_store import ObjectStore
 
@@ -65,15 +65,15 @@ class Body:
         self._size = 0
         self._md5 = _declared_md5(headers)
         self._sha256 = _declared_sha256(headers)
-        self._summers: dict[str, Summer] = {}
+        self._hashers: dict[str, Hasher] = {}
         if self._md5 is not None:
-            self._summers["MD5"] = hashlib.md5(usedforsecurity=False)
+            self._hashers["MD5"] = hashlib.md5(usedforsecurity=False)
         if self._sha256:
-            self._summers["hash"] = hashlib.sha256()
+            self._hashers["hash"] = hashlib.sha256()
         self._trailer = headers.get("x-amz-trailer", "").strip().lower()
         self._algorithm = self._chosen_algorithm(algorithm)
         if self._algorithm:
-            self._summers["checksum"] = checksums.summer(self._algorithm)
+            self._hashers["checksum"] = checksums.hasher(self._algorithm)
         self.expected = request.head.length
         self._chunks: AwsChunks | None = None
         if is_chunked(headers):
@@ -117,7 +117,7 @@ class Body:
             raise ApiError(
                 "IncompleteBody", f"The body has more than the {self.expected} bytes that its headers say"
             )
-        for each in self._summers.values():
+        for each in self._hashers.values():
             each.update(piece)
         self._take(piece)
 
@@ -132,7 +132,7 @@ class Body:
         if 0 <= self.expected != self._size:
             msg = f"The body has {self._size} bytes, and its headers say {self.expected}"
             raise ApiError("IncompleteBody", msg)
-        digests = {name: each.digest() for name, each in self._summers.items()}
+        digests = {name: each.digest() for name, each in self._hashers.items()}
         if self._md5 is not None and digests["MD5"] != self._md5:
             msg = "The Content-MD5 you specified did not match what we received"
             raise ApiError("BadDigest", msg)

@@ -52,7 +52,7 @@ class Checksum:
         return PREFIX + self.algorithm.lower()
 
 
-class Summer(Protocol):
+class Hasher(Protocol):
     """Sums up bytes as they come."""
 
     def update(self, data: bytes | memoryview, /) -> None:
@@ -62,7 +62,7 @@ class Summer(Protocol):
         """The checksum of all bytes so far."""
 
 
-class _CrcSummer:
+class _CrcHasher:
     def __init__(self, algorithm: str) -> None:
         self._crc = _CRCS[algorithm]
         self._size = _SIZES[algorithm]
@@ -75,7 +75,7 @@ class _CrcSummer:
         return self._value.to_bytes(self._size, "big")
 
 
-def summer(algorithm: str) -> Summer:
+def hasher(algorithm: str) -> Hasher:
     """What sums up bytes by an algorithm.
 
     Raises:
@@ -83,7 +83,7 @@ def summer(algorithm: str) -> Summer:
     """
     check_algorithm(algorithm)
     if algorithm in _CRCS:
-        return _CrcSummer(algorithm)
+        return _CrcHasher(algorithm)
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
@@ -163,7 +163,7 @@ def of_parts(algorithm: str, kind: str, parts: Iterable[tuple[str, int]]) -> Che
     """
     decoded = [(base64.b64decode(value), size) for value, size in parts]
     if kind == COMPOSITE:
-        total = summer(algorithm)
+        total = hasher(algorithm)
         total.update(b"".join(value for value, _ in decoded))
         return Checksum(algorithm, f"{encode(total.digest())}-{len(decoded)}", kind)
     whole = 0

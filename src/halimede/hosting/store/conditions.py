@@ -56,7 +56,7 @@ def check_copy(headers: Mapping[str, str], stored: StoredObject) -> None:
     check_read(headers, stored, _COPY_SOURCE)
 
 
-def of_write(headers: Mapping[str, str]) -> Conditions:
+def write_conditions(headers: Mapping[str, str]) -> Conditions:
     """What must hold of the object that a request replaces.
 
     Raises:

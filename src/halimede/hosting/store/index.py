@@ -75,7 +75,7 @@ class Index:
     def _rows(self, statement: str, *values: object) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()
 
-    def _do(self, statement: str, *values: object) -> None:
+    def _execute(self, statement: str, *values: object) -> None:
         self._connection.execute(statement, values)
 
     def blobs(self) -> set[str]:
@@ -90,7 +90,7 @@ class Index:
             known = self._bucket(bucket.name)
             if known is None:
                 moment = _milliseconds(bucket.created)
-                self._do(
+                self._execute(
                     "INSERT INTO buckets VALUES (?, ?, ?, ?)",
                     bucket.name,
                     moment,
@@ -134,7 +134,7 @@ class Index:
                 return None
             uploads = [upload for (upload,) in self._rows("SELECT id FROM uploads WHERE bucket = ?", name)]
             unused = [blob for upload in uploads for blob in self._forget_upload(upload)]
-            self._do("DELETE FROM buckets WHERE name = ?", name)
+            self._execute("DELETE FROM buckets WHERE name = ?", name)
         return unused
 
     # objects
@@ -172,7 +172,7 @@ class Index:
         values = (stored.blob, stored.size, stored.etag, _milliseconds(stored.modified))
         headers, checksum = orjson.dumps(stored.headers), _packed(stored.checksum)
         statement = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        self._do(statement, bucket, key.encode(), *values, headers, checksum)
+        self._execute(statement, bucket, key.encode(), *values, headers, checksum)
         return [] if known is None else [known.blob]
 
     def check(self, bucket: str, key: str, conditions: Conditions) -> StoredObject | None:
@@ -232,7 +232,7 @@ class Index:
             values = (upload.id, upload.bucket, upload.key.encode(), _milliseconds(upload.begun))
             statement = "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)"
             headers = orjson.dumps(upload.headers)
-            self._do(statement, *values, headers, upload.algorithm, upload.checksum_kind)
+            self._execute(statement, *values, headers, upload.algorithm, upload.checksum_kind)
 
     def upload(self, bucket: str, key: str, upload: str) -> Upload:
         """An upload.
@@ -269,7 +269,7 @@ class Index:
             statement = "SELECT blob FROM parts WHERE upload = ? AND number = ?"
             rows = self._rows(statement, upload.id, part.number)
             values = (part.blob, part.size, part.etag, _milliseconds(part.modified), _packed(part.checksum))
-            self._do(
+            self._execute(
                 "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?, ?)", upload.id, part.number, *values
             )
         return [blob for (blob,) in rows]
@@ -301,7 +301,7 @@ class Index:
 
     def _forget_upload(self, upload: str) -> list[str]:
         rows = self._rows("DELETE FROM parts WHERE upload = ? RETURNING blob", upload)
-        self._do("DELETE FROM uploads WHERE id = ?", upload)
+        self._execute("DELETE FROM uploads WHERE id = ?", upload)
         return [blob for (blob,) in rows]
 
 

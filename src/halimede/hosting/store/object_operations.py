@@ -3,7 +3,13 @@
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import body, download, s3_xml
 from halimede.hosting.store.body import Body
-from halimede.hosting.store.conditions import check_copy, check_range, check_read, of_write, read_range
+from halimede.hosting.store.conditions import (
+    check_copy,
+    check_range,
+    check_read,
+    read_range,
+    write_conditions,
+)
 from halimede.hosting.store.failures import invalid_argument, not_implemented
 from halimede.hosting.store.object_headers import kept_headers, sent_headers
 from halimede.hosting.store.object_store import ObjectStore
@@ -17,7 +23,7 @@ _MAX_DELETED = 1000
 async def put_object(store: ObjectStore, call: S3Call) -> None:
     """``PutObject``."""
     call.check("s3:PutObject")
-    headers, conditions = kept_headers(call.headers), of_write(call.headers)
+    headers, conditions = kept_headers(call.headers), write_conditions(call.headers)
     await store.check(call.bucket, call.object_key, conditions)
     blob = await store.new_blob(max(call.request.head.length, 0))
     try:
@@ -94,7 +100,7 @@ async def copy_object(store: ObjectStore, call: S3Call) -> None:
         target,
         replaced if directive == "REPLACE" else None,
         lambda found: check_copy(call.headers, found),
-        of_write(call.headers),
+        write_conditions(call.headers),
     )
     content: list[s3_xml.Element] = [
         ("ETag", f'"{stored.etag}"'),

@@ -357,7 +357,7 @@ class ObjectStore:
             ApiError: there is no such upload any more, or the disk is full.
         """
         blob = await self.new_blob(size)
-        total = checksums.summer(upload.algorithm) if upload.algorithm else None
+        total = checksums.hasher(upload.algorithm) if upload.algorithm else None
 
         def work() -> None:
             left, position = size, offset

@@ -8,7 +8,7 @@ from halimede.hosting.http.request import response_head
 from halimede.hosting.store import body, checksums, s3_xml
 from halimede.hosting.store.body import Body
 from halimede.hosting.store.checksums import Checksum
-from halimede.hosting.store.conditions import check_copy, copy_range, of_write
+from halimede.hosting.store.conditions import check_copy, copy_range, write_conditions
 from halimede.hosting.store.failures import invalid_argument
 from halimede.hosting.store.list_operations import encoding
 from halimede.hosting.store.object_headers import kept_headers
@@ -154,7 +154,7 @@ async def abort_multipart_upload(store: ObjectStore, call: S3Call) -> None:
 async def complete_multipart_upload(store: ObjectStore, call: S3Call) -> None:
     """``CompleteMultipartUpload``."""
     call.check("s3:PutObject")
-    conditions = of_write(call.headers)
+    conditions = write_conditions(call.headers)
     data = await body.read(call.request, call.access, store, _XML_BYTES, header_checksum=False)
     upload = await _upload(store, call)
     named = s3_xml.parse(data, "CompleteMultipartUpload").all("Part")

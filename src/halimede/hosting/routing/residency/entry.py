@@ -46,10 +46,10 @@ class Entry:
         etag: of the archive that the files are from.
         disk_bytes: what its files take.
         memory_bytes: what it takes when it is loaded, as far as that is known or expected.
-        learned: that was measured.
-        coming: it is being brought.
-        relieving: others make room, since it had not the memory to run; requests wait for that.
-        relief_bytes: how much room is made next, twice as much each time; 0 since it has run.
+        is_measured: `memory_bytes` was measured.
+        load_pending: it is being fetched or loaded, or is about to be.
+        freeing_memory: others make room, since it had not the memory to run; requests wait for that.
+        freeing_bytes: how much room is made next, twice as much each time; 0 since it has run.
         pins: requests that are in flight.
         used_ns: when it was last asked for.
         busy_since_ns: since when it has had more requests in flight than an instance should; 0 if it has not.
@@ -65,10 +65,10 @@ class Entry:
     etag: str = ""
     disk_bytes: int = 0
     memory_bytes: int = 0
-    learned: bool = False
-    coming: bool = False
-    relieving: bool = False
-    relief_bytes: int = 0
+    is_measured: bool = False
+    load_pending: bool = False
+    freeing_memory: bool = False
+    freeing_bytes: int = 0
     pins: int = 0
     used_ns: int = 0
     busy_since_ns: int = 0
@@ -79,13 +79,13 @@ class Entry:
     @property
     def is_ready(self) -> bool:
         """Whether a request can be sent at once."""
-        return self.state is State.LOADED and not self.relieving
+        return self.state is State.LOADED and not self.freeing_memory
 
     def is_forgettable(self, before_ns: int) -> bool:
         """Whether nothing is known of it but a failure, and that from before then, if anything."""
         return (
             self.state is State.ABSENT
-            and not (self.coming or self.pins or self.waiters or self.learned)
+            and not (self.load_pending or self.pins or self.waiters or self.is_measured)
             and self.failed_ns < before_ns
         )
 

@@ -112,8 +112,8 @@ class Holder:
 
     def load(self, entry: Entry) -> None:
         """Have the model loaded, unless that is under way already."""
-        if not entry.coming:
-            entry.coming = True
+        if not entry.load_pending:
+            entry.load_pending = True
             self._start(self._load(entry))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -146,8 +146,8 @@ class Holder:
         else:
             entry.state = State.LOADED
             entry.used_ns = monotonic_ns()
-        entry.coming = False
-        self._tell()
+        entry.load_pending = False
+        self._notify_change()
         self._on_changed(self, entry)
 
     def _failed(self, entry: Entry, error: ApiError) -> None:
@@ -156,7 +156,7 @@ class Holder:
         entry.state = State.ON_DISK if entry.directory.exists() else State.ABSENT
         logger.warning("instance %s: model '%s': %s", self.target.id, entry.model, error.message)
 
-    def _tell(self) -> None:
+    def _notify_change(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -191,7 +191,7 @@ class Holder:
             raise
         entry.etag = info.etag
         entry.state = State.ON_DISK
-        if not entry.learned:
+        if not entry.is_measured:
             entry.memory_bytes = int(entry.disk_bytes * self._settings.footprint_factor)
         self._meter.downloaded(monotonic_ns() - began)
 
@@ -202,7 +202,11 @@ class Holder:
             return
         limit = volume * self._settings.disk_high
         while sum(each.disk_bytes for each in self.entries.values()) > limit:
-            idle = [each for each in self.entries.values() if each.state is State.ON_DISK and not each.coming]
+            idle = [
+                each
+                for each in self.entries.values()
+                if each.state is State.ON_DISK and not each.load_pending
+            ]
             if not idle:
                 break
             limit = volume * self._settings.disk_low
@@ -221,7 +225,7 @@ class Holder:
             await self._remove(entry)
         finally:
             entry.state = State.ABSENT
-            self._tell()
+            self._notify_change()
 
     # memory
 
@@ -248,7 +252,7 @@ class Holder:
                 self._meter.loaded(monotonic_ns() - began)
                 after = await asyncio.to_thread(memory_of, self._instance.pid)
                 if status == _OK and after > before:
-                    entry.memory_bytes, entry.learned = after - before, True
+                    entry.memory_bytes, entry.is_measured = after - before, True
                 return
             if status != _NO_ROOM or not await self._evict(wanted):
                 raise _not_loaded(entry, status, text.decode(errors="replace"))
@@ -293,15 +297,15 @@ class Holder:
             self._meter.unloaded(monotonic_ns() - began)
         finally:
             entry.state = State.ON_DISK if entry.directory.exists() else State.ABSENT
-            self._tell()
+            self._notify_change()
 
     def released(self, entry: Entry) -> None:
         """A request for the model has been answered; where models are not kept, it goes when it is idle."""
         entry.pins -= 1
         if self.gone:
             return
-        if not entry.relieving:
-            entry.relief_bytes = 0
+        if not entry.freeing_memory:
+            entry.freeing_bytes = 0
         if entry.pins < self._settings.spill_inflight:
             entry.busy_since_ns = 0
         kept = self._variant.container.model_cache
@@ -312,10 +316,10 @@ class Holder:
     async def _discard(self, entry: Entry) -> None:
         """Unload a model that nobody uses, and remove its files."""
         await self._unload(entry)
-        if entry.state is State.ON_DISK and not entry.coming:
+        if entry.state is State.ON_DISK and not entry.load_pending:
             await self._drop(entry)
 
-    def missed(self, entry: Entry, status: int) -> bool:
+    def handle_not_run(self, entry: Entry, status: int) -> bool:
         """The instance did not run the model: whether something is done about it.
 
         Args:
@@ -329,24 +333,24 @@ class Holder:
             if entry.state is State.LOADED:
                 entry.state = State.ON_DISK
             return True
-        if not entry.relieving:
+        if not entry.freeing_memory:
             if not self._idle(entry):
                 return False
-            entry.relieving = True
-            self._start(self._relieve(entry))
+            entry.freeing_memory = True
+            self._start(self._free_memory(entry))
         return True
 
-    async def _relieve(self, entry: Entry) -> None:
+    async def _free_memory(self, entry: Entry) -> None:
         """Unload others, twice as much each time until the model has run."""
         entry.pins += 1  # it stays itself
         try:
             async with self._room:
-                size = entry.relief_bytes or max(entry.memory_bytes, 1)
-                entry.relief_bytes = 2 * size
+                size = entry.freeing_bytes or max(entry.memory_bytes, 1)
+                entry.freeing_bytes = 2 * size
                 await self._evict(size)
         finally:
             entry.pins -= 1
-            entry.relieving = False
+            entry.freeing_memory = False
         self._on_changed(self, entry)
 
     async def close(self) -> None:

@@ -42,7 +42,7 @@ class MultiModelResidency:
         self._settings = settings or ResidencySettings()
         self._holders: dict[str, Holder] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._look_at_the_time)
+        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._check_deadlines)
 
     def loaded_counts(self) -> Mapping[str, int]:
         """Instance → how many models it holds."""
@@ -76,7 +76,7 @@ class MultiModelResidency:
             return None
         entry.used_ns = monotonic_ns()
         entry.waiters.append(Waiter(on_placed, deadline_ns))
-        if not entry.relieving:
+        if not entry.freeing_memory:
             holder.load(entry)
         return None
 
@@ -87,7 +87,7 @@ class MultiModelResidency:
         """
         for holder in able:
             entry = holder.entries.get(model)
-            if entry is not None and (entry.coming or entry.relieving):
+            if entry is not None and (entry.load_pending or entry.freeing_memory):
                 return holder
         order = [self._holders[target.id] for target in ranked(model, [holder.target for holder in able])]
         return next((holder for holder in order if holder.has_room(model)), order[0])
@@ -114,7 +114,7 @@ class MultiModelResidency:
             f"/models/{entry.hash}/invoke",
             hit,
             lambda: holder.released(entry),
-            lambda status: holder.missed(entry, status),
+            lambda status: holder.handle_not_run(entry, status),
         )
 
     def cancel(self, on_placed: OnPlaced) -> None:
@@ -143,8 +143,8 @@ class MultiModelResidency:
             if placement is not None:
                 waiter.on_placed(placement)
 
-    def _look_at_the_time(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._look_at_the_time)
+    def _check_deadlines(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._check_deadlines)
         now = monotonic_ns()
         for holder in self._holders.values():
             for entry in list(holder.entries.values()):
