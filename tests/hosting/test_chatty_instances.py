@@ -64,7 +64,7 @@ def test_an_instance_that_prints_without_end_does_not_fill_the_disk_whatever_bec
     flag = "--instance-log-mib=4"
     with start_host(place / "host", flag) as host:
         create(host, write_serve(place))
-        (log,) = (place / "host" / "logs" / "e" / "A").glob("*.log")
+        (log,) = (place / "host" / "logs" / "000000000000" / "us-east-1" / "e" / "A").glob("*.log")
         until(lambda: log.stat().st_size > 12 * MIB and taken(log) <= 4 * MIB, "a shorter log")
         seen = _follow(host, log.stem, "")
         host.stop(signal.SIGKILL)

@@ -246,7 +246,7 @@ threading.Thread(target=say, daemon=True).start()
         ask = Asking(host)
         ask.create("e", program, script=script)
         assert ask.endpoint("e")["EndpointStatus"] == "InService"
-        (log,) = (disk / "host" / "logs" / "e" / "A").glob("i-*.log")
+        (log,) = (disk / "host" / "logs" / "000000000000" / "us-east-1" / "e" / "A").glob("i-*.log")
         stream = {"logGroupName": "/aws/sagemaker/Endpoints/e", "logStreamName": f"A/{log.stem}"}
         fill(disk)
         token = ask.logs.get_log_events(**stream)["nextForwardToken"]

@@ -1,6 +1,6 @@
 """How far the models of endpoints have been fetched: told in the host's log, and in one beside those of the instances.
 
-That one is ``ENDPOINT/VARIANT/data-log.log``, and so a stream of CloudWatch Logs, ``VARIANT/data-log``.
+That one is ``ACCOUNT/REGION/ENDPOINT/VARIANT/data-log.log``, and so a stream of CloudWatch Logs, ``VARIANT/data-log``.
 """
 
 import logging
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.store.source import ModelSource, ObjectInfo, OnProgress
 
 logger = logging.getLogger("halimede")
@@ -28,13 +29,13 @@ class Fetches:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "halimede-fetches")
 
-    def begin(self, endpoint: str, variant: str, url: str) -> OnProgress:
+    def begin(self, endpoint: EndpointId, variant: str, url: str) -> OnProgress:
         """What is to be told how far the fetch of a model has come; once a second of that is passed on."""
-        log = self._logs / endpoint / variant / f"{STREAM}.log"
+        log = endpoint.scope.directory(self._logs) / endpoint.name / variant / f"{STREAM}.log"
         last = self._clock()
 
         def tell(text: str) -> None:
-            logger.info("endpoint '%s', variant '%s': %s", endpoint, variant, text)
+            logger.info("endpoint '%s', variant '%s': %s", endpoint.name, variant, text)
             self._thread.submit(_append, log, text)
 
         def progress(done: int, total: int) -> None:
@@ -55,7 +56,7 @@ class Fetches:
 class ObservedSource:
     """A source of models whose fetches are told of as those of one variant (`ModelSource`)."""
 
-    def __init__(self, source: ModelSource, fetches: Fetches, endpoint: str, variant: str) -> None:
+    def __init__(self, source: ModelSource, fetches: Fetches, endpoint: EndpointId, variant: str) -> None:
         self._source = source
         self._fetches = fetches
         self._endpoint = endpoint

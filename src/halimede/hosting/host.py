@@ -1,5 +1,6 @@
 """The host: all its parts, started and stopped together. Lives on the event loop."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 from halimede.frontends.server import Connections, Endpoint, Server
@@ -12,10 +13,12 @@ from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.lock import DirectoryLock
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
+from halimede.hosting.migration import take_over
 from halimede.hosting.pages import pages
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
@@ -62,10 +65,10 @@ class Host:
         )
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
-        self._source = model_source(self._store, settings.s3_endpoint, settings.buckets)
+        self._places = model_source(self._store, settings.s3_endpoint, settings.buckets)
         dependencies = Dependencies(
             self._substrate,
-            self._source,
+            self._places.of,
             self._table,
             directory / "fleets",
             self._catalogue.resources,
@@ -99,14 +102,14 @@ class Host:
                 further={"ProductionVariantInstanceType": self._catalogue.names},
             ),
             Service("application-autoscaling", {}, later=later),
-            cloudwatch_service(self._metering.store, self._metering.flush),
+            cloudwatch_service(self._metering.stores, self._metering.flush),
             logs_service(self._settings.directory / "logs"),
             sts_service(),
         ]
 
-    def _make_residency(self, endpoint: str, route: VariantRoute) -> MultiModelResidency:
+    def _make_residency(self, endpoint: EndpointId, route: VariantRoute) -> MultiModelResidency:
         meter = self._metering.meter(endpoint, route.spec.name)
-        source = ObservedSource(self._source, self._fetches, endpoint, route.spec.name)
+        source = ObservedSource(self._places.of(endpoint.account), self._fetches, endpoint, route.spec.name)
         return MultiModelResidency(route, source, meter, self._settings.residency)
 
     async def start(self) -> int:
@@ -118,6 +121,7 @@ class Host:
             LockError: another host has the directory.
             ListenError: the address cannot be had.
             StoreError: the object store cannot be opened.
+            DatabaseError: the state cannot be read.
         """
         async with AsyncExitStack() as parts:
             parts.callback(DirectoryLock(self._settings.directory).release)
@@ -132,6 +136,8 @@ class Host:
                 )
             )
             parts.callback(self._server.stop_accepting)
+            directory, caller = self._settings.directory, self._settings.caller
+            await asyncio.to_thread(take_over, directory, caller.scope)
             await self._store.open()
             parts.push_async_callback(self._store.close)
             parts.callback(self._fetches.close)

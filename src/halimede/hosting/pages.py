@@ -1,8 +1,9 @@
-"""The host's own pages: whether it is there, and its metrics for Prometheus."""
+"""The host's own pages, for whoever runs it: whether it is there, and metrics of all accounts for Prometheus."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from halimede.hosting.http.request import Request
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.metering import InstanceSample, Metering
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 
@@ -56,7 +57,7 @@ def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
     """Prometheus text: what was counted since the host was started, and gauges as they are now."""
     metering.flush()
     meters = [
-        ({"endpoint": route.name, "variant": name}, metering.meter(route.name, name))
+        (_labels(route.id, name), metering.meter(route.id, name))
         for route in table.routes()
         for name in route.variants
     ]
@@ -82,7 +83,7 @@ def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
             f"instance_{name}_utilization_percent",
             text,
             [
-                ({"endpoint": of.endpoint, "variant": of.variant, "instance": of.id}, each)
+                ({**_labels(of.endpoint_id, of.variant), "instance": of.id}, each)
                 for of, each in used
                 if each is not None
             ],
@@ -106,6 +107,15 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
+def _labels(endpoint: EndpointId, variant: str) -> dict[str, str]:
+    return {
+        "account": endpoint.account,
+        "region": endpoint.region,
+        "endpoint": endpoint.name,
+        "variant": variant,
+    }
+
+
 def _instances(variant: VariantRoute) -> int:
     return len(variant.targets)
 
@@ -117,7 +127,7 @@ def _inflight(variant: VariantRoute) -> int:
 def _of(table: RoutingTable, value: Callable[[VariantRoute], int]) -> Iterator[Sample]:
     for route in table.routes():
         for name, variant in route.variants.items():
-            yield {"endpoint": route.name, "variant": name}, value(variant)
+            yield _labels(route.id, name), value(variant)
 
 
 def _loaded(table: RoutingTable) -> Iterator[Sample]:
@@ -125,4 +135,4 @@ def _loaded(table: RoutingTable) -> Iterator[Sample]:
         for name, variant in route.variants.items():
             counts = variant.residency.loaded_counts() if variant.residency is not None else {}
             for instance, count in counts.items():
-                yield {"endpoint": route.name, "variant": name, "instance": instance}, count
+                yield {**_labels(route.id, name), "instance": instance}, count

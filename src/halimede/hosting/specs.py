@@ -59,6 +59,7 @@ class Variant:
         download_timeout_s: how long fetching a model may take.
         startup_timeout_s: how long an instance may take until it answers a ping.
         least_outstanding: requests go to the instance with the fewest in flight, and not to any.
+        role: the ARN of the model's execution role, "" for none.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Variant:
     download_timeout_s: int = DEFAULT_DOWNLOAD_TIMEOUT_S
     startup_timeout_s: int = DEFAULT_STARTUP_TIMEOUT_S
     least_outstanding: bool = False
+    role: str = ""
 
     @classmethod
     def from_documents(cls, variant: Mapping[str, Any], model: Mapping[str, Any]) -> "Variant":
@@ -87,4 +89,5 @@ class Variant:
             variant.get("ModelDataDownloadTimeoutInSeconds", DEFAULT_DOWNLOAD_TIMEOUT_S),
             variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S),
             variant.get("RoutingConfig", {}).get("RoutingStrategy") == "MIN_OUTSTANDING_REQUESTS",
+            model.get("ExecutionRoleArn", ""),
         )

@@ -365,7 +365,9 @@ def test_files_and_buckets_that_are_given_are_used(tmp_path: Path) -> None:
         sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="e", WaiterConfig={"Delay": 1})
 
         assert invoke(host) == b"HELLO"
-        assert (tmp_path / "host" / "logs" / "e" / "v" / "data-log.log").read_text().splitlines() == [
+        assert (
+            tmp_path / "host" / "logs" / "123456789012" / "us-east-1" / "e" / "v" / "data-log.log"
+        ).read_text().splitlines() == [
             "fetching s3://local/m.tar.gz",
             "fetched 0.0 of 0.0 MB of s3://local/m.tar.gz",
         ]

@@ -18,7 +18,7 @@ from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
-from halimede.hosting.metering.store import MetricStore
+from halimede.hosting.metering.store import MetricStores
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
@@ -61,7 +61,7 @@ class ApiHost:
         calls: operation, request and caller of each call of SageMaker's control plane.
         stored: requests that got to the object store.
         table: the endpoints of the runtime.
-        store: the metrics.
+        stores: the metrics.
         errors: what was logged as an error; must be empty at the end.
         warnings: what was logged as a warning.
         clients: those that were made.
@@ -72,7 +72,7 @@ class ApiHost:
     calls: list[tuple[str, Mapping[str, Any], Caller]] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
     table: RoutingTable = field(default_factory=RoutingTable)
-    store: MetricStore = field(default_factory=MetricStore)
+    stores: MetricStores = field(default_factory=MetricStores)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     clients: Clients = field(default_factory=Clients)
@@ -91,13 +91,13 @@ class ApiHost:
         """A connection on which bytes are sent as they are."""
         return Client(self.port)
 
-    def publish(self, name: str, port: int) -> None:
+    def publish(self, name: str, port: int, account: str = ACCOUNT, region: str = "eu-west-1") -> None:
         """Let the runtime send requests for an endpoint to an instance."""
 
         def put() -> None:
             spec = Variant("A", "m", Container("x"), "ml.local.cpu")
             route = VariantRoute(spec, 1.0, [Target("i-1", UpstreamPool("127.0.0.1", port))])
-            self.table.publish(EndpointRoute(name, f"arn/{name}", "eu-west-1", ACCOUNT, "c", {"A": route}))
+            self.table.publish(EndpointRoute(name, f"arn/{name}", region, account, "c", {"A": route}))
 
         self.loop.call(put)
 
@@ -144,7 +144,7 @@ def api_host(
                     {"GetLogEvents": _noted(host, "GetLogEvents")},
                     refusal="InvalidParameterException",
                 ),
-                cloudwatch_service(host.store),
+                cloudwatch_service(host.stores),
                 sts_service(),
             ]
             dispatcher = Dispatcher(

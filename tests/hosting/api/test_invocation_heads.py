@@ -18,7 +18,7 @@ def host(request: pytest.FixtureRequest) -> Any:
     instance = FakeInstance()
     try:
         with api_host(keys) as running:
-            running.publish("one", instance.port)
+            running.publish("one", instance.port, "000000000000")
             yield running
     finally:
         instance.close()

@@ -209,7 +209,7 @@ def test_large_requests_come_compressed(host: ApiHost) -> None:
     data = [{"MetricName": f"m{index}", "Value": 1, "Unit": "Count"} for index in range(1000)]
     host.client("cloudwatch").put_metric_data(Namespace="n", MetricData=data)
     assert len(host.client("cloudwatch").list_metrics(Namespace="n")["Metrics"]) == 500
-    assert host.loop.call(host.store.metrics).__len__() == 1000
+    assert host.loop.call(lambda: host.stores.count("000000000000")) == 1000
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,32 @@ from tests.hosting.instances import fake_instance
 KEYS = {ACCESS_KEY: Key(ACCESS_KEY, SECRET, ACCOUNT)}
 PUT: dict[str, Any] = {"Namespace": "n", "MetricData": [{"MetricName": "m", "Value": 1}]}
 
+STS, S3 = "sts", "s3"
+
+CODES: dict[str, dict[str, tuple[int, str]]] = {
+    STS: {
+        "MissingAuthenticationTokenException": (403, "MissingAuthenticationToken"),
+        "UnrecognizedClientException": (403, "InvalidClientTokenId"),
+        "InvalidSignatureException": (403, "SignatureDoesNotMatch"),
+        "IncompleteSignatureException": (403, "IncompleteSignature"),
+    },
+    S3: {
+        "MissingAuthenticationTokenException": (403, "AccessDenied"),
+        "UnrecognizedClientException": (403, "InvalidAccessKeyId"),
+        "InvalidSignatureException": (403, "SignatureDoesNotMatch"),
+        "IncompleteSignatureException": (400, "AuthorizationHeaderMalformed"),
+    },
+}
+"""What the services of other protocols answer where SageMaker answers 403 and this code."""
+
+
+def refused(service: str, code: str, s3: tuple[int, str] | None = None) -> tuple[int, str]:
+    """Status and code with which a service refuses what SageMaker refuses with 403 and a code; S3 may have its own."""
+    if service == S3 and s3 is not None:
+        return s3
+    return CODES.get(service, {}).get(code, (403, code))
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
     "sagemaker": lambda client: client.describe_endpoint(EndpointName="e"),
     "cloudwatch": lambda client: client.put_metric_data(**PUT),
@@ -35,7 +61,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 @pytest.fixture
 def host() -> Iterator[ApiHost]:
     with fake_instance() as instance, api_host(KEYS) as running:
-        running.publish("e", instance.port)
+        for region in ("eu-west-1", "x"):
+            running.publish("e", instance.port, region=region)
         yield running
 
 
@@ -72,9 +99,9 @@ def test_wrong_keys_stay_out(
 ) -> None:
     with pytest.raises(ClientError) as error:
         CALLS[service](host.client(service, **settings))
-    assert error.value.response["Error"]["Code"] == code
+    status = error.value.response["ResponseMetadata"]["HTTPStatusCode"]
+    assert (status, error.value.response["Error"]["Code"]) == refused(service, code)
     assert text in error.value.response["Error"]["Message"]
-    assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
     assert not host.calls
     assert not host.stored
 
@@ -136,15 +163,35 @@ def test_nobody_comes_in_unsigned(host: ApiHost, name: str) -> None:
     headers = signed(name, host.port)
     del headers["authorization"]
     answer = send(host, name, headers)
-    assert (answer.status, code_of(answer)) == (403, "MissingAuthenticationTokenException")
+    assert (answer.status, code_of(answer)) == refused(name, "MissingAuthenticationTokenException")
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("algorithm", ["AWS4-HMAC-SHA512", "Bearer"])
+def test_other_kinds_of_signatures(host: ApiHost, name: str, algorithm: str) -> None:
+    headers = signed(name, host.port)
+    headers["authorization"] = headers["authorization"].replace("AWS4-HMAC-SHA256", algorithm)
+    answer = send(host, name, headers)
+    expected = refused(name, "IncompleteSignatureException", (400, "InvalidArgument"))
+    assert (answer.status, code_of(answer)) == expected
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_host_has_to_be_signed(host: ApiHost, name: str) -> None:
+    headers = signed(name, host.port)
+    headers["authorization"] = re.sub(
+        r"SignedHeaders=(.*?)host;?", r"SignedHeaders=\1", headers["authorization"]
+    )
+    answer = send(host, name, headers)
+    expected = refused(name, "IncompleteSignatureException", (403, "AccessDenied"))
+    assert (answer.status, code_of(answer)) == expected
+    assert b"There were headers present in the request which were not signed: host" in answer.body
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize(
     "change",
     [
-        ("AWS4-HMAC-SHA256", "AWS4-HMAC-SHA512"),
-        ("AWS4-HMAC-SHA256", "Bearer"),
         (r"Credential=[^,]*, ", ""),
         (r"SignedHeaders=[^,]*, ", ""),
         (r", Signature=.*", ""),
@@ -152,14 +199,13 @@ def test_nobody_comes_in_unsigned(host: ApiHost, name: str) -> None:
         (r"/x/", "/"),
         (r"/x/", "/X Y/"),
         ("aws4_request", "aws5_request"),
-        (r"SignedHeaders=(.*?)host;?", r"SignedHeaders=\1"),
     ],
 )
 def test_incomplete_signatures(host: ApiHost, name: str, change: tuple[str, str]) -> None:
     headers = signed(name, host.port)
     headers["authorization"] = re.sub(*change, headers["authorization"])
     answer = send(host, name, headers)
-    assert (answer.status, code_of(answer)) == (403, "IncompleteSignatureException")
+    assert (answer.status, code_of(answer)) == refused(name, "IncompleteSignatureException")
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -171,14 +217,24 @@ def test_incomplete_signatures(host: ApiHost, name: str, change: tuple[str, str]
         (r"Signature=(.*)", r"Signature=\1\1"),
         (r"/x/", "/us-east-1/"),
         (r"SignedHeaders=", "SignedHeaders=accept;"),
-        (r"/(sagemaker|monitoring|logs|sts|s3)/", "/iam/"),
     ],
 )
 def test_changed_signatures(host: ApiHost, name: str, change: tuple[str, str]) -> None:
     headers = signed(name, host.port)
     headers["authorization"] = re.sub(*change, headers["authorization"])
     answer = send(host, name, headers)
-    assert (answer.status, code_of(answer)) == (403, "InvalidSignatureException")
+    assert (answer.status, code_of(answer)) == refused(name, "InvalidSignatureException")
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_signature_for_another_service(host: ApiHost, name: str) -> None:
+    headers = signed(name, host.port)
+    headers["authorization"] = re.sub(
+        r"/(sagemaker|monitoring|logs|sts|s3)/", "/iam/", headers["authorization"]
+    )
+    answer = send(host, name, headers)
+    expected = refused(name, "InvalidSignatureException", (400, "AuthorizationHeaderMalformed"))
+    assert (answer.status, code_of(answer)) == expected
 
 
 def test_whatever_is_signed_cannot_be_changed(host: ApiHost) -> None:
@@ -247,13 +303,15 @@ def test_a_signature_for_the_store_needs_a_hash(host: ApiHost) -> None:
     request = AWSRequest(method, f"http://127.0.0.1:{host.port}{path}", {}, body)
     SigV4Auth(Credentials(ACCESS_KEY, SECRET), "s3", "x").add_auth(request)
     answer = send(host, "s3", {"host": f"127.0.0.1:{host.port}", **dict(request.headers.items())})
-    assert (answer.status, code_of(answer)) == (403, "IncompleteSignatureException")
+    assert (answer.status, code_of(answer)) == (400, "InvalidRequest")
+    assert b"Missing required header for this request: x-amz-content-sha256" in answer.body
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_signature_is_for_one_service(host: ApiHost, name: str) -> None:
     answer = send(host, name, signed(name, host.port, "execute-api"))
-    assert (answer.status, code_of(answer)) == (403, "InvalidSignatureException")
+    expected = refused(name, "InvalidSignatureException", (400, "AuthorizationHeaderMalformed"))
+    assert (answer.status, code_of(answer)) == expected
     assert "Credential should be scoped to correct service: '" in answer.body.decode()
 
 
@@ -264,12 +322,16 @@ def test_a_signature_is_for_one_service(host: ApiHost, name: str) -> None:
 def test_clocks_may_differ_by_a_quarter_of_an_hour(name: str, minutes: int, status: int) -> None:
     now = datetime.now(UTC) + timedelta(minutes=minutes)
     with fake_instance() as instance, api_host(KEYS, lambda: now) as host:
-        host.publish("e", instance.port)
+        host.publish("e", instance.port, region="x")
         answer = send(host, name, signed(name, host.port))
         assert answer.status == status
         if status == 403:
-            assert code_of(answer) == "InvalidSignatureException"
-            assert f"here it is {now:%Y%m%dT%H%M%SZ}" in answer.body.decode()
+            expected = refused(name, "InvalidSignatureException", (403, "RequestTimeTooSkewed"))
+            assert (answer.status, code_of(answer)) == expected
+            is_late = minutes > 0
+            what = "Signature expired: " if is_late else "Signature not yet current: "
+            assert what in answer.body.decode()
+            assert f"({now:%Y%m%dT%H%M%SZ} {'-' if is_late else '+'} 15 min.)" in answer.body.decode()
 
 
 @pytest.mark.parametrize("stamp", ["", "now", "2026-01-01T00:00:00Z", "20261301T000000Z"])

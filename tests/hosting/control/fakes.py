@@ -10,11 +10,12 @@ import pytest
 import uvloop
 
 from halimede.hosting.control.controller import Controller
+from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.settings import ControlSettings, Dependencies
 from halimede.hosting.errors import ApiError
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.meters import NoMeter
-from halimede.hosting.routing.table import Residency, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute, Residency, RoutingTable, Target, VariantRoute
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
 from halimede.hosting.substrates.catalogue import Catalogue
@@ -127,7 +128,9 @@ class FakeSubstrate:
         self._on_exit = on_exit
         return [instance.running for instance in self.instances.values()]
 
-    async def launch(self, request: InstanceRequest) -> RunningInstance:
+    async def launch(
+        self, request: InstanceRequest, variables: Mapping[str, str] | None = None
+    ) -> RunningInstance:
         self.launched.append(request)
         await self.gate.wait()
         if self.refusal is not None:
@@ -244,14 +247,14 @@ class World:
         self.table = RoutingTable()
         around = Dependencies(
             self.substrate,
-            self.source,
+            lambda _: self.source,
             self.table,
             self.directory / "fleets",
             Catalogue(MACHINE).resources,
             lambda _, route: FakeResidency(self, route),
             lambda *_: NoMeter(),
             self.settings,
-            self.deleted.append,
+            lambda endpoint: self.deleted.append(endpoint.name),
         )
         self.controller = Controller(around, self.directory / "state.db")
         await self.controller.start()
@@ -263,6 +266,14 @@ class World:
 
     async def call(self, operation: str, **request: Any) -> Mapping[str, Any]:
         return await self.controller.operations()[operation](request, CALLER)
+
+    def endpoint(self, name: str = "e") -> Endpoint:
+        """An endpoint of the caller's."""
+        return self.controller._endpoints[EndpointId(*CALLER.scope, name)]
+
+    def route(self, name: str = "e") -> EndpointRoute | None:
+        """Where requests for an endpoint of the caller's go."""
+        return self.table.find(*CALLER.scope, name)
 
     async def refused(self, operation: str, **request: Any) -> str:
         """The text with which an operation is refused."""
@@ -302,11 +313,11 @@ class World:
 
     def now(self, name: str = "e") -> str:
         """The state in which the endpoint is."""
-        return str(self.controller._endpoints[name].record.status)
+        return str(self.endpoint(name).record.status)
 
     def targets(self, variant: str = "A", name: str = "e") -> list[Target]:
         """The instances that take requests."""
-        route = self.table.find(name)
+        route = self.route(name)
         return [] if route is None else list(route.variants[variant].targets)
 
 

@@ -1,29 +1,35 @@
 """What is kept over restarts."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from halimede.hosting.control.database import Database, DatabaseError
+from halimede.hosting.control.database import Database, DatabaseError, DocumentKey
 from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Scope
 from tests.hosting.control.fakes import on_loop
+
+SCOPE = Scope("123456789012", "eu-west-1")
+A, B = (DocumentKey("model", *SCOPE, name) for name in "ab")
 
 
 @on_loop
 async def test_documents_and_tags_are_there_when_it_is_opened_again(tmp_path: Path) -> None:
     database = Database(tmp_path / "state.db")
     await database.open()
-    await database.add("model", "a", {"x": 1}, "arn:a", {"k": "v"})
-    await database.put("model", "b", {"x": 2})
-    await database.put("model", "b", {"x": 3})
-    await database.put("endpoint", "b", {"x": 4})
+    await database.add(A, {"x": 1}, "arn:a", {"k": "v"})
+    await database.put(B, {"x": 2})
+    await database.put(B, {"x": 3})
+    await database.put(DocumentKey("endpoint", *SCOPE, "b"), {"x": 4})
     await database.close()
     database = Database(tmp_path / "state.db")
     await database.open()
-    assert await database.documents("model") == {"a": {"x": 1}, "b": {"x": 3}}
+    assert await database.documents("model") == {A: {"x": 1}, B: {"x": 3}}
     assert await database.tags("arn:a") == {"k": "v"}
-    await database.remove("model", "a", "arn:a")
-    assert await database.documents("model") == {"b": {"x": 3}}
+    await database.remove(A, "arn:a")
+    assert await database.documents("model") == {B: {"x": 3}}
     assert await database.tags("arn:a") == {}
     await database.close()
 
@@ -50,9 +56,20 @@ async def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
     trigger = "CREATE TRIGGER full BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
     database._thread.submit(connection.execute, trigger).result()
     with pytest.raises(ApiError, match="the disk is full") as raised:
-        await database.add("model", "a", {}, "arn:a", {"k": "v"})
+        await database.add(A, {}, "arn:a", {"k": "v"})
     assert raised.value.code == "InternalFailure"
     assert await database.documents("model") == {}
-    await database.put("model", "b", {})
-    assert await database.documents("model") == {"b": {}}
+    await database.put(B, {})
+    assert await database.documents("model") == {B: {}}
+    await database.close()
+
+
+@on_loop
+async def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    database = Database(path)
+    with pytest.raises(DatabaseError, match="its version is 2, and this version of Halimede knows 1"):
+        await database.open()
     await database.close()

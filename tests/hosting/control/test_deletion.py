@@ -120,7 +120,7 @@ async def test_an_endpoint_is_deleted_in_every_state(
         await state(world)
         assert await world.call("DeleteEndpoint", EndpointName="e") == {}
         assert await world.call("DeleteEndpoint", EndpointName="e") == {}
-        assert world.table.find("e") is None
+        assert world.route() is None
         world.substrate.gate.set()
         world.source.gate.set()
         if restarted:

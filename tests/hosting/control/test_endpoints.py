@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ async def test_a_held_answer_comes_at_the_latest_when_it_is_due(tmp_path: Path) 
         described = await world.describe()
         assert described["EndpointStatus"] == "Creating"
         assert described["EndpointConfigName"] == "c"
-        assert world.table.find("e") is None
+        assert world.route() is None
         world.substrate.gate.set()
 
 
@@ -124,7 +125,7 @@ async def _fails(world: World, *variants: dict[str, object]) -> str:
     assert described["EndpointStatus"] == "Failed"
     assert described["EndpointConfigName"] == "c"
     assert not world.substrate.instances
-    assert world.table.find("e") is None
+    assert world.route() is None
     assert not list((world.directory / "fleets").glob("*"))
     reason: str = described["FailureReason"]
     return reason
@@ -197,12 +198,12 @@ async def test_one_variant_that_fails_ends_the_others(tmp_path: Path) -> None:
         await world.create_model("bad", Image="bad", ContainerHostname="box")
         launch = world.substrate.launch
 
-        async def refuse_bad(request: InstanceRequest) -> RunningInstance:
+        async def refuse_bad(request: InstanceRequest, *further: Any) -> RunningInstance:
             if request.image == "bad":
                 raise invalid("no rule for the image 'bad'")
-            return await launch(request)
+            return await launch(request, *further)
 
-        world.substrate.launch = refuse_bad  # type: ignore[method-assign]
+        world.substrate.launch = refuse_bad  # type: ignore[assignment, method-assign]
         reason = await _fails(world, variant("A", 2), {**variant("B"), "ModelName": "bad"})
         assert reason == "no rule for the image 'bad'"
 
@@ -300,7 +301,7 @@ async def test_multi_model_instances_join_the_residency(tmp_path: Path) -> None:
         assert all(request.multi_model and request.model is None for request in world.substrate.launched)
         (residency,) = world.residencies
         assert sorted(residency.targets) == sorted(world.substrate.instances)
-        route = world.table.find("e")
+        route = world.route()
         assert route is not None
         spec = route.variants["A"].spec
         assert spec.volume_bytes == 3 << 30

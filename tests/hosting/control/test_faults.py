@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from halimede.hosting.control.database import DocumentKey
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.identity import EndpointId
 from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
 
 NAMES = ("e", "f")
@@ -78,7 +80,7 @@ async def test_whatever_happens_nothing_leaks_and_the_state_is_consistent(tmp_pa
         await world.restart()
         await until(lambda: all(each.is_settled for each in world.controller._endpoints.values()))
         await until(lambda: _is_consistent(world))
-        for name in list(world.controller._endpoints):
+        for *_, name in list(world.controller._endpoints):
             await world.call("DeleteEndpoint", EndpointName=name)
         await until(lambda: not world.controller._endpoints)
         assert not world.substrate.instances
@@ -96,19 +98,19 @@ def _calm(world: World) -> None:
 def _is_consistent(world: World) -> bool:
     """Exactly the instances run that endpoints in service are to have, and they take requests."""
     _calm(world)
-    wanted: dict[tuple[str, str], int] = {}
+    wanted: dict[tuple[EndpointId, str], int] = {}
     for name, endpoint in world.controller._endpoints.items():
         record = endpoint.record
         if record.status == "InService":
             assert record.current is not None
             assert record.pending is None
             wanted |= {(name, key): count for key, count in record.current.counts.items()}
-    running: dict[tuple[str, str], set[str]] = {}
+    running: dict[tuple[EndpointId, str], set[str]] = {}
     for each in world.substrate.instances.values():
         request = each.running.request
-        running.setdefault((request.endpoint, request.variant), set()).add(request.id)
+        running.setdefault((request.endpoint_id, request.variant), set()).add(request.id)
     routed = {
-        (route.name, name): {target.id for target in of.targets}
+        (route.id, name): {target.id for target in of.targets}
         for route in world.table.routes()
         for name, of in route.variants.items()
     }
@@ -117,13 +119,16 @@ def _is_consistent(world: World) -> bool:
 
 async def _check_kept(world: World) -> None:
     """What is on disk is what is in memory."""
-    kept: dict[str, object] = {}
+    kept: dict[DocumentKey, object] = {}
 
     async def same() -> bool:
         kept.clear()
         kept.update(await world.controller._database.documents("endpoint"))
         return kept == {
-            name: {**endpoint.record.document(), "status": str(endpoint.record.status)}
+            DocumentKey("endpoint", *name): {
+                **endpoint.record.document(),
+                "status": str(endpoint.record.status),
+            }
             for name, endpoint in world.controller._endpoints.items()
         }
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,11 +76,11 @@ async def test_replacing_takes_longer_each_time(tmp_path: Path) -> None:
         times = [loop.time()]
         launch = world.substrate.launch
 
-        async def timed(request: InstanceRequest) -> RunningInstance:
+        async def timed(request: InstanceRequest, *further: Any) -> RunningInstance:
             times.append(loop.time())
-            return await launch(request)
+            return await launch(request, *further)
 
-        world.substrate.launch = timed  # type: ignore[method-assign]
+        world.substrate.launch = timed  # type: ignore[assignment, method-assign]
         world.substrate.kill(*world.substrate.of())
         await until(lambda: len(times) >= 6)
         waits = [after - before for before, after in pairwise(times)]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from halimede.hosting.errors import invalid
+from halimede.hosting.identity import Scope
 from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
 from tests.hosting.control.fakes import World, on_loop, until, variant
 
@@ -38,7 +39,7 @@ async def test_what_is_missing_is_started_and_what_is_too_many_ends(tmp_path: Pa
         for number, of in enumerate((fleet, fleet, "f-unknown")):
             resources = Resources(1, 1)
             await world.substrate.launch(
-                InstanceRequest(f"i-{number}", "e", "A", of, "halimede", {}, None, False, resources)
+                InstanceRequest(f"i-{number}", *Scope(), "e", "A", of, "halimede", {}, None, False, resources)
             )
         await world.start()
         assert await world.status() == "InService"

@@ -41,7 +41,7 @@ async def test_requests_go_to_the_new_fleet_when_all_of_it_answers(tmp_path: Pat
         await until(lambda: len(world.substrate.launched) == 3)
         assert [target.id for target in world.targets()] == [old.id]
         assert not old.draining
-        record = world.controller._endpoints["e"].record
+        record = world.endpoint().record
         assert record.status == "Updating"
         world.substrate.gate.set()
         described = await world.describe()
@@ -189,7 +189,7 @@ async def test_a_variant_that_is_gone_after_the_update_takes_its_instances_along
         await _second_config(world, variant("C"))
         await _update(world)
         assert await world.status() == "InService"
-        route = world.table.find("e")
+        route = world.route()
         assert route is not None
         assert set(route.variants) == {"C"}
         await until(lambda: len(world.substrate.instances) == 1)
@@ -206,13 +206,13 @@ async def test_weights_change_without_other_instances(tmp_path: Path) -> None:
         await _set(world, DesiredWeight=0.25)
         described = await world.describe()
         assert [each["CurrentWeight"] for each in described["ProductionVariants"]] == [0.25, 1.0]
-        route = world.table.find("e")
+        route = world.route()
         assert route is not None
         assert [each.weight for each in route.variants.values()] == [0.25, 1.0]
         assert set(world.substrate.instances) == before
         await world.restart()
         assert await world.status() == "InService"
-        route = world.table.find("e")
+        route = world.route()
         assert route is not None
         assert [each.weight for each in route.variants.values()] == [0.25, 1.0]
 
@@ -239,7 +239,7 @@ async def test_an_instance_that_is_too_many_answers_what_it_was_asked(tmp_path: 
         await world.serve(variant(count=2))
         spare = world.targets()[1]
         kept = world.targets()[0]
-        if world.controller._endpoints["e"]._current._variants["A"]._slots[0].instance_id == spare.id:  # type: ignore[union-attr]
+        if world.endpoint()._current._variants["A"]._slots[0].instance_id == spare.id:  # type: ignore[union-attr]
             spare, kept = kept, spare
         spare.inflight += 1
         await _set(world, DesiredInstanceCount=1)

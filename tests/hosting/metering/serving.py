@@ -12,10 +12,11 @@ from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.gate import Gate
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import Caller, EndpointId, Scope
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
+from halimede.hosting.metering.store import MetricStore
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.pages import pages
 from halimede.hosting.routing.invocations import Invocations
@@ -27,6 +28,9 @@ from tests.support.loops import LoopThread
 
 NOON = 1_772_625_600.0
 """Noon of the fourth of March 2026, in UTC."""
+
+SCOPE = Scope(region="eu-west-1")
+"""Of the clients."""
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -71,25 +75,33 @@ class Metered:
 
     @property
     def logs(self) -> Path:
-        return self.directory / "logs"
+        """Where the logs of the clients' account and region are."""
+        return SCOPE.directory(self.directory / "logs")
+
+    @property
+    def store(self) -> MetricStore:
+        """The metrics of the clients' account and region."""
+        return self.metering.stores.of(SCOPE)
 
     def client(self, service: str) -> Any:
         """A client of boto3, which tries once and is closed with the host."""
         url = f"http://127.0.0.1:{self.port}"
-        return self.clients.make(service, url, {"parameter_validation": False}, region_name="eu-west-1")
+        return self.clients.make(service, url, {"parameter_validation": False}, region_name=SCOPE.region)
 
     def publish(self, endpoint: str, variant: str, residency: Any = None) -> VariantMeter:
         """Let an endpoint take requests: the meter of its variant."""
 
         def put() -> VariantMeter:
-            meter = self.metering.meter(endpoint, variant)
+            meter = self.metering.meter(EndpointId(*SCOPE, endpoint), variant)
             spec = Variant(variant, "m", Container("x"), "ml.local.cpu")
             targets = [
                 Target("i-1", UpstreamPool("127.0.0.1", 1), 2),
                 Target("i-2", UpstreamPool("127.0.0.1", 1)),
             ]
             route = VariantRoute(spec, 1.0, targets, residency, meter)
-            self.table.publish(EndpointRoute(endpoint, "arn", "eu-west-1", "1", "c", {variant: route}))
+            self.table.publish(
+                EndpointRoute(endpoint, "arn", SCOPE.region, SCOPE.account, "c", {variant: route})
+            )
             return meter
 
         return self.loop.call(put)
@@ -113,13 +125,17 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
 
         async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
             host.metering = Metering(
-                directory / "metrics.db", host.logs, lambda: host.instances, host.table, lambda: host.now
+                directory / "metrics.db",
+                directory / "logs",
+                lambda: host.instances,
+                host.table,
+                lambda: host.now,
             )
             await host.metering.start()
             invocations = Invocations(host.table)
             services = [
-                cloudwatch_service(host.metering.store, host.metering.flush, lambda: host.now),
-                logs_service(host.logs),
+                cloudwatch_service(host.metering.stores, host.metering.flush, lambda: host.now),
+                logs_service(directory / "logs"),
             ]
             dispatcher = Dispatcher(
                 Gate(None, Caller()), services, invocations, None, pages(host.table, host.metering)
@@ -149,5 +165,6 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
 
 def instance(name: str, pid: int, models: Path, gpus: Sequence[int] = ()) -> RunningInstance:
     """An instance whose process is `pid`."""
-    request = InstanceRequest(name, "e", "v", "f", "image", {}, None, False, Resources(1, 1 << 30, len(gpus)))
+    resources = Resources(1, 1 << 30, len(gpus))
+    request = InstanceRequest(name, *SCOPE, "e", "v", "f", "image", {}, None, False, resources)
     return RunningInstance(request, "127.0.0.1", 1, pid, models, gpus=gpus)

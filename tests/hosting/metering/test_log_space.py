@@ -14,7 +14,7 @@ from halimede.hosting.metering import log_space
 from halimede.hosting.metering.log_lines import lines, lines_before
 from halimede.hosting.metering.log_space import LogSettings, bound, first_position, remove_oldest
 from halimede.hosting.metering.log_times import times_file
-from tests.hosting.metering.serving import NOON, Metered, instance, metered
+from tests.hosting.metering.serving import NOON, SCOPE, Metered, instance, metered
 
 MIB = 1 << 20
 LIMIT = 4 * MIB
@@ -38,7 +38,7 @@ def holes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    path = tmp_path / "logs" / "e" / "v" / "i-1.log"
+    path = SCOPE.directory(tmp_path / "logs") / "e" / "v" / "i-1.log"
     path.parent.mkdir(parents=True)
     return path
 
@@ -289,15 +289,15 @@ def test_logs_of_what_is_gone_stay_until_all_take_too_much_and_then_the_oldest_g
 
 def test_directories_without_logs_go_when_the_host_starts(tmp_path: Path, log: Path) -> None:
     log.write_text("x\n")
-    (tmp_path / "logs" / "gone" / "v").mkdir(parents=True)
-    with metered(tmp_path):
-        assert [each.name for each in (tmp_path / "logs").iterdir()] == ["e"]
+    (SCOPE.directory(tmp_path / "logs") / "gone" / "v").mkdir(parents=True)
+    with metered(tmp_path) as host:
+        assert [each.name for each in host.logs.iterdir()] == ["e"]
 
 
 def test_a_log_that_was_written_to_just_now_is_not_removed(log: Path) -> None:
     log.write_bytes(b"x" * MIB)
-    remove_oldest(log.parent.parent.parent, 1000)
+    remove_oldest(log.parents[4], 1000)
     assert log.exists()
     os.utime(log, (NOON, NOON))
-    remove_oldest(log.parent.parent.parent, 1000)
+    remove_oldest(log.parents[4], 1000)
     assert not log.exists()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.hosting.metering.serving import NOON, Metered, instance, metered
+from halimede.hosting.identity import EndpointId
+from tests.hosting.metering.serving import NOON, SCOPE, Metered, instance, metered
 
 GROUP = "/aws/sagemaker/Endpoints/e"
 STREAM = "v/i-1"
@@ -94,9 +95,16 @@ def test_streams_are_instances(host: Metered, client: Any) -> None:
     ]
     assert [stream["logStreamName"] for stream in by_time] == ["v/i-2", "v/i-1", "w/i-3"]
     [stream] = client.describe_log_streams(
-        logGroupIdentifier=f"arn:aws:logs:x:1:log-group:{GROUP}", logStreamNamePrefix="w/"
+        logGroupIdentifier=f"arn:aws:logs:eu-west-1:000000000000:log-group:{GROUP}", logStreamNamePrefix="w/"
     )["logStreams"]
     assert stream["logStreamName"] == "w/i-3"
+    for where, code in (
+        ("eu-central-1:000000000000", "ResourceNotFoundException"),
+        ("eu-west-1:123456789012", "AccessDeniedException"),
+    ):
+        with pytest.raises(ClientError) as error:
+            client.describe_log_streams(logGroupIdentifier=f"arn:aws:logs:{where}:log-group:{GROUP}")
+        assert error.value.response["Error"]["Code"] == code
 
 
 def test_groups_and_streams_page_by_page(host: Metered, client: Any) -> None:
@@ -257,7 +265,7 @@ def test_real_time_is_right_to_a_second(tmp_path: Path) -> None:
 
 
 def test_what_is_told_of_fetches_has_times_too(host: Metered, client: Any) -> None:
-    host.count(lambda: host.metering.meter("e", "v"))
+    host.count(lambda: host.metering.meter(EndpointId(*SCOPE, "e"), "v"))
     for second in range(2):
         write(host, f"{second}\n", "e/v/data-log")
         host.tick(NOON + second)
@@ -286,7 +294,7 @@ def test_times_survive_a_restart(tmp_path: Path) -> None:
             host.tick(NOON + 3600 * hour + 1)
             last = events(host.client("logs"))["events"]
     assert [event["timestamp"] for event in last] == [int(NOON + 3600 * hour) * 1000 for hour in range(3)]
-    assert (tmp_path / "logs/e/v/i-1.log.times").stat().st_size == 3 * 16
+    assert (host.logs / "e/v/i-1.log.times").stat().st_size == 3 * 16
 
 
 def test_a_list_of_times_that_was_cut_off_is_repaired(host: Metered, client: Any) -> None:

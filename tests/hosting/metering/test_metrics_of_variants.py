@@ -13,9 +13,20 @@ from typing import Any
 
 import pytest
 
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.store import MetricStore
 from halimede.hosting.metering.variant import VariantMeter
-from tests.hosting.metering.serving import DAY, HOUR, NOON, Metered, Residency, instance, metered, moment
+from tests.hosting.metering.serving import (
+    DAY,
+    HOUR,
+    NOON,
+    SCOPE,
+    Metered,
+    Residency,
+    instance,
+    metered,
+    moment,
+)
 from tests.support.fake_nvml import FakeGpu, machine_with
 
 REQUESTS, INSTANCES = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
@@ -182,9 +193,9 @@ def test_what_is_counted_before_the_minute_ends_is_of_that_minute(host: Metered)
 
 
 def test_variants_that_take_no_requests_have_no_zeros(host: Metered) -> None:
-    host.count(lambda: host.metering.meter("creating", "v"))
+    host.count(lambda: host.metering.meter(EndpointId(*SCOPE, "creating"), "v"))
     host.publish("e", "v")
-    host.count(lambda: host.table.withdraw("e"))
+    host.count(lambda: host.table.withdraw(EndpointId(*SCOPE, "e")))
     host.tick(NOON + 60)
     assert host.client("cloudwatch").list_metrics()["Metrics"] == []
 
@@ -192,8 +203,8 @@ def test_variants_that_take_no_requests_have_no_zeros(host: Metered) -> None:
 def test_an_endpoint_that_is_gone_keeps_its_metrics_only(host: Metered) -> None:
     meter = host.publish("e", "v")
     host.count(lambda: meter.sent(1))
-    host.count(lambda: host.table.withdraw("e"))
-    host.count(lambda: host.metering.forget("e"))
+    host.count(lambda: host.table.withdraw(EndpointId(*SCOPE, "e")))
+    host.count(lambda: host.metering.forget(EndpointId(*SCOPE, "e")))
     host.tick(NOON + 60)
     assert point(host, "Invocations")["Sum"] == 1
     assert not host.loop.call(host.metering.meters)

@@ -64,7 +64,7 @@ def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
     host.tick(NOON + 60)
     host.tick(NOON + 120)
     found = scrape(host)
-    of = ("e", "v")
+    of = ("000000000000", "eu-west-1", "e", "v")
     assert {name: samples[of] for name, samples in found.items() if of in samples} == {
         "halimede_host_invocations_total": 3,
         "halimede_host_invocations_per_instance_total": 1.5,
@@ -88,9 +88,9 @@ def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
         "halimede_host_instances": 2,
         "halimede_host_requests_in_flight": 2,
     }
-    assert found["halimede_host_loaded_models"] == {("e", "v", "i-1"): 3}
+    assert found["halimede_host_loaded_models"] == {(*of, "i-1"): 3}
     for kind in ("cpu", "memory", "disk"):
-        assert ("e", "v", "i-1") in found[f"halimede_host_instance_{kind}_utilization_percent"]
+        assert (*of, "i-1") in found[f"halimede_host_instance_{kind}_utilization_percent"]
     assert "halimede_host_instance_gpu_utilization_percent" not in found
     host.count(lambda: meter.sent(1))
     assert scrape(host)["halimede_host_invocations_total"][of] == 4
@@ -99,7 +99,7 @@ def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
 def test_labels_may_be_anything(host: Metered) -> None:
     name = 'a"b\\c\nd} 1'
     host.publish(name, "v")
-    assert scrape(host)["halimede_host_instances"] == {(name, "v"): 2}
+    assert scrape(host)["halimede_host_instances"] == {("000000000000", "eu-west-1", name, "v"): 2}
     with Client(host.port) as client:
         text = client.ask(get("/metrics"), "GET").body.decode()
     assert 'endpoint="a\\"b\\\\c\\nd} 1"' in text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.identity import Scope
 from halimede.hosting.routing.residency.entry import Entry, State, hash_of
 from halimede.hosting.routing.residency.holder import Holder
 from halimede.hosting.routing.residency.residency import MultiModelResidency
@@ -143,7 +144,16 @@ class Rig:
 def running_instance(fake: FakeInstance, number: int, directory: Path, memory: int) -> RunningInstance:
     """What the substrate would say of a fake."""
     request = InstanceRequest(
-        f"AllTraffic-{number}", "e", "AllTraffic", "f", "image", {}, None, True, Resources(1, memory)
+        f"AllTraffic-{number}",
+        *Scope(),
+        "e",
+        "AllTraffic",
+        "f",
+        "image",
+        {},
+        None,
+        True,
+        Resources(1, memory),
     )
     return RunningInstance(request, "127.0.0.1", fake.port, 0, directory / str(number))
 

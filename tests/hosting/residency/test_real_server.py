@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.identity import Scope
 from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import Target
@@ -49,7 +50,7 @@ def rig(tmp_path: Path) -> Iterator[Served]:
     # what it takes is not measured, so that there is room for exactly so many
     settings = ResidencySettings(memory_share=1.0, footprint_factor=1.0)
     request = InstanceRequest(
-        "i-0", "e", "AllTraffic", "f", "image", {}, None, True, Resources(1, ROOM * 1_000_000)
+        "i-0", *Scope(), "e", "AllTraffic", "f", "image", {}, None, True, Resources(1, ROOM * 1_000_000)
     )
     with start_serve(base, SAGEMAKER_MULTI_MODEL="true") as server:
         port = int(server.sagemaker.rpartition(":")[2])

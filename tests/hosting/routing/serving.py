@@ -10,6 +10,7 @@ from typing import Any
 from halimede.frontends.server import Connections
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.identity import Scope
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
@@ -65,7 +66,9 @@ class Runtime:
             invocations = Invocations(self.table, settings)
             server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(
-                    lambda request: invocations.handle(request, ACCOUNT), None, self.connections
+                    lambda request: invocations.handle(request, Scope(ACCOUNT, "eu-west-1")),
+                    None,
+                    self.connections,
                 ),
                 "127.0.0.1",
                 0,

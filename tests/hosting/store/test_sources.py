@@ -58,9 +58,9 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 class Fetching:
     """Fetches into a directory, and remembers what it was told."""
 
-    def __init__(self, host: StoreHost, source: Places, parent: Path) -> None:
+    def __init__(self, host: StoreHost, source: Places, parent: Path, account: str = "000000000000") -> None:
         self.host = host
-        self.source = source
+        self.source = source.of(account)
         self.parent = parent
         self.progress: list[tuple[int, int]] = []
 
@@ -135,7 +135,7 @@ def test_keys_of_many_characters(s3: Any, fetching: Fetching) -> None:
     for key in ODD_KEYS:
         s3.put_object(Bucket="models", Key=key, Body=key.encode())
         work = fetching.source.describe(f"s3://models/{key}")
-        if key in odd and fetching.source._remote is not None:
+        if key in odd and fetching.source._places._remote is not None:
             with pytest.raises(ApiError, match="Failed to download model data"):
                 fetching.host.loop.run(work)
         else:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from halimede.hosting.control.health import ping
+from halimede.hosting.identity import Scope
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
@@ -58,7 +59,7 @@ def request_for(
     """A request for an instance that runs a script and then serves."""
     variables = {"SCRIPT": script, **(environment or {})}
     return InstanceRequest(
-        f"i-{number}", "e", "A", "f-1", str(program), variables, model, multi_model, resources
+        f"i-{number}", *Scope(), "e", "A", "f-1", str(program), variables, model, multi_model, resources
     )
 
 

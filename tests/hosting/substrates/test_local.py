@@ -350,8 +350,10 @@ async def test_what_cannot_be_started_takes_no_room(tmp_path: Path) -> None:
             await substrate.launch(request_for(program, environment={"A": "b\0c"}))
         with pytest.raises(ApiError, match="no rule says what runs for the image 'busybox'"):
             await substrate.launch(request_for("busybox"))
-        (tmp_path / "host" / "logs" / "e" / "A" / "i-0.log").rename(tmp_path / "old.log")
-        (tmp_path / "host" / "logs" / "e" / "A" / "i-0.log").mkdir()
+        (tmp_path / "host" / "logs" / "000000000000" / "us-east-1" / "e" / "A" / "i-0.log").rename(
+            tmp_path / "old.log"
+        )
+        (tmp_path / "host" / "logs" / "000000000000" / "us-east-1" / "e" / "A" / "i-0.log").mkdir()
         with pytest.raises(ApiError, match="cannot make the directory of an instance") as raised:
             await substrate.launch(request_for(program))
         assert raised.value.status == 500

@@ -16,6 +16,7 @@ import click
 from halimede.cli import logs, tuning
 from halimede.cli.logs import LogSettings
 from halimede.core.gpus import visible_gpus
+from halimede.hosting.addresses import url_of
 
 if TYPE_CHECKING:
     from halimede.hosting.settings import HostSettings
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("halimede")
 
 _MIB = 1 << 20
-
-_LOOPBACK_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it is compared
-"""Address to listen at everywhere → one to connect to."""
 
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -148,9 +146,7 @@ def command(
 
 def environment(address: str, port: int, region: str, *, signed: bool) -> str:
     """The lines that a shell evaluates to point AWS's SDKs at the host."""
-    host = _LOOPBACK_ADDRESSES.get(address, address)
-    host = f"[{host}]" if ":" in host else host
-    variables = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": region}
+    variables = {"AWS_ENDPOINT_URL": url_of(address, port), "AWS_DEFAULT_REGION": region}
     if not signed:
         # any will do; without one the SDKs look for some, and fail
         variables |= {"AWS_ACCESS_KEY_ID": "halimede", "AWS_SECRET_ACCESS_KEY": "halimede"}

@@ -19,15 +19,17 @@ from halimede.hosting.api.bodies import decoded
 from halimede.hosting.api.gate import Gate
 from halimede.hosting.api.invocation_heads import REFUSALS
 from halimede.hosting.api.keys import Key
-from halimede.hosting.api.permissions import check_endpoints
+from halimede.hosting.api.permissions import check_account, check_endpoints
+from halimede.hosting.api.refusals import for_query, for_s3
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import DisconnectedError, Request
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import Caller, Scope
 from halimede.hosting.routing.answers import answer_error as answer_runtime_error
 from halimede.hosting.routing.heads import TARGET_MODEL
 from halimede.hosting.routing.invocations import PREFIX, STREAMED, Invocations, operation_of
 from halimede.hosting.routing.request_ids import new_request_id
+from halimede.hosting.store.s3_call import S3Call
 
 _BODY_BYTES = 1 << 20
 """Largest request of the JSON and query protocols."""
@@ -36,6 +38,9 @@ _HASHED_HERE_BYTES = 1 << 18
 """The hash of a longer body is computed on another thread."""
 
 _MAX_SHOWN = 128
+
+_FOR_ALL = "sts:GetCallerIdentity"
+"""No permission is needed for that."""
 
 S3Handler = Callable[[Request, Caller, Key | None], Coroutine[Any, Any, None]]
 Page = Callable[[Request], None]
@@ -83,7 +88,7 @@ class Dispatcher:
             if self._gate.verifies:
                 self._later(request, self._invoke(request))
             else:
-                self._invoke_now(request, self._gate.account)
+                self._invoke_now(request, self._gate.scope_of(head))
             return
         page = self._pages.get(path)
         if page is not None and head.method == "GET":
@@ -129,12 +134,12 @@ class Dispatcher:
         except ApiError as error:
             answer_runtime_error(request, error)
             return
-        self._invoke_now(request, caller.account, body)
+        self._invoke_now(request, caller.scope, body)
 
-    def _invoke_now(self, request: Request, account: str, body: bytes | None = None) -> None:
+    def _invoke_now(self, request: Request, scope: Scope, body: bytes | None = None) -> None:
         refusal = REFUSALS[request.head]
         if refusal is None:
-            self._invocations.handle(request, account, body)
+            self._invocations.handle(request, scope, body)
         else:
             answer_runtime_error(request, refusal)
 
@@ -173,7 +178,7 @@ class Dispatcher:
             document = query_protocol.document_of(model.input_shape, fields)
             answer = await _run(service, name, document, caller, key)
         except ApiError as error:
-            query_protocol.answer_error(request, error, request_id)
+            query_protocol.answer_error(request, for_query(error), request_id)
             return
         namespace = service.model.metadata.get("xmlNamespace", "")
         query_protocol.answer(request, name, model, answer, namespace, request_id)
@@ -203,9 +208,7 @@ class Dispatcher:
         try:
             caller, key = self._gate.admit(head, _target(head), None, ("s3",))
         except ApiError as error:
-            message = query_protocol.escape(error.message)
-            text = f"<Error><Code>{error.code}</Code><Message>{message}</Message></Error>"
-            request.respond(error.status, text.encode(), (("Content-Type", "application/xml"),))
+            S3Call(request, Caller(), None).answer_error(for_s3(error))
             return
         await self._s3(request, caller, key)
 
@@ -233,9 +236,10 @@ async def _run(
 ) -> Mapping[str, Any]:
     """Run an operation if the caller's key lets it."""
     action = f"{service.name}:{name}"
-    if key is not None:
+    if key is not None and action != _FOR_ALL:
         key.check(action)
     checked = service.check(name, document)
+    check_account(caller, action, checked)
     if key is not None:
         check_endpoints(key, action, checked)
     return await service.run(name, checked, caller)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import DEFAULT_ROLE
 
 _ACCOUNT = re.compile("[0-9]{12}")
 _FIELDS = ("secret", "account", "actions", "endpoints", "target_models")
@@ -40,6 +41,9 @@ class Key:
         actions: patterns of what it may do, such as ``sagemaker:Describe*``.
         endpoints: patterns of the endpoints that it may act on.
         target_models: patterns of the models that it may invoke (IAM's condition ``sagemaker:TargetModel``).
+        token: of a key that the host has issued: the session token without which it does not count; "" for none.
+        role: the name of the role that its owner has.
+        session: the name of the session in which they have it, "" for the key's id.
     """
 
     id: str
@@ -48,6 +52,9 @@ class Key:
     actions: tuple[str, ...] = ("*",)
     endpoints: tuple[str, ...] = ("*",)
     target_models: tuple[str, ...] = ("*",)
+    token: str = ""
+    role: str = DEFAULT_ROLE
+    session: str = ""
 
     def check(self, action: str, endpoint: str | None = None, target_model: str | None = None) -> None:
         """Refuse what the key may not do.
@@ -101,4 +108,4 @@ def _key(path: Path, name: str, table: Any) -> Key:
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
             raise KeysError(f"{where}: '{field}' must be a list of texts, got {values!r}")
         patterns[field] = tuple(values)
-    return Key(name, secret, account, **patterns)
+    return Key(name, secret, account, patterns["actions"], patterns["endpoints"], patterns["target_models"])

@@ -1,13 +1,16 @@
-"""Which endpoints a request is about, for keys that may act on some only."""
+"""What a request is about: keys may act on some endpoints only, and on nothing of another account."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from halimede.hosting.api.keys import Key
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Caller
 
 _LOG_GROUP = "/aws/sagemaker/Endpoints/"
 _ARN = ":endpoint/"
 _SCALABLE = "endpoint/"
+_ARN_MEMBERS = ("ResourceArn", "logGroupIdentifier", "resourceArn")
 
 
 def check_endpoints(key: Key, action: str, document: Mapping[str, Any]) -> None:
@@ -23,6 +26,28 @@ def check_endpoints(key: Key, action: str, document: Mapping[str, Any]) -> None:
     """
     for endpoint in endpoints_of(document):
         key.check(action, endpoint)
+
+
+def check_account(caller: Caller, action: str, document: Mapping[str, Any]) -> None:
+    """Refuse a request that names something of another account by its ARN, or a log group of another region.
+
+    Raises:
+        ApiError: it does (``AccessDeniedException``, ``ResourceNotFoundException``).
+    """
+    for member in _ARN_MEMBERS:
+        arn = document.get(member, "")
+        parts = arn.split(":", 5)
+        if len(parts) < 6 or parts[0] != "arn":
+            continue
+        if parts[4] != caller.account:
+            msg = (
+                f"User: {caller.arn} is not authorized to perform: {action} on resource: {arn} because no "
+                f"resource-based policy allows the {action} action"
+            )
+            raise ApiError("AccessDeniedException", msg, 403)
+        if parts[2] == "logs" and parts[3] != caller.region:
+            msg = f"The specified log group does not exist: '{arn}' is of region {parts[3]}, not {caller.region}"
+            raise ApiError("ResourceNotFoundException", msg)
 
 
 def endpoints_of(document: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import hmac
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from urllib.parse import quote
 
@@ -11,13 +11,14 @@ from botocore.utils import normalize_url_path
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.api.presigned import ALGORITHM, Presigned, check_time, read_presigned, wrong_signature
+from halimede.hosting.api.refusals import Reason, RefusedError
 from halimede.hosting.errors import ApiError
 
 _REQUEST = "aws4_request"
 _CREDENTIAL_PARTS = 5
 _CONTENT_HASH = "x-amz-content-sha256"
-_SKEW_S = 15 * 60
-"""Seconds by which a client's clock may differ (AWS: fifteen minutes)."""
+_SKEW = timedelta(minutes=15)
+"""By which a client's clock may differ, as AWS has it."""
 
 _REGION = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -70,18 +71,26 @@ def read_signature(head: Head) -> Signature | None:
         return None
     algorithm, _, rest = text.partition(" ")
     if algorithm != ALGORITHM:
-        raise _incomplete(f"the algorithm '{algorithm}' is not supported; use {ALGORITHM}")
+        msg = f"The algorithm '{algorithm}' is not supported; use {ALGORITHM}"
+        raise RefusedError(Reason.WRONG_KIND, msg)
     parts = (field.partition("=") for field in rest.split(","))
     fields = {name.strip(): value.strip() for name, _, value in parts}
     missing = [name for name in ("Credential", "SignedHeaders", "Signature") if not fields.get(name)]
     if missing:
-        raise _incomplete(f"the Authorization header lacks {', '.join(missing)}")
+        raise _incomplete(f"The Authorization header lacks {', '.join(missing)}")
     scope = _scope(fields["Credential"])
     if scope is None:
         raise _incomplete(
             f"'{fields['Credential']}' is no credential: it should be KEY/DATE/REGION/SERVICE/aws4_request"
         )
     return Signature(*scope, tuple(fields["SignedHeaders"].split(";")), fields["Signature"])
+
+
+def claimed_region(authorization: str) -> str:
+    """The region of the credential with which an Authorization header begins; "" if it begins with none."""
+    _, found, credential = authorization.partition(f"{ALGORITHM} Credential=")
+    scope = _scope(credential.strip()) if found else None
+    return "" if scope is None else scope[2]
 
 
 def _scope(credential: str) -> tuple[str, str, str, str] | None:
@@ -117,32 +126,54 @@ def verify(
     try:
         moment = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise _incomplete(f"the header X-Amz-Date is missing or is no time: '{stamp}'") from None
-    skew = (now - moment).total_seconds()
-    if abs(skew) > _SKEW_S or not stamp.startswith(signature.date):
+        msg = f"The header X-Amz-Date is missing or is no time: '{stamp}'"
+        raise RefusedError(Reason.NO_TIME, msg) from None
+    _check_current(stamp, moment, now)
+    if not stamp.startswith(signature.date):
         msg = (
-            f"Signature not current: it is of {stamp}, and here it is {now:%Y%m%dT%H%M%SZ}; clocks may differ by "
-            f"{_SKEW_S // 60} minutes"
+            f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: "
+            f"'{signature.date}' != '{stamp[:8]}', from '{stamp}'"
         )
-        raise ApiError("InvalidSignatureException", msg, 403)
+        raise RefusedError(Reason.WRONG_SCOPE, msg)
     unsigned = _unsigned(head, signature)
     if unsigned:
-        raise _incomplete(f"the header '{unsigned[0]}' is not signed; host and all X-Amz headers must be")
+        msg = f"There were headers present in the request which were not signed: {', '.join(unsigned)}"
+        raise RefusedError(Reason.NOT_SIGNED, f"{msg}; host and all X-Amz headers must be")
     said = head.headers.get(_CONTENT_HASH)
     if said is None and digest is None:
-        raise _incomplete(
-            "the body is not covered by the signature: the header X-Amz-Content-SHA256 is missing"
-        )
+        msg = "Missing required header for this request: x-amz-content-sha256; the signature covers the body by it"
+        raise RefusedError(Reason.NO_HASH, msg)
     if said is not None and digest is not None and said != digest:
-        msg = f"the header X-Amz-Content-SHA256 says {said}, and the hash of the body is {digest}"
-        raise ApiError("InvalidSignatureException", msg, 403)
+        msg = f"The header X-Amz-Content-SHA256 says {said}, and the hash of the body is {digest}"
+        raise RefusedError(Reason.WRONG_BODY, msg)
     expected = _sign(head, target, said or digest or "", signature, secret, stamp)
     if not hmac.compare_digest(expected.encode(), signature.value.encode()):
         msg = (
             f"The request signature we calculated does not match the signature you provided. Check the secret of "
             f"access key {signature.access_key}, and that nothing on the way changes the request"
         )
-        raise ApiError("InvalidSignatureException", msg, 403)
+        raise RefusedError(Reason.WRONG_SIGNATURE, msg)
+
+
+def _check_current(stamp: str, moment: datetime, now: datetime) -> None:
+    """Refuse a signature of another time.
+
+    Raises:
+        ApiError: it is.
+    """
+    skew = now - moment
+    if abs(skew) <= _SKEW:
+        return
+    is_old = skew > _SKEW
+    limit, sign = (now - _SKEW, "-") if is_old else (now + _SKEW, "+")
+    what = "Signature expired" if is_old else "Signature not yet current"
+    how = "is now earlier than" if is_old else "is still later than"
+    msg = f"{what}: {stamp} {how} {_stamp(limit)} ({_stamp(now)} {sign} {_SKEW.seconds // 60} min.)"
+    raise RefusedError(Reason.NOT_CURRENT, msg)
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment:%Y%m%dT%H%M%SZ}"
 
 
 def _verify_presigned(
@@ -197,5 +228,5 @@ def _canonical_query(query: str) -> str:
     return "&".join(f"{name}={value}" for name, value in covered)
 
 
-def _incomplete(why: str) -> ApiError:
-    return ApiError("IncompleteSignatureException", why, 403)
+def _incomplete(why: str) -> RefusedError:
+    return RefusedError(Reason.MALFORMED, why)

@@ -1,13 +1,10 @@
-"""STS: who am I?"""
+"""STS: who am I? Anybody may ask that, whatever their key may do otherwise."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from halimede.hosting.api.services import Service
 from halimede.hosting.identity import Caller
-
-ROLE = "halimede"
-"""The name of the role that everybody has."""
 
 
 def sts_service() -> Service:
@@ -16,9 +13,5 @@ def sts_service() -> Service:
 
 
 async def _get_caller_identity(_: Mapping[str, Any], caller: Caller) -> Mapping[str, Any]:
-    session = caller.access_key or "anonymous"
-    return {
-        "UserId": f"AROAHALIMEDE:{session}",
-        "Account": caller.account,
-        "Arn": f"arn:aws:sts::{caller.account}:assumed-role/{ROLE}/{session}",
-    }
+    session = caller.arn.rpartition("/")[2]
+    return {"UserId": f"AROAHALIMEDE:{session}", "Account": caller.account, "Arn": caller.arn}

@@ -17,7 +17,7 @@ from halimede.hosting.control.checks import (
     check_desired_capacity,
     check_model,
 )
-from halimede.hosting.control.database import Database
+from halimede.hosting.control.database import Database, DocumentKey
 from halimede.hosting.control.defaults import complete_config, complete_deployment, complete_model
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
@@ -26,7 +26,7 @@ from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError, invalid
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.substrates.base import RunningInstance
 
 logger = logging.getLogger("halimede")
@@ -54,7 +54,7 @@ class Controller:
             "EndpointConfigArn",
             complete_config,
         )
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[EndpointId, Endpoint] = {}
         self._adopted: dict[str, RunningInstance] = {}
         self._hold_s = dependencies.settings.describe_hold_s
 
@@ -65,11 +65,11 @@ class Controller:
             "CreateModel": self._create_model,
             "DescribeModel": models.describe,
             "DeleteModel": models.delete,
-            "ListModels": lambda request, _: models.list(request, "Models"),
+            "ListModels": lambda request, caller: models.list(request, caller, "Models"),
             "CreateEndpointConfig": self._create_config,
             "DescribeEndpointConfig": configs.describe,
             "DeleteEndpointConfig": configs.delete,
-            "ListEndpointConfigs": lambda request, _: configs.list(request, "EndpointConfigs"),
+            "ListEndpointConfigs": lambda request, caller: configs.list(request, caller, "EndpointConfigs"),
             "CreateEndpoint": self._create_endpoint,
             "DescribeEndpoint": self._describe_endpoint,
             "ListEndpoints": self._list_endpoints,
@@ -111,7 +111,7 @@ class Controller:
             if record.status is Status.IN_SERVICE:
                 record.status = Status.SYSTEM_UPDATING
             endpoint = Endpoint(self._dependencies, record, self._keep, self._gone, self._adopted)
-            self._endpoints[record.name] = endpoint
+            self._endpoints[record.id] = endpoint
             endpoint.work()
 
     def release(self) -> None:
@@ -135,14 +135,14 @@ class Controller:
                 return
 
     async def _keep(self, record: EndpointRecord) -> None:
-        await self._database.put(_ENDPOINT, record.name, record.document())
+        await self._database.put(_key(record.id), record.document())
 
     async def _gone(self, endpoint: Endpoint) -> None:
         record = endpoint.record
-        await self._database.remove(_ENDPOINT, record.name, record.arn)
-        if self._endpoints.get(record.name) is endpoint:
-            del self._endpoints[record.name]
-            self._dependencies.forget_meters(record.name)
+        await self._database.remove(_key(record.id), record.arn)
+        if self._endpoints.get(record.id) is endpoint:
+            del self._endpoints[record.id]
+            self._dependencies.forget_meters(record.id)
 
     # models and configurations
 
@@ -160,10 +160,15 @@ class Controller:
     # endpoints
 
     def _endpoint(self, name: str, caller: Caller) -> Endpoint:
-        endpoint = self._endpoints.get(name)
+        endpoint = self._endpoints.get(EndpointId(*caller.scope, name))
         if endpoint is None:
-            raise invalid(f'Could not find endpoint "{caller.arn(_ENDPOINT, name)}".')
+            raise invalid(f'Could not find endpoint "{caller.scope.arn(_ENDPOINT, name)}".')
         return endpoint
+
+    def _records(self, caller: Caller) -> list[EndpointRecord]:
+        """The caller's endpoints."""
+        scope = caller.scope
+        return [each.record for each in self._endpoints.values() if each.record.id.scope == scope]
 
     def _changeable(self, name: str, caller: Caller) -> Endpoint:
         """The endpoint, if it is in service.
@@ -188,8 +193,8 @@ class Controller:
 
     async def _create_endpoint(self, request: Request, caller: Caller) -> Answer:
         name = request["EndpointName"]
-        arn = caller.arn(_ENDPOINT, name)
-        if is_taken(name, self._endpoints):
+        arn = caller.scope.arn(_ENDPOINT, name)
+        if is_taken(name, (record.name for record in self._records(caller))):
             raise invalid(f'Cannot create already existing endpoint "{arn}".')
         deployment, tags = _deployment_of(request), tags_of(request)
         fleet = self._fleet(request["EndpointConfigName"], caller)
@@ -205,11 +210,12 @@ class Controller:
             pending=fleet,
             deployment=deployment,
         )
-        endpoint = self._endpoints[name] = Endpoint(self._dependencies, record, self._keep, self._gone)
+        endpoint = Endpoint(self._dependencies, record, self._keep, self._gone)
+        self._endpoints[record.id] = endpoint
         try:
-            await self._database.add(_ENDPOINT, name, record.document(), arn, tags)
+            await self._database.add(_key(record.id), record.document(), arn, tags)
         except ApiError:
-            del self._endpoints[name]
+            del self._endpoints[record.id]
             raise
         endpoint.work()
         return {"EndpointArn": arn}
@@ -221,8 +227,8 @@ class Controller:
             endpoint = self._endpoint(request["EndpointName"], caller)
         return describe_endpoint(endpoint.record, endpoint.instances())
 
-    async def _list_endpoints(self, request: Request, _: Caller) -> Answer:
-        entries = [endpoint_summary(endpoint.record) for endpoint in self._endpoints.values()]
+    async def _list_endpoints(self, request: Request, caller: Caller) -> Answer:
+        entries = [endpoint_summary(record) for record in self._records(caller)]
         return page_of(entries, request, "EndpointName", "Endpoints", "EndpointStatus")
 
     async def _update_endpoint(self, request: Request, caller: Caller) -> Answer:
@@ -263,14 +269,14 @@ class Controller:
 
     # tags
 
-    def _check_arn(self, arn: str) -> None:
-        endpoints = {endpoint.record.arn for endpoint in self._endpoints.values()}
-        if arn not in endpoints | self._models.arns() | self._configs.arns():
+    def _check_arn(self, arn: str, caller: Caller) -> None:
+        endpoints = {record.arn for record in self._records(caller)}
+        if arn not in endpoints | self._models.arns(caller.scope) | self._configs.arns(caller.scope):
             raise invalid(f'Could not find resource "{arn}".')
 
-    async def _add_tags(self, request: Request, _: Caller) -> Answer:
+    async def _add_tags(self, request: Request, caller: Caller) -> Answer:
         arn = request["ResourceArn"]
-        self._check_arn(arn)
+        self._check_arn(arn, caller)
         tags = tags_of(request)
         every = {**await self._database.tags(arn), **tags}
         if len(every) > _MAX_TAGS:
@@ -280,14 +286,18 @@ class Controller:
         await self._database.put_tags(arn, tags)
         return {"Tags": _tag_list(every)}
 
-    async def _list_tags(self, request: Request, _: Caller) -> Answer:
-        self._check_arn(request["ResourceArn"])
+    async def _list_tags(self, request: Request, caller: Caller) -> Answer:
+        self._check_arn(request["ResourceArn"], caller)
         return {"Tags": _tag_list(await self._database.tags(request["ResourceArn"]))}
 
-    async def _delete_tags(self, request: Request, _: Caller) -> Answer:
-        self._check_arn(request["ResourceArn"])
+    async def _delete_tags(self, request: Request, caller: Caller) -> Answer:
+        self._check_arn(request["ResourceArn"], caller)
         await self._database.remove_tags(request["ResourceArn"], request["TagKeys"])
         return {}
+
+
+def _key(endpoint: EndpointId) -> DocumentKey:
+    return DocumentKey(_ENDPOINT, *endpoint)
 
 
 def _remove_others(directory: Path, fleets: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What is kept over restarts: documents by kind and name, and tags, in SQLite.
+"""What is kept over restarts: documents by kind, account, region and name, and tags, in SQLite.
 
 The file is written on a thread of its own; an operation answers when what it changed is on disk.
 """
@@ -8,23 +8,51 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Scope
 
 Result = TypeVar("Result")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, document BLOB NOT NULL, PRIMARY KEY (kind, name));
+VERSION = 1
+"""Of the tables (`PRAGMA user_version`). 0 has no accounts and regions; `hosting.migration` makes it 1."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS documents (
+    kind TEXT, account TEXT, region TEXT, name TEXT, document BLOB NOT NULL,
+    PRIMARY KEY (kind, account, region, name)
+);
 CREATE TABLE IF NOT EXISTS tags (arn TEXT, key TEXT, value TEXT NOT NULL, PRIMARY KEY (arn, key));
 """
 
 Document = dict[str, Any]
 
 
-_PUT = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)"
+class DocumentKey(NamedTuple):
+    """What a document is kept under.
+
+    Attributes:
+        kind: such as ``endpoint-config``.
+        account, region: where the name holds.
+        name: the resource's.
+    """
+
+    kind: str
+    account: str
+    region: str
+    name: str
+
+    @property
+    def scope(self) -> Scope:
+        """Where the name holds."""
+        return Scope(self.account, self.region)
+
+
+_THIS = "kind = ? AND account = ? AND region = ? AND name = ?"
+_PUT = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)"
 _PUT_TAG = "INSERT OR REPLACE INTO tags VALUES (?, ?, ?)"
 
 Statement = tuple[str, Sequence[str | bytes]]
@@ -56,7 +84,12 @@ class Database:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(_SCHEMA)
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version > VERSION:
+                    msg = f"its version is {version}, and this version of Halimede knows {VERSION}"
+                    raise sqlite3.DatabaseError(msg)
+                if version < VERSION:
+                    connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
             except sqlite3.Error:
                 connection.close()
                 raise
@@ -89,31 +122,31 @@ class Database:
 
         await self._run(work)
 
-    async def documents(self, kind: str) -> Mapping[str, Document]:
-        """All documents of a kind, by name."""
+    async def documents(self, kind: str) -> Mapping[DocumentKey, Document]:
+        """All documents of a kind."""
 
-        def read(connection: sqlite3.Connection) -> dict[str, Document]:
-            rows = connection.execute("SELECT name, document FROM documents WHERE kind = ?", (kind,))
-            return {name: orjson.loads(document) for name, document in rows}
+        def read(connection: sqlite3.Connection) -> dict[DocumentKey, Document]:
+            rows = connection.execute("SELECT * FROM documents WHERE kind = ?", (kind,))
+            return {DocumentKey(*key): orjson.loads(document) for *key, document in rows}
 
         return await self._run(read)
 
     async def add(
-        self, kind: str, name: str, document: Mapping[str, Any], arn: str, tags: Mapping[str, str]
+        self, key: DocumentKey, document: Mapping[str, Any], arn: str, tags: Mapping[str, str]
     ) -> None:
         """Keep a new document, and the tags of what it describes."""
-        put: Statement = (_PUT, (kind, name, orjson.dumps(document)))
-        await self._write([put, *((_PUT_TAG, (arn, key, value)) for key, value in tags.items())])
+        put: Statement = (_PUT, (*key, orjson.dumps(document)))
+        await self._write([put, *((_PUT_TAG, (arn, *tag)) for tag in tags.items())])
 
-    async def put(self, kind: str, name: str, document: Mapping[str, Any]) -> None:
+    async def put(self, key: DocumentKey, document: Mapping[str, Any]) -> None:
         """Keep a document, in place of the one of that name."""
-        await self._write([(_PUT, (kind, name, orjson.dumps(document)))])
+        await self._write([(_PUT, (*key, orjson.dumps(document)))])
 
-    async def remove(self, kind: str, name: str, arn: str) -> None:
+    async def remove(self, key: DocumentKey, arn: str) -> None:
         """Forget a document, and the tags of what it describes."""
         await self._write(
             [
-                ("DELETE FROM documents WHERE kind = ? AND name = ?", (kind, name)),
+                (f"DELETE FROM documents WHERE {_THIS}", key),  # noqa: S608 - ours alone
                 ("DELETE FROM tags WHERE arn = ?", (arn,)),
             ]
         )

@@ -108,7 +108,7 @@ class Endpoint:
             return
         self._give_up()
         if self.record.status is Status.DELETING:
-            self._dependencies.table.withdraw(self.record.name)
+            self._dependencies.table.withdraw(self.record.id)
         earlier = set(self._tasks)
         self._work_task = self._spawn(self._work(earlier))
 
@@ -256,7 +256,7 @@ class Endpoint:
         known = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
         await asyncio.gather(*(fleet.retire() for fleet in known))
         grace = self._dependencies.settings.grace_s
-        adopted = [each for each in self._adopted.values() if each.request.endpoint == self.record.name]
+        adopted = [each for each in self._adopted.values() if each.request.endpoint_id == self.record.id]
         await asyncio.gather(
             *(self._dependencies.substrate.terminate(each.request.id, grace) for each in adopted)
         )
@@ -305,6 +305,6 @@ class Endpoint:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        self._dependencies.table.withdraw(self.record.name)
+        self._dependencies.table.withdraw(self.record.id)
         fleets = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
         await asyncio.gather(*(fleet.forget() for fleet in fleets))

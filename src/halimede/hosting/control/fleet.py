@@ -9,6 +9,7 @@ from halimede.hosting.control.records import EndpointRecord, FleetRecord
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.control.slot import Slot
 from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import RunningInstance
@@ -22,7 +23,7 @@ class VariantFleet:
     """
 
     def __init__(
-        self, dependencies: Dependencies, endpoint: str, fleet: str, variant: Variant, weight: float
+        self, dependencies: Dependencies, endpoint: EndpointId, fleet: str, variant: Variant, weight: float
     ) -> None:
         self._dependencies = dependencies
         self._endpoint = endpoint
@@ -32,6 +33,7 @@ class VariantFleet:
         self._leaving: list[Slot] = []
         self._directory = dependencies.directory / fleet / variant.name
         self._fetching = asyncio.Lock()
+        self._platform_variables = dependencies.begin_role(endpoint, fleet, variant)
         self.route = VariantRoute(variant, weight, meter=dependencies.make_meter(endpoint, variant.name))
         if variant.container.multi_model:
             self.route.residency = dependencies.make_residency(endpoint, self.route)
@@ -71,9 +73,8 @@ class VariantFleet:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 url = container.model_data_url
                 progress = self._dependencies.begin_fetch(self._endpoint, self._variant.name, url)
-                await self._dependencies.source.fetch_model(
-                    url, model, self._variant.download_timeout_s, progress
-                )
+                source = self._dependencies.source_of(self._endpoint.account)
+                await source.fetch_model(url, model, self._variant.download_timeout_s, progress)
         return model
 
     def _add(self, adopted: RunningInstance | None = None, *, keep_trying: bool = False) -> Slot:
@@ -85,6 +86,7 @@ class VariantFleet:
             self._model,
             self._joined,
             self._left,
+            self._platform_variables,
             adopted,
             keep_trying=keep_trying,
         )
@@ -149,6 +151,7 @@ class VariantFleet:
         await self._retire_leaving()
         if self.route.residency is not None:
             await self.route.residency.close()
+        self._dependencies.end_role(self._fleet, self._variant.name)
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
 
     async def forget(self) -> None:
@@ -186,7 +189,7 @@ class Fleet:
         self.record = record
         self._variants = {
             variant.name: VariantFleet(
-                dependencies, endpoint.name, record.id, variant, record.weights[variant.name]
+                dependencies, endpoint.id, record.id, variant, record.weights[variant.name]
             )
             for variant in record.variants()
         }

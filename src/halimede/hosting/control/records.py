@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.specs import Variant
 
 
@@ -70,7 +71,7 @@ class EndpointRecord:
     Attributes:
         name: its name.
         arn: its ARN.
-        account, region: of its owner.
+        account, region: where its name holds.
         status: its state.
         reason: why it failed, "" if it did not; of an endpoint in service, why its last update did not come about.
         created, modified: when.
@@ -90,6 +91,11 @@ class EndpointRecord:
     current: FleetRecord | None = None
     pending: FleetRecord | None = None
     deployment: dict[str, Any] | None = None
+
+    @property
+    def id(self) -> EndpointId:
+        """Which endpoint it is."""
+        return EndpointId(self.account, self.region, self.name)
 
     def document(self) -> dict[str, Any]:
         """What is kept of it."""

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from halimede.hosting.control.database import Database, Document
+from halimede.hosting.control.database import Database, Document, DocumentKey
 from halimede.hosting.control.listing import page_of
 from halimede.hosting.errors import ApiError, invalid
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import Caller, Scope
 
 
 class Resources:
-    """All resources of one kind.
+    """All resources of one kind, told apart by account, region and name.
 
     Args:
         database: where they are kept.
@@ -38,15 +38,19 @@ class Resources:
         self._member = member
         self._arn_member = arn_member
         self._complete = complete
-        self._documents: dict[str, Document] = {}
+        self._documents: dict[Scope, dict[str, Document]] = {}
 
     async def open(self) -> None:
         """Read what is there."""
-        self._documents = dict(await self._database.documents(self._kind))
+        for key, document in (await self._database.documents(self._kind)).items():
+            self._of(key.scope)[key.name] = document
 
-    def arns(self) -> set[str]:
-        """The ARNs of all of them."""
-        return {document["arn"] for document in self._documents.values()}
+    def _of(self, scope: Scope) -> dict[str, Document]:
+        return self._documents.setdefault(scope, {})
+
+    def arns(self, scope: Scope) -> set[str]:
+        """The ARNs of those of an account and region."""
+        return {document["arn"] for document in self._of(scope).values()}
 
     def find(self, name: str, caller: Caller) -> dict[str, Any]:
         """The request that made the resource.
@@ -54,14 +58,14 @@ class Resources:
         Raises:
             ApiError: there is none of that name.
         """
-        document = self._documents.get(name)
+        document = self._of(caller.scope).get(name)
         if document is None:
             raise self._missing(name, caller)
         request: dict[str, Any] = document["request"]
         return request
 
     def _missing(self, name: str, caller: Caller) -> ApiError:
-        return invalid(f'Could not find {self._words} "{caller.arn(self._kind, name)}".')
+        return invalid(f'Could not find {self._words} "{caller.scope.arn(self._kind, name)}".')
 
     async def create(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Keep what a Create request asks for.
@@ -70,17 +74,19 @@ class Resources:
             ApiError: there is one of that name.
         """
         name = request[self._member]
-        arn = caller.arn(self._kind, name)
-        if is_taken(name, self._documents):
+        scope = caller.scope
+        arn, documents = scope.arn(self._kind, name), self._of(scope)
+        if is_taken(name, documents):
             raise invalid(f'Cannot create already existing {self._words} "{arn}".')
         tags = tags_of(request)
         body = {key: value for key, value in request.items() if key != "Tags"}
         document = {"request": body, "arn": arn, "created": time.time()}
-        self._documents[name] = document
+        documents[name] = document
         try:
-            await self._database.add(self._kind, name, document, arn, tags)
+            key = DocumentKey(self._kind, *scope, name)
+            await self._database.add(key, document, arn, tags)
         except ApiError:
-            del self._documents[name]
+            del documents[name]
             raise
         return {self._arn_member: arn}
 
@@ -88,27 +94,28 @@ class Resources:
         """The resource, as it was asked for, with AWS's defaults for what was left out."""
         name = request[self._member]
         body = self._complete(self.find(name, caller))
-        document = self._documents[name]
+        document = self._of(caller.scope)[name]
         return {**body, self._arn_member: document["arn"], "CreationTime": _time(document)}
 
     async def delete(self, request: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Forget the resource; endpoints that were made from it go on."""
         name = request[self._member]
-        document = self._documents.pop(name, None)
+        documents = self._of(caller.scope)
+        document = documents.pop(name, None)
         if document is None:
             raise self._missing(name, caller)
         try:
-            await self._database.remove(self._kind, name, document["arn"])
+            await self._database.remove(DocumentKey(self._kind, *caller.scope, name), document["arn"])
         except ApiError:
-            self._documents[name] = document
+            documents[name] = document
             raise
         return {}
 
-    async def list(self, request: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """A page of them, below `key`."""
+    async def list(self, request: Mapping[str, Any], caller: Caller, key: str) -> dict[str, Any]:
+        """A page of the caller's, below `key`."""
         entries = [
             {self._member: name, self._arn_member: document["arn"], "CreationTime": _time(document)}
-            for name, document in self._documents.items()
+            for name, document in self._of(caller.scope).items()
         ]
         return page_of(entries, request, self._member, key)
 

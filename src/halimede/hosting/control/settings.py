@@ -1,11 +1,13 @@
 """Times of the control plane, and what it is given of the rest of the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
+from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource, OnProgress
 from halimede.hosting.substrates.base import Resources, Substrate
 
@@ -39,12 +41,20 @@ class ControlSettings:
     describe_hold_s: float = 20.0
 
 
-def _ignore(_: str) -> None:
+def _ignore(_: EndpointId) -> None:
     """Nobody counts."""
 
 
-def _tell_nobody(_: str, __: str, ___: str) -> OnProgress:
+def _tell_nobody(_: EndpointId, __: str, ___: str) -> OnProgress:
     return lambda done, total: None
+
+
+def _no_variables(_: EndpointId, __: str, ___: Variant) -> Mapping[str, str]:
+    return {}
+
+
+def _end_nothing(_: str, __: str) -> None:
+    """Nothing was begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +63,29 @@ class Dependencies:
 
     Attributes:
         substrate: where instances run.
-        source: where model archives come from.
+        source_of: where the model archives of an account's endpoints come from.
         table: where requests learn where to go.
         directory: where extracted models of fleets are.
         resources: what an instance of a type may use; raises an ApiError for a type that the catalogue lacks.
-        make_residency: keeps track of the models of a multi-model variant, of the endpoint with that name.
-        make_meter: counts the invocations of a variant, of the endpoint with that name.
+        make_residency: keeps track of the models of an endpoint's multi-model variant.
+        make_meter: counts the invocations of an endpoint's variant.
         settings: times.
-        forget_meters: the endpoint with that name is gone.
+        forget_meters: the endpoint is gone.
         begin_fetch: makes what is told how far the fetch of a model has come, for an endpoint, a variant and a URL.
+        begin_role: the variables that instances of an endpoint's variant get of the platform, with keys that hold until
+            the role is ended, given the fleet's id.
+        end_role: the fleet with that id has no more instances of the variant with that name.
     """
 
     substrate: Substrate
-    source: ModelSource
+    source_of: Callable[[str], ModelSource]
     table: RoutingTable
     directory: Path
     resources: Callable[[str], Resources]
-    make_residency: Callable[[str, VariantRoute], Residency]
-    make_meter: Callable[[str, str], InvocationMeter]
+    make_residency: Callable[[EndpointId, VariantRoute], Residency]
+    make_meter: Callable[[EndpointId, str], InvocationMeter]
     settings: ControlSettings = ControlSettings()
-    forget_meters: Callable[[str], None] = _ignore
-    begin_fetch: Callable[[str, str, str], OnProgress] = _tell_nobody
+    forget_meters: Callable[[EndpointId], None] = _ignore
+    begin_fetch: Callable[[EndpointId, str, str], OnProgress] = _tell_nobody
+    begin_role: Callable[[EndpointId, str, Variant], Mapping[str, str]] = _no_variables
+    end_role: Callable[[str, str], None] = _end_nothing

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from halimede.hosting.control.health import ping
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
@@ -36,12 +37,13 @@ class Slot:
     def __init__(
         self,
         dependencies: Dependencies,
-        endpoint: str,
+        endpoint: EndpointId,
         fleet: str,
         variant: Variant,
         model: Callable[[], Awaitable[Path | None]],
         on_joined: Callable[[Target, RunningInstance], None],
         on_left: Callable[[Target], None],
+        variables: Mapping[str, str],
         adopted: RunningInstance | None = None,
         *,
         keep_trying: bool = False,
@@ -50,12 +52,13 @@ class Slot:
 
         Args:
             dependencies: what it needs of the host.
-            endpoint: the endpoint's name.
+            endpoint: whose it is.
             fleet: the fleet's id.
             variant: what runs.
             model: fetches and extracts its archive unless it is there: the directory, if it has one.
             on_joined: told when an instance takes requests.
             on_left: told when that takes none any more.
+            variables: what instances get of the platform.
             adopted: an instance that runs already.
             keep_trying: go on also if the first instance does not come up, as one of its kind has served before.
         """
@@ -66,6 +69,7 @@ class Slot:
         self._model = model
         self._on_joined = on_joined
         self._on_left = on_left
+        self._variables = variables
         self._keep_trying = keep_trying
         self._instance = adopted
         self._target: Target | None = None
@@ -156,7 +160,7 @@ class Slot:
                 if is_over:
                     return
             except Exception as error:  # of one instance, and the log has what nobody foresaw
-                logger.exception("endpoint '%s': instance %s", self._endpoint, self.instance_id)
+                logger.exception("endpoint '%s': instance %s", self._endpoint.name, self.instance_id)
                 self._failed(ApiError("InternalFailure", f"the host failed: {error}", 500))
             self._leave()
             await self._end()
@@ -217,7 +221,9 @@ class Slot:
         self.instance_id = f"i-{secrets.token_hex(8)}"
         request = InstanceRequest(
             self.instance_id,
-            self._endpoint,
+            self._endpoint.account,
+            self._endpoint.region,
+            self._endpoint.name,
             variant.name,
             self._fleet,
             container.image,
@@ -226,7 +232,7 @@ class Slot:
             container.multi_model,
             resources,
         )
-        launching = asyncio.ensure_future(self._dependencies.substrate.launch(request))
+        launching = asyncio.ensure_future(self._dependencies.substrate.launch(request, self._variables))
         try:
             self._instance = await asyncio.shield(launching)
         except asyncio.CancelledError:
@@ -298,12 +304,12 @@ class Slot:
 
     @property
     def _log_stream(self) -> str:
-        return f"{self._variant.name}/{self.instance_id} in /aws/sagemaker/Endpoints/{self._endpoint}"
+        return f"{self._variant.name}/{self.instance_id} in /aws/sagemaker/Endpoints/{self._endpoint.name}"
 
     def _say(self, what: str) -> None:
         logger.warning(
             "endpoint '%s': instance %s of variant '%s' %s",
-            self._endpoint,
+            self._endpoint.name,
             self.instance_id,
             self._variant.name,
             what,

@@ -12,7 +12,7 @@ from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
 from halimede.hosting.metering.metric_queries import MetricQueries, check_period
 from halimede.hosting.metering.statistics import check_extended
-from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, first_period
+from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, MetricStores, first_period
 from halimede.hosting.paging import begin_of
 
 _MAX_POINTS = 1_440
@@ -22,7 +22,7 @@ _MAX_VALUES = 100_800
 """Of one answer of GetMetricData (CloudWatch's limit)."""
 
 _MAX_SERIES = 10_000
-"""So many metrics there may be before users' own are refused."""
+"""So many metrics an account may have before users' own are refused."""
 
 _OLDEST = timedelta(days=14)
 _FUTURE = timedelta(hours=2)
@@ -37,23 +37,34 @@ def _nothing() -> None:
 
 
 def cloudwatch_service(
-    store: MetricStore, refresh: Callable[[], None] = _nothing, now: Callable[[], float] = time.time
+    stores: MetricStores, refresh: Callable[[], None] = _nothing, now: Callable[[], float] = time.time
 ) -> Service:
-    """PutMetricData, GetMetricStatistics, GetMetricData and ListMetrics over a store.
+    """PutMetricData, GetMetricStatistics, GetMetricData and ListMetrics over the caller's account and region.
 
     Args:
-        store: the metrics.
+        stores: the metrics.
         refresh: called before they are read.
         now: the time, in seconds since 1970.
     """
-    operations = CloudWatch(store, refresh, now)
+
+    def reading(caller: Caller) -> CloudWatch:
+        return CloudWatch(stores.find(caller.scope), refresh, now)
+
+    async def put_metric_data(request: Request, caller: Caller) -> Mapping[str, Any]:
+        store, room = stores.find(caller.scope), _MAX_SERIES - stores.count(caller.account)
+        answer = await CloudWatch(store, refresh, now, room).put_metric_data(request, caller)
+        stores.keep(caller.scope, store)
+        return answer
+
     return Service(
         "cloudwatch",
         {
-            "PutMetricData": operations.put_metric_data,
-            "GetMetricStatistics": operations.get_metric_statistics,
-            "GetMetricData": operations.get_metric_data,
-            "ListMetrics": operations.list_metrics,
+            "PutMetricData": put_metric_data,
+            "GetMetricStatistics": lambda request, caller: reading(caller).get_metric_statistics(
+                request, caller
+            ),
+            "GetMetricData": lambda request, caller: reading(caller).get_metric_data(request, caller),
+            "ListMetrics": lambda request, caller: reading(caller).list_metrics(request, caller),
         },
         later="alarms come with autoscaling",
         refusal="ValidationError",
@@ -61,12 +72,19 @@ def cloudwatch_service(
 
 
 class CloudWatch:
-    """The operations. Lives on the event loop."""
+    """The operations over one store. Lives on the event loop."""
 
-    def __init__(self, store: MetricStore, refresh: Callable[[], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: MetricStore,
+        refresh: Callable[[], None],
+        now: Callable[[], float],
+        room: int = _MAX_SERIES,
+    ) -> None:
         self._store = store
         self._refresh = refresh
         self._now = now
+        self._room = room
 
     async def put_metric_data(self, request: Request, _: Caller) -> dict[str, Any]:
         """Take values of a user's own metrics."""
@@ -81,11 +99,10 @@ class CloudWatch:
         now = datetime.fromtimestamp(self._now(), UTC)
         entries = [Entry.of(namespace, each, now, _OLDEST, _FUTURE) for each in data]
         fresh = {entry.metric for entry in entries if self._store.series(entry.metric) is None}
-        known = len(self._store.metrics())
-        if fresh and known + len(fresh) > _MAX_SERIES:
+        if fresh and len(fresh) > self._room:
             msg = (
-                f"there are {known} metrics, and {len(fresh)} new ones would be more than the {_MAX_SERIES} that this "
-                f"host keeps; use fewer values of dimensions"
+                f"there are {_MAX_SERIES - self._room} metrics, and {len(fresh)} new ones would be more than the "
+                f"{_MAX_SERIES} that this host keeps of an account; use fewer values of dimensions"
             )
             raise ApiError("LimitExceeded", msg)
         for entry in entries:

@@ -115,13 +115,13 @@ def remove_oldest(directory: Path, limit: int, spare: Collection[Path] = ()) -> 
     """Remove logs until all below a directory take no more than `limit` bytes. Blocks.
 
     Args:
-        directory: where they are, as ``ENDPOINT/VARIANT/INSTANCE.log``.
+        directory: where they are, as ``ACCOUNT/REGION/ENDPOINT/VARIANT/INSTANCE.log``.
         limit: for all together.
         spare: logs of instances that run; those to which something was written in the last minute stay too.
     """
     logs = []
     total = 0
-    for log in directory.glob("*/*/*.log"):
+    for log in directory.glob("*/*/*/*/*.log"):
         with suppress(OSError):
             found = log.stat()
             taken = found.st_blocks * 512
@@ -142,7 +142,7 @@ def remove_oldest(directory: Path, limit: int, spare: Collection[Path] = ()) -> 
 
 def remove_empty(directory: Path) -> None:
     """Remove directories in which there are no logs any more; nothing may be starting. Blocks."""
-    for pattern in ("*/*", "*"):
+    for pattern in ("*/*/*/*", "*/*/*", "*/*", "*"):
         for each in directory.glob(pattern):
             with suppress(OSError):  # it is not empty
                 each.rmdir()

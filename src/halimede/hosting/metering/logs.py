@@ -41,15 +41,18 @@ Place = tuple[int, str, int]
 
 
 def logs_service(directory: Path) -> Service:
-    """The operations over the logs below a directory: ``ENDPOINT/VARIANT/INSTANCE.log``."""
-    operations = Logs(directory)
+    """The operations over the caller's logs below a directory: ``ACCOUNT/REGION/ENDPOINT/VARIANT/INSTANCE.log``."""
+
+    def logs(caller: Caller) -> Logs:
+        return Logs(caller.scope.directory(directory))
+
     return Service(
         "logs",
         {
-            "DescribeLogGroups": operations.describe_log_groups,
-            "DescribeLogStreams": operations.describe_log_streams,
-            "GetLogEvents": operations.get_log_events,
-            "FilterLogEvents": operations.filter_log_events,
+            "DescribeLogGroups": lambda request, caller: logs(caller).describe_log_groups(request, caller),
+            "DescribeLogStreams": lambda request, caller: logs(caller).describe_log_streams(request, caller),
+            "GetLogEvents": lambda request, caller: logs(caller).get_log_events(request, caller),
+            "FilterLogEvents": lambda request, caller: logs(caller).filter_log_events(request, caller),
         },
         later="logs are what instances print, and can be read only",
         refusal=_INVALID,
@@ -57,7 +60,7 @@ def logs_service(directory: Path) -> Service:
 
 
 class Logs:
-    """The operations. Lives on the event loop; files are read on other threads."""
+    """The operations over one account's logs of a region. Lives on the event loop; files are read on other threads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.hosting.fetches import STREAM as FETCHES
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.gpus import GpuMeter, GpuUse
 from halimede.hosting.metering.log_space import LogSettings, bound, remove_empty, remove_oldest
 from halimede.hosting.metering.log_times import LogTimes
 from halimede.hosting.metering.metric_file import MetricFile, mark_unsaved, take_changes
-from halimede.hosting.metering.store import MINUTE, MetricStore
+from halimede.hosting.metering.store import MINUTE, MetricStores
 from halimede.hosting.metering.utilization import Sampler, Utilization
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.routing.table import RoutingTable
@@ -45,7 +46,7 @@ class Metering:
     """Measures. Lives on the event loop; files are read and written on another thread.
 
     Attributes:
-        store: all metrics.
+        stores: all metrics.
         samples: what was measured of instances last, by their ids.
     """
 
@@ -62,13 +63,13 @@ class Metering:
 
         Args:
             path: the file of metrics.
-            logs: where the instances' logs are, as ``ENDPOINT/VARIANT/INSTANCE.log``.
+            logs: where the instances' logs are, as ``ACCOUNT/REGION/ENDPOINT/VARIANT/INSTANCE.log``.
             instances: the instances that run.
             table: the endpoints that take requests.
             now: the time, in seconds since 1970.
             log_settings: what logs may take on disk.
         """
-        self.store = MetricStore()
+        self.stores = MetricStores()
         self.samples: dict[str, InstanceSample] = {}
         self._file = MetricFile(path)
         self._logs = logs
@@ -77,25 +78,26 @@ class Metering:
         self._instances = instances
         self._table = table
         self._now = now
-        self._meters: dict[tuple[str, str], VariantMeter] = {}
+        self._meters: dict[tuple[EndpointId, str], VariantMeter] = {}
         self._samplers: dict[str, Sampler] = {}
         self._gpus = GpuMeter()
         self._thread = ThreadPoolExecutor(1, "halimede-metering")
         self._task: asyncio.Task[None] | None = None
         self._minute = int(now() // MINUTE)
 
-    def meter(self, endpoint: str, variant: str) -> VariantMeter:
+    def meter(self, endpoint: EndpointId, variant: str) -> VariantMeter:
         """Counts a variant, whichever fleet its instances are of."""
         found = self._meters.get((endpoint, variant))
         if found is None:
-            found = self._meters[endpoint, variant] = VariantMeter(self.store, endpoint, variant)
+            store = self.stores.of(endpoint.scope)
+            found = self._meters[endpoint, variant] = VariantMeter(store, endpoint.name, variant)
         return found
 
-    def meters(self) -> Mapping[tuple[str, str], VariantMeter]:
+    def meters(self) -> Mapping[tuple[EndpointId, str], VariantMeter]:
         """All of them, by endpoint and variant."""
         return self._meters
 
-    def forget(self, endpoint: str) -> None:
+    def forget(self, endpoint: EndpointId) -> None:
         """An endpoint is gone; what was counted of it stays."""
         for key in [key for key in self._meters if key[0] == endpoint]:
             self._meters.pop(key).flush(self._now())
@@ -106,7 +108,7 @@ class Metering:
         Raises:
             sqlite3.Error: there cannot be a file of metrics.
         """
-        await self._run(lambda: self._file.load(self.store, self._now()))
+        await self._run(lambda: self._file.load(self.stores, self._now()))
         await self._run(self._gpus.open)
         await self._run(lambda: remove_empty(self._logs))
         self._task = asyncio.get_running_loop().create_task(self._work())
@@ -150,10 +152,10 @@ class Metering:
         over, self._minute = self._minute * MINUTE, minute
         for route in self._table.routes():
             for variant in route.variants:
-                self.meter(route.name, variant).end_minute(over)
+                self.meter(route.id, variant).end_minute(over)
         await self._measure(over)
         if not minute % 60:
-            self.store.forget(now)
+            self.stores.forget(now)
         await self._save()
         await self._remove_logs()
 
@@ -167,9 +169,12 @@ class Metering:
 
     def _growing_logs(self) -> list[Path]:
         requests = [instance.request for instance in self._instances()]
-        streams = [(each.endpoint, each.variant, each.id) for each in requests]
+        streams = [(each.endpoint_id, each.variant, each.id) for each in requests]
         streams += [(endpoint, variant, FETCHES) for endpoint, variant in self._meters]
-        return [self._logs / endpoint / variant / f"{name}.log" for endpoint, variant, name in streams]
+        return [
+            endpoint.scope.directory(self._logs) / endpoint.name / variant / f"{name}.log"
+            for endpoint, variant, name in streams
+        ]
 
     async def _note_logs(self) -> None:
         logs = self._growing_logs()
@@ -200,7 +205,7 @@ class Metering:
         await self._run(measure)
         self.samples = taken
         for sample in taken.values():
-            meter = self._meters.get((sample.request.endpoint, sample.request.variant))
+            meter = self._meters.get((sample.request.endpoint_id, sample.request.variant))
             if meter is None:  # its endpoint has just gone
                 continue
             meter.gauge("CPUUtilization", sample.utilization.cpu, "Percent", when)
@@ -214,13 +219,13 @@ class Metering:
             for name, variant in route.variants.items():
                 if variant.residency is not None:
                     for count in variant.residency.loaded_counts().values():
-                        self.meter(route.name, name).gauge("LoadedModelCount", count, "None", when)
+                        self.meter(route.id, name).gauge("LoadedModelCount", count, "None", when)
 
     async def _save(self) -> None:
-        changes = take_changes(self.store)
+        changes = take_changes(self.stores)
         now = self._now()
         try:
             await self._run(lambda: self._file.write(changes, now))
         except sqlite3.Error as error:
-            mark_unsaved(self.store, changes)
+            mark_unsaved(self.stores, changes)
             logger.error("metrics cannot be saved now: %s", error)

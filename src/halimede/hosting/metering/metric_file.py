@@ -3,75 +3,82 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halimede.hosting.identity import Scope
 from halimede.hosting.metering.statistics import Values
-from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, oldest_minute
+from halimede.hosting.metering.store import MINUTE, Metric, MetricStores, Series, oldest_minute
 
 logger = logging.getLogger("halimede")
 
-_SCHEMA = """
+VERSION = 1
+"""Of the table (`PRAGMA user_version`). 0 has no accounts and regions; `hosting.migration` makes it 1."""
+
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS minutes (
-    namespace TEXT, name TEXT, dimensions TEXT, minute INTEGER, unit TEXT,
+    account TEXT, region TEXT, namespace TEXT, name TEXT, dimensions TEXT, minute INTEGER, unit TEXT,
     count REAL, total REAL, minimum REAL, maximum REAL, sketch TEXT,
-    PRIMARY KEY (namespace, name, dimensions, minute))
+    PRIMARY KEY (account, region, namespace, name, dimensions, minute))
 """
 
-_ROW = "namespace = ? AND name = ? AND dimensions = ? AND minute = ?"
+_ROW = "account = ? AND region = ? AND namespace = ? AND name = ? AND dimensions = ? AND minute = ?"
+
+Place = tuple[Scope, Metric, int]
+"""A minute of a metric of an account and region."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What has changed in a store.
+    """What has changed in the stores.
 
     Attributes:
-        minutes: metric, minute: what is to be written, and was taken out of the series' own lists.
-        gone: the same of what is to be deleted.
+        minutes: what is to be written, and was taken out of the series' own lists.
+        gone: what is to be deleted, likewise.
         rows: what `minutes` are, as the file has them.
     """
 
-    minutes: Sequence[tuple[Metric, int]]
-    gone: Sequence[tuple[Metric, int]]
+    minutes: Sequence[Place]
+    gone: Sequence[Place]
     rows: Sequence[tuple[Any, ...]]
 
 
-def take_changes(store: MetricStore) -> Changes:
+def take_changes(stores: MetricStores) -> Changes:
     """What has changed since it was taken the last time."""
-    minutes, gone, rows = [], [], []
-    for metric in store.metrics():
-        series = store.series(metric)
-        assert series is not None
+    minutes: list[Place] = []
+    gone: list[Place] = []
+    rows = []
+    for scope, metric, series in _every(stores):
         for minute in series.unsaved:
             of = series.minutes[minute]
-            minutes.append((metric, minute))
-            rows.append(
-                (
-                    *_key(metric, minute),
-                    series.unit,
-                    of.count,
-                    of.total,
-                    of.minimum,
-                    of.maximum,
-                    json.dumps(of.sketch),
-                )
-            )
-        gone += [(metric, minute) for minute in series.gone]
+            place = (scope, metric, minute)
+            minutes.append(place)
+            values = (of.count, of.total, of.minimum, of.maximum, json.dumps(of.sketch))
+            rows.append((*_key(place), series.unit, *values))
+        gone += [(scope, metric, minute) for minute in series.gone]
         series.unsaved, series.gone = set(), set()
     return Changes(minutes, gone, rows)
 
 
-def mark_unsaved(store: MetricStore, changes: Changes) -> None:
+def _every(stores: MetricStores) -> Iterator[tuple[Scope, Metric, Series]]:
+    for scope, store in stores.all():
+        for metric in store.metrics():
+            series = store.series(metric)
+            assert series is not None
+            yield scope, metric, series
+
+
+def mark_unsaved(stores: MetricStores, changes: Changes) -> None:
     """The changes could not be written: they are still to be."""
-    for metric, minute in changes.minutes:
-        series = store.series(metric)
+    for scope, metric, minute in changes.minutes:
+        series = stores.find(scope).series(metric)
         if series is not None and minute in series.minutes:
             series.unsaved.add(minute)
-    for metric, minute in changes.gone:
-        series = store.series(metric)
+    for scope, metric, minute in changes.gone:
+        series = stores.find(scope).series(metric)
         if series is not None and minute not in series.minutes:
             series.gone.add(minute)
 
@@ -83,14 +90,14 @@ class MetricFile:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    def load(self, store: MetricStore, now: float) -> None:
+    def load(self, stores: MetricStores, now: float) -> None:
         """Read all that was measured. A file that cannot be read is put aside: measuring goes on without it.
 
         Raises:
             sqlite3.Error: there cannot be a file.
         """
         try:
-            self._load(store)
+            self._load(stores)
         except (sqlite3.DatabaseError, ValueError) as error:
             self.close()
             if isinstance(error, sqlite3.OperationalError):  # it may well be in order
@@ -103,21 +110,23 @@ class MetricFile:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             with suppress(FileNotFoundError):
                 self._path.rename(aside)
-            self._load(store)
-        for metric in store.metrics():
-            series = store.series(metric)
-            assert series is not None
+            self._load(stores)
+        for _, _, series in _every(stores):
             series.unsaved.clear()
-        store.forget(now)
+        stores.forget(now)
 
-    def _load(self, store: MetricStore) -> None:
+    def _load(self, stores: MetricStores) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute(_SCHEMA)
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version < VERSION:
+            self._connection.executescript(f"BEGIN; {SCHEMA}; PRAGMA user_version = {VERSION}; COMMIT;")
         with closing(self._connection.execute("SELECT * FROM minutes")) as cursor:
-            for namespace, name, dimensions, minute, unit, count, total, least, most, sketch in cursor:
+            for account, region, namespace, name, dimensions, minute, unit, *numbers, sketch in cursor:
+                count, total, least, most = numbers
                 metric = Metric.of(namespace, name, dict(json.loads(dimensions)))
                 powers = {int(power): number for power, number in json.loads(sketch).items()}
+                store = stores.of(Scope(account, region))
                 store.merge(metric, Values(count, total, least, most, powers), unit, minute * MINUTE)
 
     def write(self, changes: Changes, now: float) -> None:
@@ -130,10 +139,10 @@ class MetricFile:
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
-            gone = [_key(metric, minute) for metric, minute in changes.gone]
+            gone = [_key(place) for place in changes.gone]
             connection.executemany(f"DELETE FROM minutes WHERE {_ROW}", gone)  # noqa: S608 - ours alone
             connection.executemany(
-                "INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.rows
+                "INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.rows
             )
             connection.execute("DELETE FROM minutes WHERE minute < ?", (oldest_minute(now),))
             connection.execute("COMMIT")
@@ -149,5 +158,6 @@ class MetricFile:
             self._connection = None
 
 
-def _key(metric: Metric, minute: int) -> tuple[str, str, str, int]:
-    return metric.namespace, metric.name, json.dumps(metric.dimensions), minute
+def _key(place: Place) -> tuple[str, str, str, str, str, int]:
+    scope, metric, minute = place
+    return *scope, metric.namespace, metric.name, json.dumps(metric.dimensions), minute

@@ -1,5 +1,7 @@
 """All metrics: for each series of values, one aggregate a minute, for fifteen days. Lives on the event loop.
 
+Each account and region has a store of its own.
+
 What is older than a day is folded into hours, so that a series takes no more than some two thousand aggregates.
 """
 
@@ -8,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from halimede.hosting.identity import Scope
 from halimede.hosting.metering.statistics import Values
 
 MINUTE = 60
@@ -73,6 +76,9 @@ class MetricStore:
     def __init__(self) -> None:
         self._series: dict[Metric, Series] = defaultdict(Series)
 
+    def __len__(self) -> int:
+        return len(self._series)
+
     def add(self, metric: Metric, value: float, unit: str, count: float, when: float) -> None:
         """Count a value, so many times, at a time in seconds since 1970."""
         self._at(metric, unit, when).add(value, count)
@@ -134,6 +140,42 @@ class MetricStore:
                     series.at(each // _HOUR * _HOUR).merge(values)
             if not series.minutes:
                 del self._series[metric]
+
+
+class MetricStores:
+    """The stores, by account and region."""
+
+    def __init__(self) -> None:
+        self._stores: dict[Scope, MetricStore] = {}
+
+    def of(self, scope: Scope) -> MetricStore:
+        """The store of an account and region, to be written to."""
+        store = self._stores.get(scope)
+        if store is None:
+            store = self._stores[scope] = MetricStore()
+        return store
+
+    def find(self, scope: Scope) -> MetricStore:
+        """The store of an account and region, to be read; an empty one if there is none."""
+        store = self._stores.get(scope)
+        return MetricStore() if store is None else store
+
+    def keep(self, scope: Scope, store: MetricStore) -> None:
+        """Keep a store that `find` gave, in which there is something now."""
+        self._stores[scope] = store
+
+    def all(self) -> Sequence[tuple[Scope, MetricStore]]:
+        """All of them."""
+        return list(self._stores.items())
+
+    def count(self, account: str) -> int:
+        """How many metrics an account has in all regions."""
+        return sum(len(store) for scope, store in self._stores.items() if scope.account == account)
+
+    def forget(self, now: float) -> None:
+        """Drop what is too old, and fold what is not new any more into hours."""
+        for store in self._stores.values():
+            store.forget(now)
 
 
 def first_period(begin: float, now: float) -> int:

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from halimede.frontends.http.memo import Memo
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
+from halimede.hosting.identity import Scope
 from halimede.hosting.routing.answers import answer_error
 from halimede.hosting.routing.heads import TARGET_VARIANT
 from halimede.hosting.routing.invocation import Invocation, too_large
@@ -44,29 +45,29 @@ class Invocations:
         """The largest body that is taken."""
         return self._settings.payload_bytes
 
-    def handle(self, request: Request, account: str, body: bytes | None = None) -> None:
+    def handle(self, request: Request, scope: Scope, body: bytes | None = None) -> None:
         """Answer a request whose path begins with `PREFIX`.
 
         Args:
             request: the client's.
-            account: of whoever asks, for error texts.
+            scope: whose endpoint is meant.
             body: its whole body, if it has been read already.
         """
         try:
-            self._begin(request, account, body)
+            self._begin(request, scope, body)
         except ApiError as error:
             answer_error(request, error)
 
-    def _begin(self, request: Request, account: str, body: bytes | None) -> None:
+    def _begin(self, request: Request, scope: Scope, body: bytes | None) -> None:
         head = request.head
         name, operation = _PATHS[head.path]
         if operation not in OPERATIONS:
             raise _unknown(head.path, operation)
         if head.method != "POST":
             raise ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
-        route = self._table.find(name)
+        route = self._table.find(*scope, name)
         if route is None:
-            raise invalid_invocation(f"Endpoint {name} of account {account} not found.")
+            raise invalid_invocation(f"Endpoint {name} of account {scope.account} not found.")
         size = head.length if body is None else len(body)
         if size > self._settings.payload_bytes:
             raise too_large(size, self._settings.payload_bytes)

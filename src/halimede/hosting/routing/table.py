@@ -6,6 +6,7 @@ from typing import Protocol
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter, NoMeter
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import RunningInstance
@@ -118,7 +119,7 @@ class EndpointRoute:
     Attributes:
         name: its name.
         arn: its ARN.
-        region, account: of its owner, for error texts.
+        region, account: where its name holds.
         config: the name of its endpoint configuration.
         variants: its variants, by name.
         only_variant: its variant, if it has no other one.
@@ -135,24 +136,29 @@ class EndpointRoute:
     def __post_init__(self) -> None:
         self.only_variant = next(iter(self.variants.values())) if len(self.variants) == 1 else None
 
+    @property
+    def id(self) -> EndpointId:
+        """Which endpoint it is."""
+        return EndpointId(self.account, self.region, self.name)
+
 
 class RoutingTable:
-    """The endpoints that take requests, by name."""
+    """The endpoints that take requests, by account, region and name."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, EndpointRoute] = {}
+        self._routes: dict[tuple[str, str, str], EndpointRoute] = {}
 
     def publish(self, route: EndpointRoute) -> None:
         """From now on requests for the endpoint go where the route says."""
-        self._routes[route.name] = route
+        self._routes[route.id] = route
 
-    def withdraw(self, name: str) -> None:
+    def withdraw(self, endpoint: EndpointId) -> None:
         """The endpoint takes no more requests."""
-        self._routes.pop(name, None)
+        self._routes.pop(endpoint, None)
 
-    def find(self, name: str) -> EndpointRoute | None:
+    def find(self, account: str, region: str, name: str) -> EndpointRoute | None:
         """The route of an endpoint that takes requests."""
-        return self._routes.get(name)
+        return self._routes.get((account, region, name))
 
     def routes(self) -> Sequence[EndpointRoute]:
         """All of them."""

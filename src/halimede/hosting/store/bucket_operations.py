@@ -21,7 +21,9 @@ async def list_buckets(store: ObjectStore, call: S3Call) -> None:
     prefix, after = call.parameters.get("prefix", ""), call.parameters.get("continuation-token", "")
     limit = call.number("max-buckets", 10_000, 10_000)
     found = [
-        bucket for bucket in await store.buckets() if bucket.name.startswith(prefix) and bucket.name > after
+        bucket
+        for bucket in await store.buckets(call.caller.account)
+        if bucket.name.startswith(prefix) and bucket.name > after
     ]
     buckets = [
         (

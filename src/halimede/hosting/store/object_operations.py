@@ -83,7 +83,7 @@ async def copy_object(store: ObjectStore, call: S3Call) -> None:
     """``CopyObject``."""
     call.check("s3:GetObject")
     call.check("s3:PutObject")
-    source = copy_source(call)
+    source = copy_source(store, call)
     directive = call.headers.get("x-amz-metadata-directive", "COPY")
     if directive not in {"COPY", "REPLACE"}:
         raise invalid_argument(f"Unknown metadata directive: '{directive}'; there are COPY and REPLACE")
@@ -111,11 +111,12 @@ async def copy_object(store: ObjectStore, call: S3Call) -> None:
     call.answer_xml("CopyObjectResult", content)
 
 
-def copy_source(call: S3Call) -> tuple[str, str]:
+def copy_source(store: ObjectStore, call: S3Call) -> tuple[str, str]:
     """Bucket and key of the object that is to be copied.
 
     Raises:
-        ApiError: the header names none (``InvalidArgument``), or a version of one (``NotImplemented``).
+        ApiError: the header names none (``InvalidArgument``), a version of one (``NotImplemented``), or one in another
+            account's bucket (``AccessDenied``).
     """
     path, mark, version = call.headers["x-amz-copy-source"].partition("?versionId=")
     if mark and version != "null":
@@ -125,6 +126,7 @@ def copy_source(call: S3Call) -> tuple[str, str]:
         raise invalid_argument(
             f"Copy Source must mention the source bucket and key: sourcebucket/sourcekey, got '{path}'"
         )
+    call.check_owner(bucket, store.owner(bucket))
     return bucket, key
 
 

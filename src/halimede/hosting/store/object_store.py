@@ -57,6 +57,7 @@ class ObjectStore:
         self._files = ThreadPoolExecutor(_THREADS, "halimede-objects")
         self._tables = ThreadPoolExecutor(1, "halimede-store")
         self._index: Index
+        self._owners: dict[str, str] = {}  # bucket → account
         self._lock = -1
 
     async def open(self) -> None:
@@ -74,6 +75,7 @@ class ObjectStore:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._index = Index(self.directory / "store.sqlite")
             self._blobs.sweep(self._index.blobs())
+            self._owners = {bucket.name: bucket.account for bucket in self._index.buckets()}
         except BlockingIOError:
             self._unlock()
             raise StoreError(f"the object store at {self.directory} is in use by another process") from None
@@ -123,7 +125,13 @@ class ObjectStore:
 
     async def create_bucket(self, name: str, account: str, region: str) -> Bucket | None:
         """Make a bucket; the one that is there already, if there is."""
-        return await self._tell(lambda: self._index.add_bucket(Bucket(name, _now(), account, region)))
+        known = await self._tell(lambda: self._index.add_bucket(Bucket(name, _now(), account, region)))
+        self._owners[name] = account if known is None else known.account
+        return known
+
+    def owner(self, bucket: str) -> str | None:
+        """The account whose bucket it is; None if there is no such bucket."""
+        return self._owners.get(bucket)
 
     async def bucket(self, name: str) -> Bucket:
         """A bucket.
@@ -133,9 +141,10 @@ class ObjectStore:
         """
         return await self._tell(lambda: self._index.bucket(name))
 
-    async def buckets(self) -> list[Bucket]:
-        """All buckets, by name."""
-        return await self._tell(lambda: self._index.buckets())
+    async def buckets(self, account: str) -> list[Bucket]:
+        """The buckets of an account, by name."""
+        every = await self._tell(lambda: self._index.buckets())
+        return [bucket for bucket in every if bucket.account == account]
 
     async def delete_bucket(self, name: str) -> None:
         """Remove a bucket.
@@ -147,6 +156,7 @@ class ObjectStore:
         if unused is None:
             msg = f"The bucket you tried to delete is not empty: '{name}'; delete its objects first"
             raise ApiError("BucketNotEmpty", msg, 409)
+        self._owners.pop(name, None)
         await self._remove(unused)
 
     # bytes

@@ -16,10 +16,12 @@ class Location:
     Attributes:
         bucket: its bucket.
         key: its key.
+        account: who asks for it.
     """
 
     bucket: str
     key: str
+    account: str
 
     @property
     def url(self) -> str:

@@ -85,6 +85,21 @@ class S3Call:
             except ApiError as error:
                 raise ApiError("AccessDenied", error.message, 403) from None
 
+    def check_owner(self, bucket: str, owner: str | None) -> None:
+        """Refuse a bucket of another account.
+
+        Args:
+            bucket: its name.
+            owner: the account whose it is; None if there is none.
+
+        Raises:
+            ApiError: it is one (``AccessDenied``).
+        """
+        if owner is not None and owner != self.caller.account:
+            raise ApiError(
+                "AccessDenied", f"Access Denied: bucket '{bucket}' belongs to another account", 403
+            )
+
     def number(self, name: str, usual: int, most: int) -> int:
         """A number of the query, at most `most`.
 

@@ -13,7 +13,7 @@ from halimede.hosting.store import (
     object_operations,
     upload_operations,
 )
-from halimede.hosting.store.failures import not_implemented
+from halimede.hosting.store.failures import no_such_bucket, not_implemented
 from halimede.hosting.store.object_headers import OVERRIDES
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.s3_call import S3Call
@@ -113,14 +113,32 @@ class S3Service:
         call = S3Call(request, caller, access)
         try:
             call.locate(self._domains)
-            owner = call.headers.get("x-amz-expected-bucket-owner")
             operation = _operation(call)
-            if owner is not None and call.bucket and (await self._store.bucket(call.bucket)).account != owner:
-                msg = f"Access Denied: bucket '{call.bucket}' does not belong to the expected owner {owner}"
-                raise ApiError("AccessDenied", msg, 403)
+            if operation is not bucket_operations.create_bucket:  # which says whether the name is taken
+                self._check_owner(call)
             await operation(self._store, call)
         except ApiError as error:
             call.answer_error(error)
+
+    def _check_owner(self, call: S3Call) -> None:
+        """Refuse a bucket that is not the caller's, or not of whom they expect.
+
+        Raises:
+            ApiError: it is so (``AccessDenied``), or there is no such bucket.
+        """
+        if not call.bucket:
+            return
+        owner = self._store.owner(call.bucket)
+        call.check_owner(call.bucket, owner)
+        expected = call.headers.get("x-amz-expected-bucket-owner")
+        if expected is not None:
+            if owner is None:
+                raise no_such_bucket(call.bucket)
+            if owner != expected:
+                msg = (
+                    f"Access Denied: bucket '{call.bucket}' does not belong to the expected owner {expected}"
+                )
+                raise ApiError("AccessDenied", msg, 403)
 
 
 def _operation(call: S3Call) -> Callable[[ObjectStore, S3Call], Awaitable[None]]:

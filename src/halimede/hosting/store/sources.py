@@ -23,7 +23,7 @@ def model_source(
     s3_endpoint: str = "",
     directories: Mapping[str, Path] | None = None,
 ) -> "Places":
-    """Fetches models from wherever their URLs lead (`ModelSource`).
+    """Fetches models from wherever their URLs lead.
 
     Args:
         store: the host's own store.
@@ -42,7 +42,7 @@ def model_source(
 
 
 class Places:
-    """All places (`ModelSource`). Lives on the event loop."""
+    """All places. Lives on the event loop."""
 
     def __init__(self, store: StorePlace, remote: RemotePlace | None, aliases: Mapping[str, Place]) -> None:
         self._store = store
@@ -50,17 +50,22 @@ class Places:
         self._aliases = aliases
         self._threads = ThreadPoolExecutor(_EXTRACTIONS, "halimede-models")
 
-    async def describe(self, url: str) -> ObjectInfo:
-        """What is known of the object at a URL.
+    def of(self, account: str) -> "AccountPlaces":
+        """What an account may read of them (`ModelSource`)."""
+        return AccountPlaces(self, account)
+
+    async def describe(self, location: Location) -> ObjectInfo:
+        """What is known of an object.
 
         Raises:
             ApiError: it is not there or cannot be read; the text names bucket and key, and what to check.
         """
-        location = _location(url)
-        place = await self._place(location)
+        place = self._place(location)
         return await place.describe(location)
 
-    async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
+    async def fetch_model(
+        self, location: Location, directory: Path, timeout_s: float, on_progress: OnProgress
+    ) -> int:
         """Download an archive and extract it into `directory`, which must not be there; nothing is left of a failure.
 
         Returns:
@@ -70,7 +75,6 @@ class Places:
             ApiError: it is not there, is no archive that may be served, does not fit on the disk, or it took longer
                 than `timeout_s`; the text says which, and what to do.
         """
-        location = _location(url)
         reached = "was looked for"
 
         def progress(done: int, total: int) -> None:
@@ -80,16 +84,16 @@ class Places:
 
         try:
             async with asyncio.timeout(timeout_s):
-                place = await self._place(location)
+                place = self._place(location)
                 async with place.archive(location, directory.parent, progress) as archive:
-                    return await extract(archive, directory, url, self._threads)
+                    return await extract(archive, directory, location.url, self._threads)
         except TimeoutError:
             advice = "Raise ModelDataDownloadTimeoutInSeconds of the variant, or pack the model without compression"
             raise failed(
                 location, f"it took longer than {timeout_s:g} seconds, and {reached}", advice
             ) from None
 
-    async def _place(self, location: Location) -> Place:
+    def _place(self, location: Location) -> Place:
         """Where an object is, if it is anywhere.
 
         Raises:
@@ -98,14 +102,28 @@ class Places:
         alias = self._aliases.get(location.bucket)
         if alias is not None:
             return alias
-        if self._remote is None or await self._store.has(location.bucket):
-            return await self._own(location)
+        if self._store.has(location.bucket):
+            return self._store
+        if self._remote is None:
+            raise _no_bucket(location)
         return self._remote
 
-    async def _own(self, location: Location) -> Place:
-        if not await self._store.has(location.bucket):
-            raise _no_bucket(location)
-        return self._store
+
+class AccountPlaces:
+    """What one account may read (`ModelSource`): of the host's own store only its own buckets."""
+
+    def __init__(self, places: Places, account: str) -> None:
+        self._places = places
+        self._account = account
+
+    async def describe(self, url: str) -> ObjectInfo:
+        """What is known of the object at a URL."""
+        return await self._places.describe(_location(url, self._account))
+
+    async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
+        """Download an archive and extract it; the bytes that it takes on disk."""
+        location = _location(url, self._account)
+        return await self._places.fetch_model(location, directory, timeout_s, on_progress)
 
 
 def _no_bucket(location: Location) -> ApiError:
@@ -116,8 +134,8 @@ def _no_bucket(location: Location) -> ApiError:
     return failed(location, "there is no such bucket in this host's object store", advice)
 
 
-def _location(url: str) -> Location:
-    """The object that a URL names.
+def _location(url: str, account: str) -> Location:
+    """The object that a URL names, for an account.
 
     Raises:
         ApiError: it names none.
@@ -125,5 +143,5 @@ def _location(url: str) -> Location:
     if url.startswith("s3://"):
         bucket, _, key = url.removeprefix("s3://").partition("/")
         if bucket and key:
-            return Location(bucket, key)
+            return Location(bucket, key, account)
     raise invalid(f"'{url}' is no URL of model data; expected s3://BUCKET/KEY")

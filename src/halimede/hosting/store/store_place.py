@@ -16,13 +16,9 @@ class StorePlace:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def has(self, bucket: str) -> bool:
+    def has(self, bucket: str) -> bool:
         """Whether the store has a bucket."""
-        try:
-            await self._store.bucket(bucket)
-        except ApiError:
-            return False
-        return True
+        return self._store.owner(bucket) is not None
 
     async def describe(self, location: Location) -> ObjectInfo:
         """What is known of an object.
@@ -30,6 +26,7 @@ class StorePlace:
         Raises:
             ApiError: it is not there.
         """
+        self._check_owner(location)
         try:
             stored = await self._store.object(location.bucket, location.key)
         except ApiError as error:
@@ -46,6 +43,7 @@ class StorePlace:
             ApiError: it is not there.
         """
         del directory
+        self._check_owner(location)
         try:
             stored, file = await self._store.open_object(location.bucket, location.key)
         except ApiError as error:
@@ -54,6 +52,12 @@ class StorePlace:
             on_progress(stored.size, stored.size)
             # by the open file, since the name goes when the object is replaced
             yield Path(f"/proc/self/fd/{file.fileno()}")
+
+    def _check_owner(self, location: Location) -> None:
+        owner = self._store.owner(location.bucket)
+        if owner is not None and owner != location.account:
+            advice = f"Put the archive into a bucket of account {location.account}, whose endpoint it is for"
+            raise failed(location, "Access Denied, as the bucket belongs to another account", advice)
 
 
 def _absent(location: Location, error: ApiError) -> ApiError:

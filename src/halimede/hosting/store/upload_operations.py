@@ -66,7 +66,7 @@ async def upload_part_copy(store: ObjectStore, call: S3Call) -> None:
     call.check("s3:GetObject")
     call.check("s3:PutObject")
     upload, number = await _upload(store, call), _part_number(call)
-    found, file = await store.open_object(*copy_source(call))
+    found, file = await store.open_object(*copy_source(store, call))
     with file:
         check_copy(call.headers, found)
         begin, length = copy_range(call.headers.get("x-amz-copy-source-range"), found.size)

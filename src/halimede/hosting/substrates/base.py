@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from halimede.hosting.identity import EndpointId
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -29,6 +31,7 @@ class InstanceRequest:
 
     Attributes:
         id: its name, of letters, digits and hyphens; no other instance ever has it.
+        account, region: where the endpoint's name holds.
         endpoint: the endpoint's name.
         variant: the variant's name.
         fleet: which fleet of the endpoint it belongs to; an update makes another one.
@@ -41,6 +44,8 @@ class InstanceRequest:
     """
 
     id: str
+    account: str
+    region: str
     endpoint: str
     variant: str
     fleet: str
@@ -49,6 +54,11 @@ class InstanceRequest:
     model: Path | None
     multi_model: bool
     resources: Resources
+
+    @property
+    def endpoint_id(self) -> EndpointId:
+        """Whose it is."""
+        return EndpointId(self.account, self.region, self.endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +96,14 @@ class Substrate(Protocol):
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         """Begin; the instances that an earlier process of the host left, and that still run."""
 
-    async def launch(self, request: InstanceRequest) -> RunningInstance:
+    async def launch(
+        self, request: InstanceRequest, variables: Mapping[str, str] | None = None
+    ) -> RunningInstance:
         """Start an instance; its process runs, and may not answer yet. Callers see it through: it is not cancelled.
+
+        Args:
+            request: the instance.
+            variables: those of the platform, which may be secret, and so are written nowhere.
 
         Raises:
             ApiError: there is no room for it (``ResourceLimitExceeded``), or its image resolves to nothing that

@@ -1,8 +1,8 @@
 """Instances as processes of this machine, each with directories of its own.
 
-DIRECTORY/instances/ID/instance.json    what runs, for the next process of the host to find
-DIRECTORY/instances/ID/models           (multi-model) extracted archives
-DIRECTORY/logs/ENDPOINT/VARIANT/ID.log  what it prints
+DIRECTORY/instances/ID/instance.json                   what runs, for the next process of the host to find
+DIRECTORY/instances/ID/models                          (multi-model) extracted archives
+DIRECTORY/logs/ACCOUNT/REGION/ENDPOINT/VARIANT/ID.log  what it prints
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -137,8 +137,14 @@ class LocalSubstrate:
             if directory not in known:
                 shutil.rmtree(directory, ignore_errors=True)
 
-    async def launch(self, request: InstanceRequest) -> RunningInstance:
+    async def launch(
+        self, request: InstanceRequest, variables: Mapping[str, str] | None = None
+    ) -> RunningInstance:
         """Start an instance; its process runs, and may not answer yet.
+
+        Args:
+            request: the instance.
+            variables: those of the platform.
 
         Raises:
             ApiError: there is no room for it (``ResourceLimitExceeded``), its image resolves to nothing that could
@@ -149,7 +155,7 @@ class LocalSubstrate:
         gpus = self._free_gpus()[: request.resources.gpus]
         instance = self._instances[request.id] = _Instance(request, self._free_port(), gpus)
         try:
-            process, running = await asyncio.to_thread(self._spawn, instance, command, own)
+            process, running = await asyncio.to_thread(self._spawn, instance, command, own, variables or {})
         except Exception:
             del self._instances[request.id]
             await asyncio.to_thread(shutil.rmtree, self._at(request), ignore_errors=True)
@@ -162,12 +168,12 @@ class LocalSubstrate:
         return self._directory / "instances" / request.id
 
     def _spawn(
-        self, instance: _Instance, command: tuple[str, ...], own: bool
+        self, instance: _Instance, command: tuple[str, ...], own: bool, variables: Mapping[str, str]
     ) -> "tuple[subprocess.Popen[bytes], RunningInstance]":
         """Make an instance's directory and start its process."""
         request, directory = instance.request, self._at(instance.request)
         models, log = directory / "models", self.log(request)
-        environment = environment_of(request, instance.port, instance.gpus, own=own)
+        environment = environment_of(request, instance.port, instance.gpus, variables, own=own)
         environment[MARK] = str(directory)
         seen = SEEN_MODELS
         try:
@@ -279,7 +285,8 @@ class LocalSubstrate:
 
     def log(self, request: InstanceRequest) -> Path:
         """The file of what an instance prints."""
-        return self._directory / "logs" / request.endpoint / request.variant / f"{request.id}.log"
+        logs = request.endpoint_id.scope.directory(self._directory / "logs")
+        return logs / request.endpoint / request.variant / f"{request.id}.log"
 
     def _ended(self, instance: _Instance) -> None:
         """An instance's process has ended."""

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ _INHERITED = (
 )
 """Variables of the host that instances get; none of them holds a secret."""
 
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+"""Variables that say who somebody is, of which one is worth nothing without the others."""
+
 
 def can_isolate() -> bool:
     """Whether programs can be given directories of their own here. Blocks for a moment."""
@@ -55,13 +58,16 @@ def _launched(plan: dict[str, Any]) -> tuple[str, ...]:
     return (*_LAUNCHER, orjson.dumps(plan).decode())
 
 
-def environment_of(request: InstanceRequest, port: int, gpus: Sequence[int], *, own: bool) -> dict[str, str]:
+def environment_of(
+    request: InstanceRequest, port: int, gpus: Sequence[int], variables: Mapping[str, str], *, own: bool
+) -> dict[str, str]:
     """The variables of an instance.
 
     Args:
         request: the instance.
         port: where it is to listen.
         gpus: which of the GPUs that the host may use it has, from 0.
+        variables: those of the platform; the container's own take their places, and its credentials those of all.
         own: its program is this package's server.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
@@ -70,6 +76,10 @@ def environment_of(request: InstanceRequest, port: int, gpus: Sequence[int], *, 
     environment[VISIBLE] = ",".join(names)
     if own:
         environment["SAGEMAKER_TRITON_LOG_VERBOSE"] = "false"
+    theirs = any(name in request.environment for name in _CREDENTIALS)
+    environment |= {
+        name: value for name, value in variables.items() if not theirs or name not in _CREDENTIALS
+    }
     environment |= request.environment
     environment["SAGEMAKER_BIND_TO_PORT"] = str(port)
     if request.multi_model:

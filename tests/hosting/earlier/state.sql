@@ -1,0 +1,12 @@
+BEGIN TRANSACTION;
+CREATE TABLE documents (kind TEXT, name TEXT, document BLOB NOT NULL, PRIMARY KEY (kind, name));
+INSERT INTO "documents" VALUES('model','m',CAST('{"request":{"ModelName":"m","ExecutionRoleArn":"arn:aws:iam::000000000000:role/service-role/reader","PrimaryContainer":{"Image":"PROGRAM"}},"arn":"arn:aws:sagemaker:us-east-1:000000000000:model/m","created":1795421527.8329396}' AS BLOB));
+INSERT INTO "documents" VALUES('endpoint-config','c-m',CAST('{"request":{"EndpointConfigName":"c-m","ProductionVariants":[{"VariantName":"A","ModelName":"m","InstanceType":"ml.local.cpu","InitialInstanceCount":1}]},"arn":"arn:aws:sagemaker:us-east-1:000000000000:endpoint-config/c-m","created":1795421527.837308}' AS BLOB));
+INSERT INTO "documents" VALUES('model','n',CAST('{"request":{"ModelName":"n","ExecutionRoleArn":"arn:aws:iam::000000000000:role/service-role/reader","PrimaryContainer":{"Image":"PROGRAM"}},"arn":"arn:aws:sagemaker:eu-west-1:000000000000:model/n","created":1795421527.8473117}' AS BLOB));
+INSERT INTO "documents" VALUES('endpoint-config','c-n',CAST('{"request":{"EndpointConfigName":"c-n","ProductionVariants":[{"VariantName":"A","ModelName":"n","InstanceType":"ml.local.cpu","InitialInstanceCount":1}]},"arn":"arn:aws:sagemaker:eu-west-1:000000000000:endpoint-config/c-n","created":1795421527.8509781}' AS BLOB));
+INSERT INTO "documents" VALUES('endpoint','e',CAST('{"name":"e","arn":"arn:aws:sagemaker:us-east-1:000000000000:endpoint/e","account":"000000000000","region":"us-east-1","status":"InService","created":1795421527.8618672,"modified":1795421527.9203522,"reason":"","current":{"id":"f-86f3e7a7600f43d0","config_name":"c-m","config":{"EndpointConfigName":"c-m","ProductionVariants":[{"VariantName":"A","ModelName":"m","InstanceType":"ml.local.cpu","InitialInstanceCount":1}]},"models":{"m":{"ModelName":"m","ExecutionRoleArn":"arn:aws:iam::000000000000:role/service-role/reader","PrimaryContainer":{"Image":"PROGRAM"}}},"weights":{"A":1.0},"counts":{"A":1}},"pending":null}' AS BLOB));
+CREATE TABLE tags (arn TEXT, key TEXT, value TEXT NOT NULL, PRIMARY KEY (arn, key));
+INSERT INTO "tags" VALUES('arn:aws:sagemaker:us-east-1:000000000000:model/m','of','us-east-1');
+INSERT INTO "tags" VALUES('arn:aws:sagemaker:eu-west-1:000000000000:model/n','of','eu-west-1');
+INSERT INTO "tags" VALUES('arn:aws:sagemaker:us-east-1:000000000000:endpoint/e','team','blue');
+COMMIT;
