@@ -20,6 +20,7 @@ from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
 from halimede.hosting.pages import pages
+from halimede.hosting.roles import InstanceRoles
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
@@ -66,6 +67,7 @@ class Host:
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
         self._places = model_source(self._store, settings.s3_endpoint, settings.buckets)
+        self._roles = InstanceRoles(directory / "roles.key")
         dependencies = Dependencies(
             self._substrate,
             self._places.of,
@@ -77,11 +79,13 @@ class Host:
             settings.control,
             self._metering.forget,
             self._fetches.begin,
+            self._roles.begin,
+            self._roles.end,
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._invocations = Invocations(self._table, settings.invocation)
         self._dispatcher = Dispatcher(
-            Gate(settings.keys, settings.caller),
+            Gate(settings.keys, settings.caller, issued=self._roles.find),
             self._services(),
             self._invocations,
             S3Service(self._store).handle,
@@ -138,6 +142,7 @@ class Host:
             parts.callback(self._server.stop_accepting)
             directory, caller = self._settings.directory, self._settings.caller
             await asyncio.to_thread(take_over, directory, caller.scope)
+            await asyncio.to_thread(self._roles.open, self._settings.address, port)
             await self._store.open()
             parts.push_async_callback(self._store.close)
             parts.callback(self._fetches.close)

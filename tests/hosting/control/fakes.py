@@ -16,6 +16,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.meters import NoMeter
 from halimede.hosting.routing.table import EndpointRoute, Residency, RoutingTable, Target, VariantRoute
+from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
 from halimede.hosting.substrates.catalogue import Catalogue
@@ -132,6 +133,7 @@ class FakeSubstrate:
         self, request: InstanceRequest, variables: Mapping[str, str] | None = None
     ) -> RunningInstance:
         self.launched.append(request)
+        assert variables in ({"OF": request.fleet}, None)
         await self.gate.wait()
         if self.refusal is not None:
             raise self.refusal
@@ -216,6 +218,7 @@ class World:
         table: where its requests go.
         residencies: those that were made and not closed.
         deleted: endpoints that are no more.
+        roles: fleet and variant of the roles that have begun and not ended.
     """
 
     def __init__(self, directory: Path, settings: ControlSettings = QUICK) -> None:
@@ -226,6 +229,7 @@ class World:
         self.residencies: set[FakeResidency] = set()
         self.settings = settings
         self.deleted: list[str] = []
+        self.roles: set[tuple[str, str]] = set()
         self.controller: Controller
 
     async def __aenter__(self) -> "World":
@@ -245,6 +249,7 @@ class World:
 
     async def start(self) -> None:
         self.table = RoutingTable()
+        self.roles.clear()  # what holds is known to one process
         around = Dependencies(
             self.substrate,
             lambda _: self.source,
@@ -255,9 +260,15 @@ class World:
             lambda *_: NoMeter(),
             self.settings,
             lambda endpoint: self.deleted.append(endpoint.name),
+            begin_role=self._begin_role,
+            end_role=lambda *role: self.roles.discard(role),
         )
         self.controller = Controller(around, self.directory / "state.db")
         await self.controller.start()
+
+    def _begin_role(self, _: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
+        self.roles.add((fleet, variant.name))
+        return {"OF": fleet}
 
     async def restart(self) -> None:
         """Another controller takes over; the instances run on."""

@@ -84,6 +84,7 @@ async def test_whatever_happens_nothing_leaks_and_the_state_is_consistent(tmp_pa
             await world.call("DeleteEndpoint", EndpointName=name)
         await until(lambda: not world.controller._endpoints)
         assert not world.substrate.instances
+        assert not world.roles
         assert not list((tmp_path / "fleets").glob("*"))
 
 
