@@ -233,6 +233,15 @@ def test_metrics_that_cannot_be_read_are_put_aside_as_before(earlier: Earlier) -
         assert (earlier.directory / "metrics.db.broken").exists()
 
 
+def test_state_of_a_later_version_is_left_alone(earlier: Earlier) -> None:
+    with closing(sqlite3.connect(earlier.directory / "state.db")) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    before = sorted(earlier.directory.rglob("*"))
+    with pytest.raises(DatabaseError, match="its version is 2, and this version of Halimede knows 1"):
+        take_over(earlier.directory, DEFAULT)
+    assert sorted(earlier.directory.rglob("*")) == before
+
+
 def test_state_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"this is no database, " * 100)
     with pytest.raises(DatabaseError, match="which holds the host's state: file is not a database"):

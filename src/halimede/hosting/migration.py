@@ -58,7 +58,7 @@ def take_over(directory: Path, default: Scope) -> None:
         default: the account and region of requests that do not say.
 
     Raises:
-        DatabaseError: the state cannot be read or written.
+        DatabaseError: the state cannot be read or written, or is of a later version.
     """
     path = directory / "state.db"
     if not path.exists():
@@ -78,7 +78,7 @@ def take_over(directory: Path, default: Scope) -> None:
 
 
 def _is_old(connection: sqlite3.Connection, table: str) -> bool:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = database.checked_version(connection)
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
     return not version and known is not None
 

@@ -10,12 +10,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.api.keys import Key
-from tests.hosting.store.raw import ask, sha256, signed
+from tests.hosting.store.raw import ask, connect, sha256, signed
 from tests.hosting.store.serving import ACCESS_KEY, SECRET, StoreHost, store_host
 from tests.hosting.store.test_bodies import code
 from tests.hosting.store.test_objects import ODD_KEYS, code_of, files
 
 READER = "AKIDREADER"
+OTHER = "AKIDOTHER"
 STREAMING = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 
 
@@ -25,6 +26,7 @@ def host(tmp_path: Path) -> Iterator[StoreHost]:
     keys = {
         ACCESS_KEY: Key(ACCESS_KEY, SECRET),
         READER: Key(READER, "other", actions=("s3:Get*", "s3:ListBucket", "sagemaker:*")),
+        OTHER: Key(OTHER, "others", "123456789012"),
     }
     with store_host(tmp_path / "store", keys) as running:
         yield running
@@ -126,6 +128,34 @@ def test_signed_chunks_and_trailers(host: StoreHost, s3: Any) -> None:
     response, answer = ask(host, "PUT", "/models/a", without.encode(), headers)
     assert (response.status, code(answer)) == (403, "SignatureDoesNotMatch")
     assert len(files(host)) == 1
+
+
+def test_a_bucket_that_becomes_another_account_s_while_a_body_comes_takes_nothing_of_it(
+    host: StoreHost, s3: Any
+) -> None:
+    other = host.client(aws_access_key_id=OTHER, aws_secret_access_key="others")
+    document = b"<Delete><Object><Key>a</Key></Object></Delete>"
+    for method, target, body in (("PUT", "/models/a", b"of the first"), ("POST", "/models?delete", document)):
+        headers = {
+            "Content-Length": str(len(body)),
+            "Expect": "100-continue",
+            **signed(host, method, target, sha256(body), {}),
+        }
+        lines = [f"{method} {target} HTTP/1.1", f"Host: 127.0.0.1:{host.port}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        with connect(host, "\n".join([*lines, "", ""])) as connection:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+            s3.delete_bucket(Bucket="models")
+            other.create_bucket(Bucket="models")
+            other.put_object(Bucket="models", Key="a", Body=b"of the other")
+            connection.sendall(body)
+            answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert b"<Code>AccessDenied</Code>" in answer
+        assert other.get_object(Bucket="models", Key="a")["Body"].read() == b"of the other"
+        other.delete_object(Bucket="models", Key="a")
+        other.delete_bucket(Bucket="models")
+        s3.create_bucket(Bucket="models")
 
 
 def encoded_hash(data: bytes) -> str:

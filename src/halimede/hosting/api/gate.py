@@ -14,6 +14,9 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, Scope
 
 _MAX_SHOWN = 128
+_REMEMBERED = 256
+"""Longer credentials are read each time."""
+
 _TOKEN = "x-amz-security-token"  # noqa: S105 - the name of a header
 
 
@@ -54,7 +57,8 @@ class Gate:
     def scope_of(self, head: Head) -> Scope:
         """Where the names of a request hold whose signature nobody verifies."""
         # clients repeat the first part, which has the credential, for a day
-        return self._scopes[head.headers.get("authorization", "").partition(",")[0]]
+        credential = head.headers.get("authorization", "").partition(",")[0]
+        return self._scopes[credential] if len(credential) < _REMEMBERED else self._scope(credential)
 
     def _scope(self, credential: str) -> Scope:
         return Scope(self._caller.account, claimed_region(credential) or self._caller.region)

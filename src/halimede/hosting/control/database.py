@@ -62,6 +62,19 @@ class DatabaseError(Exception):
     """The file cannot be used; the text says why."""
 
 
+def checked_version(connection: sqlite3.Connection) -> int:
+    """The version of a file's tables.
+
+    Raises:
+        sqlite3.DatabaseError: it is a later one than this.
+    """
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        msg = f"its version is {version}, and this version of Halimede knows {VERSION}"
+        raise sqlite3.DatabaseError(msg)
+    return version
+
+
 class Database:
     """The file. `open` before, `close` after."""
 
@@ -84,11 +97,7 @@ class Database:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version > VERSION:
-                    msg = f"its version is {version}, and this version of Halimede knows {VERSION}"
-                    raise sqlite3.DatabaseError(msg)
-                if version < VERSION:
+                if checked_version(connection) < VERSION:
                     connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
             except sqlite3.Error:
                 connection.close()

@@ -56,8 +56,8 @@ def check_copy(headers: Mapping[str, str], stored: StoredObject) -> None:
     check_read(headers, stored, _COPY_SOURCE)
 
 
-def write_conditions(headers: Mapping[str, str]) -> Conditions:
-    """What must hold of the object that a request replaces.
+def write_conditions(headers: Mapping[str, str], account: str) -> Conditions:
+    """What must hold of the object that a request of an account replaces.
 
     Raises:
         ApiError: it asks for what S3 does not know (``NotImplemented``).
@@ -68,7 +68,7 @@ def write_conditions(headers: Mapping[str, str]) -> Conditions:
             "A header you provided implies functionality that is not implemented: If-None-Match with an ETag"
         )
         raise ApiError("NotImplemented", msg, 501)
-    return Conditions(bool(none_match), match.strip('"'))
+    return Conditions(bool(none_match), match.strip('"'), account)
 
 
 def _not_modified(stored: StoredObject, prefix: str) -> ApiError:

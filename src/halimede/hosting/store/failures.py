@@ -12,6 +12,11 @@ def no_such_bucket(bucket: str) -> ApiError:
     return ApiError("NoSuchBucket", f"The specified bucket does not exist: '{bucket}'", 404)
 
 
+def other_account(bucket: str) -> ApiError:
+    """The bucket is not the caller's."""
+    return ApiError("AccessDenied", f"Access Denied: bucket '{bucket}' belongs to another account", 403)
+
+
 def no_such_key(bucket: str, key: str) -> ApiError:
     """There is no such object."""
     return ApiError("NoSuchKey", f"The specified key does not exist: '{key}' in bucket '{bucket}'", 404)

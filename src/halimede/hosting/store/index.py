@@ -10,7 +10,13 @@ from typing import Any
 import orjson
 
 from halimede.hosting.store.checksums import Checksum
-from halimede.hosting.store.failures import no_such_bucket, no_such_key, no_such_upload, precondition_failed
+from halimede.hosting.store.failures import (
+    no_such_bucket,
+    no_such_key,
+    no_such_upload,
+    other_account,
+    precondition_failed,
+)
 from halimede.hosting.store.listing import Listing, Page, page
 from halimede.hosting.store.records import Bucket, Conditions, Part, StoredObject, Upload
 
@@ -181,7 +187,8 @@ class Index:
         Raises:
             ApiError: there is no such bucket, or a condition does not hold.
         """
-        self.bucket(bucket)
+        if conditions.account not in ("", self.bucket(bucket).account):
+            raise other_account(bucket)
         known = self._object(bucket, key)
         if conditions.absent and known is not None:
             raise precondition_failed(f"If-None-Match: there is an object '{key}'")

@@ -23,7 +23,7 @@ _MAX_DELETED = 1000
 async def put_object(store: ObjectStore, call: S3Call) -> None:
     """``PutObject``."""
     call.check("s3:PutObject")
-    headers, conditions = kept_headers(call.headers), write_conditions(call.headers)
+    headers, conditions = kept_headers(call.headers), write_conditions(call.headers, call.caller.account)
     await store.check(call.bucket, call.object_key, conditions)
     blob = await store.new_blob(max(call.request.head.length, 0))
     try:
@@ -100,7 +100,7 @@ async def copy_object(store: ObjectStore, call: S3Call) -> None:
         target,
         replaced if directive == "REPLACE" else None,
         lambda found: check_copy(call.headers, found),
-        write_conditions(call.headers),
+        write_conditions(call.headers, call.caller.account),
     )
     content: list[s3_xml.Element] = [
         ("ETag", f'"{stored.etag}"'),
@@ -167,6 +167,9 @@ async def delete_objects(store: ObjectStore, call: S3Call) -> None:
             errors.append(("Error", [("Key", key), ("Code", "NotImplemented"), ("Message", reason)]))
         else:
             keys.append(key)
+    call.check_owner(
+        call.bucket, store.owner(call.bucket)
+    )  # it may be another one's since the body began to come
     await store.delete(call.bucket, keys)
     quiet = root.value("Quiet").lower() == "true"
     deleted: list[s3_xml.Element] = [] if quiet else [("Deleted", [("Key", key)]) for key in keys]

@@ -96,7 +96,9 @@ class Conditions:
     Attributes:
         absent: there must be none (``If-None-Match: *``).
         etag: it must have this one (``If-Match``); "" for any.
+        account: its bucket must be this account's; "" for any. It may have become another's while a body came.
     """
 
     absent: bool = False
     etag: str = ""
+    account: str = ""

@@ -9,7 +9,7 @@ from halimede.hosting.http.request import Request, response_head
 from halimede.hosting.identity import Caller
 from halimede.hosting.routing.request_ids import new_request_id
 from halimede.hosting.store import s3_xml
-from halimede.hosting.store.failures import invalid_argument
+from halimede.hosting.store.failures import invalid_argument, other_account
 
 _KEY_BYTES = 1024
 _XML = ("Content-Type", "application/xml")
@@ -96,9 +96,7 @@ class S3Call:
             ApiError: it is one (``AccessDenied``).
         """
         if owner is not None and owner != self.caller.account:
-            raise ApiError(
-                "AccessDenied", f"Access Denied: bucket '{bucket}' belongs to another account", 403
-            )
+            raise other_account(bucket)
 
     def number(self, name: str, usual: int, most: int) -> int:
         """A number of the query, at most `most`.

@@ -154,7 +154,7 @@ async def abort_multipart_upload(store: ObjectStore, call: S3Call) -> None:
 async def complete_multipart_upload(store: ObjectStore, call: S3Call) -> None:
     """``CompleteMultipartUpload``."""
     call.check("s3:PutObject")
-    conditions = write_conditions(call.headers)
+    conditions = write_conditions(call.headers, call.caller.account)
     data = await body.read(call.request, call.access, store, _XML_BYTES, header_checksum=False)
     upload = await _upload(store, call)
     named = s3_xml.parse(data, "CompleteMultipartUpload").all("Part")
