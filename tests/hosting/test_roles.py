@@ -32,6 +32,10 @@ from botocore.exceptions import ClientError
 class TritonPythonModel:
     """Answers with what boto3, without any argument but the service, makes of a call."""
 
+    def initialize(self, args):
+        words = boto3.client("s3").get_object(Bucket="models", Key="words")
+        self.words = words["Body"].read().splitlines()
+
     def execute(self, requests):
         return [self.answer(request) for request in requests]
 
@@ -39,6 +43,8 @@ class TritonPythonModel:
         call = json.loads(pb_utils.get_input_tensor_by_name(request, "CALL").as_numpy()[0])
         if "variables" in call:
             answer = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+        elif "words" in call:
+            answer = [word.decode() for word in self.words]
         else:
             try:
                 answer = getattr(boto3.client(call["service"]), call["operation"])(**call["request"])
@@ -109,6 +115,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
 
 def test_a_model_reads_objects_with_plain_boto3(caller: Caller) -> None:
     assert caller.call("s3", "get_object", Bucket="models", Key="words") == "read by the model"
+    assert caller.ask({"words": True}) == ["read by the model"]  # while it was initialized
 
 
 def test_a_model_writes_objects_and_metrics_and_invokes_endpoints(caller: Caller) -> None:
