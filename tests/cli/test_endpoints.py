@@ -11,12 +11,13 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.log_settings import LogControl
 from halimede.frontends.server import Endpoint, ListenError
 
 
 def opened(**options: Any) -> dict[str, Endpoint]:
     engine = Engine(Mock(), VirtualClock(), Mock(spec=Lifecycle, on_progress=[]))
-    return {endpoint.name: endpoint for endpoint in endpoints(ServeOptions(**options), engine)}
+    return {endpoint.name: endpoint for endpoint in endpoints(ServeOptions(**options), engine, LogControl())}
 
 
 def test_every_protocol_has_its_address() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from halimede.cli import logs
-from halimede.cli.logs import LineFormatter, LogSettings, log_table
+from halimede.cli.logs import LineFormatter, log_table
+from halimede.frontends.log_settings import LogSettings
 
 MESSAGE = 'line "one"\nE0101 00:00:00.000000 1 fake.cc:1] \x1b[2J\x9b'
 
@@ -127,6 +128,42 @@ def test_each_level_can_be_switched_off(logger: logging.Logger, capsys: pytest.C
     assert captured.err == ""
 
 
+def test_settings_change_while_the_server_runs(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control = logs.configure(LogSettings())
+    control.change({"log_info": False, "log_verbose_level": 1, "log_format": "json"})
+    logger.debug("detail")
+    logger.info("news")
+    control.change({"log_info": True, "log_error": False, "log_verbose_level": 0, "log_format": "default"})
+    logger.debug("detail")
+    logger.info("more")
+    logger.error("trouble")
+    captured = capsys.readouterr()
+    first, second = captured.out.splitlines()
+    assert json.loads(first)["message"] == "detail"
+    assert second.endswith('] "more"')
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "line"), [("0", 'say "hi"'), ("1", r'"say \"hi\""'), ("", r'"say \"hi\""')]
+)
+def test_the_environment_switches_escaping_off(
+    logger: logging.Logger,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    value: str,
+    line: str,
+) -> None:
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)
+    control = logs.configure(LogSettings())
+    logger.info('say "hi"')
+    control.change({"log_format": "ISO8601"})
+    logger.info('say "hi"')
+    assert [each.partition("] ")[2] for each in capsys.readouterr().out.splitlines()] == [line, line]
+
+
 def test_a_file_takes_every_level(
     logger: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,15 +174,6 @@ def test_a_file_takes_every_level(
     logger.error("trouble")
     assert [line[0] for line in file.read_text().splitlines()] == ["b", "I", "E"]
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_environment_switches_escaping_off(
-    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
-    logs.configure(LogSettings())
-    logger.info('say "hi"')
-    assert capsys.readouterr().out.endswith('] say "hi"\n')
 
 
 def test_warnings_of_libraries_reach_the_log(

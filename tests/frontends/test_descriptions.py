@@ -12,7 +12,8 @@ def test_extensions_stand_in_tritons_order_and_are_only_those_served() -> None:
     metadata = descriptions.server_metadata("me")
     assert metadata["name"] == "me"
     assert metadata["extensions"][:2] == ["classification", "model_repository"]
-    assert not {"trace", "logging", "system_shared_memory"} & set(metadata["extensions"])
+    assert metadata["extensions"][-2:] == ["statistics", "logging"]
+    assert not {"trace", "system_shared_memory"} & set(metadata["extensions"])
 
 
 def test_models_are_described(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.protocol import HttpProtocol
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.content_type import json_length
@@ -33,24 +34,24 @@ from halimede.frontends.server import Connections, Endpoint, tls_context
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
 
-def endpoints(options: ServeOptions, engine: Engine) -> Iterator[Endpoint]:
-    """Every endpoint to open, in tritonserver's order.
+def endpoints(options: ServeOptions, engine: Engine, log: LogControl) -> Iterator[Endpoint]:
+    """Every endpoint to open, in tritonserver's order; `log` is what clients change of the log.
 
     Raises:
         ListenError: a certificate or key cannot be used.
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     if options.allow_grpc:
-        yield _grpc(options, engine)
+        yield _grpc(options, engine, log)
     if options.allow_http:
-        yield _http(options, engine)
+        yield _http(options, engine, log)
     if options.allow_sagemaker:
         yield _sagemaker(options, engine)
     if options.allow_metrics:
         yield _metrics(options, engine)
 
 
-def _grpc(options: ServeOptions, engine: Engine) -> Endpoint:
+def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
     served = methods(
         engine,
         ServiceSettings(
@@ -58,6 +59,7 @@ def _grpc(options: ServeOptions, engine: Engine) -> Endpoint:
             restrictions=parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX),
             forward_pattern=compile_forward_pattern(options.grpc_header_forward_pattern),
             compression=_ZLIB_LEVELS[options.grpc_infer_response_compression_level],
+            log=log,
         ),
     )
     limits = GrpcSettings(
@@ -88,7 +90,7 @@ def _grpc(options: ServeOptions, engine: Engine) -> Endpoint:
     )
 
 
-def _http(options: ServeOptions, engine: Engine) -> Endpoint:
+def _http(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
     handler = create_handler(
         engine,
         HttpSettings(
@@ -96,6 +98,7 @@ def _http(options: ServeOptions, engine: Engine) -> Endpoint:
             max_input_size=options.http_max_input_size,
             restrictions=parse_restrictions(options.http_restricted_api),
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+            log=log,
         ),
     )
     connections: Connections[HttpProtocol] = Connections()

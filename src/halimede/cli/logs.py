@@ -9,11 +9,11 @@ import logging
 import os
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TextIO
 
 from halimede.cli.tables import readable
+from halimede.frontends.log_settings import LogControl, LogSettings
 
 _LETTERS = {
     logging.DEBUG: "I",
@@ -25,35 +25,13 @@ _LETTERS = {
 _CONTROL = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """What is logged, how and where; each is the flag of the same name.
-
-    Attributes:
-        info: whether to log what happens.
-        warning: whether to log warnings.
-        error: whether to log errors.
-        verbose: how much more to log; 0 for nothing.
-        format: ``default``, ``ISO8601`` or ``json``.
-        file: the file to append to; None for standard output and error.
-    """
-
-    info: bool = True
-    warning: bool = True
-    error: bool = True
-    verbose: int = 0
-    format: str = "default"
-    file: Path | None = None
-
-
-def configure(settings: LogSettings) -> None:
-    """Send all logging of the process where `settings` say.
+def configure(settings: LogSettings) -> LogControl:
+    """Send all logging of the process where `settings` say; the result changes them while it runs.
 
     Raises:
         OSError: the file cannot be opened.
     """
     escape = os.environ.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "1") != "0"
-    formatter = LineFormatter(settings.format, escape=escape)
     handlers: list[logging.Handler]
     if settings.file is not None:
         handlers = [logging.FileHandler(settings.file, encoding="utf-8")]
@@ -66,13 +44,21 @@ def configure(settings: LogSettings) -> None:
     for old in list(root.handlers):
         root.removeHandler(old)
         old.close()
+    control = LogControl(settings, lambda changed: _apply(handlers, changed, escape))
     for handler in handlers:
-        handler.setFormatter(formatter)
-        handler.addFilter(lambda record: _wanted(settings, record.levelno))
+        handler.addFilter(lambda record: _wanted(control.settings, record.levelno))
         root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    logging.getLogger("halimede").setLevel(logging.DEBUG if settings.verbose else logging.INFO)
+    _apply(handlers, settings, escape)
     logging.captureWarnings(capture=True)
+    return control
+
+
+def _apply(handlers: Iterable[logging.Handler], settings: LogSettings, escape: bool) -> None:
+    formatter = LineFormatter(settings.format, escape=escape)
+    for handler in handlers:
+        handler.setFormatter(formatter)
+    logging.getLogger("halimede").setLevel(logging.DEBUG if settings.verbose else logging.INFO)
 
 
 def log_table(logger: logging.Logger, heading: str, table: str) -> None:

@@ -26,6 +26,7 @@ from halimede.cli.settings import (
     setting,
     settings_of,
 )
+from halimede.frontends.log_settings import LOG_FORMATS
 
 SERVER = "Server"
 MODELS = "Models"
@@ -256,7 +257,7 @@ class ServeOptions:
     )
     log_format: str = setting(
         LOGGING,
-        choice("default", "ISO8601", "json"),
+        choice(*LOG_FORMATS),
         "default",
         "Form of a line: tritonserver's two, or one JSON object a line.",
     )

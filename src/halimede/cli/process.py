@@ -22,6 +22,7 @@ from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.frontends.log_settings import LogControl
 from halimede.frontends.server import ListenError, Server
 
 logger = logging.getLogger("halimede")
@@ -30,8 +31,8 @@ _LAST_WORDS_S = 2.0
 """How long connections have, once nothing is in flight, to send what they still hold."""
 
 
-async def serve(options: ServeOptions) -> int:
-    """Serve until a signal says to stop; the result is the exit status.
+async def serve(options: ServeOptions, log: LogControl) -> int:
+    """Serve until a signal says to stop; the result is the exit status. Clients change the log by `log`.
 
     Raises:
         click.ClickException: a socket cannot be opened.
@@ -44,7 +45,7 @@ async def serve(options: ServeOptions) -> int:
     try:
         lifecycle = Lifecycle(settings, clock, loop)
         engine = Engine(settings, clock, lifecycle)
-        for endpoint in endpoints(options, engine):
+        for endpoint in endpoints(options, engine, log):
             await server.open(endpoint)
     except (ListenError, InvalidArgumentError) as error:
         raise click.ClickException(str(error)) from None

@@ -9,8 +9,8 @@ import click
 from halimede.cli import logs, tuning
 from halimede.cli.check.checks import check
 from halimede.cli.flags import serve_command
-from halimede.cli.logs import LogSettings
 from halimede.cli.options import ServeOptions
+from halimede.frontends.log_settings import LogSettings
 
 logger = logging.getLogger("halimede")
 
@@ -28,7 +28,7 @@ def run(options: ServeOptions, remarks: list[str], announcement: str = "") -> in
     """
     check(options)
     try:
-        logs.configure(log_settings(options))
+        log = logs.configure(log_settings(options))
     except OSError as error:
         msg = f"--log-file: cannot write '{options.log_file}': {error.strerror}"
         raise click.UsageError(msg) from None
@@ -44,7 +44,7 @@ def run(options: ServeOptions, remarks: list[str], announcement: str = "") -> in
     from halimede.cli.process import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options))
+        return runner.run(serve(options, log))
 
 
 def log_settings(options: ServeOptions) -> LogSettings:

@@ -21,6 +21,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "logging",
 )
 """The protocol's extensions that are served, in the order in which Triton lists them."""
 

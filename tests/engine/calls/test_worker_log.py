@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from halimede.cli import logs
-from halimede.cli.logs import LogSettings
 from halimede.engine.calls.worker_log import PrintedLines, log_record
+from halimede.frontends.log_settings import LogSettings
 
 
 @pytest.fixture

@@ -92,11 +92,64 @@ def test_wrong_verb_is_405(server: ModelServer, path: str) -> None:
         "/v2/systemsharedmemory/status",
         "/v2/cudasharedmemory/region/r/status",
         "/v2/trace/setting",
-        "/v2/logging",
     ],
 )
 def test_what_comes_later_is_501(server: ModelServer, path: str) -> None:
     assert "not supported by this version" in error(server, get(path), 501)
+
+
+# the log
+
+
+def log_settings(**changed: Any) -> dict[str, Any]:
+    settings = {
+        "log_file": "",
+        "log_info": True,
+        "log_warning": True,
+        "log_error": True,
+        "log_verbose_level": 0,
+        "log_format": "default",
+    }
+    return {**settings, **changed}
+
+
+def change_log(server: ModelServer, document: Any, status: int = 200) -> Any:
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return ask_json(server, post(text, "/v2/logging"), status)
+
+
+def test_log_settings_are_read_and_changed(server: ModelServer) -> None:
+    assert ask_json(server, get("/v2/logging")) == log_settings()
+    changes = {"log_info": False, "log_verbose_level": 1, "log_format": "ISO8601"}
+    assert change_log(server, changes) == log_settings(**changes)
+    assert ask_json(server, get("/v2/logging")) == log_settings(**changes)
+    back = {key: log_settings()[key] for key in changes}
+    assert change_log(server, back) == log_settings()
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"unknown": 1}, {"log_info": None, "log_file": None}, b"[]", b"null", b"1"]
+)
+def test_log_settings_stay_where_nothing_is_changed(server: ModelServer, document: Any) -> None:
+    assert change_log(server, document) == log_settings()
+
+
+@pytest.mark.parametrize(
+    ("document", "status", "text"),
+    [
+        ({"log_info": 1}, 400, "attempt to access JSON non-boolean as boolean"),
+        ({"log_error": "true"}, 400, "attempt to access JSON non-boolean as boolean"),
+        ({"log_verbose_level": -1}, 400, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ({"log_verbose_level": True}, 400, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ({"log_format": 1}, 400, "attempt to access JSON non-string as string"),
+        ({"log_info": False, "log_format": "x"}, 503, "invalid argument for --log_format, got: x"),
+        ({"log_file": "x"}, 501, "log file location can not be updated through network protocol"),
+        ({"log_file": 1}, 501, "log file location can not be updated through network protocol"),
+    ],
+)
+def test_a_wrong_log_setting_is_refused(server: ModelServer, document: Any, status: int, text: str) -> None:
+    assert change_log(server, document, status) == {"error": text}
+    assert ask_json(server, get("/v2/logging")) == log_settings()
 
 
 # health and descriptions

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import click
 
 from halimede.cli import logs, tuning
-from halimede.cli.logs import LogSettings
 from halimede.core.gpus import visible_gpus
 from halimede.hosting.addresses import url_of
+from halimede.frontends.log_settings import LogSettings
 
 if TYPE_CHECKING:
     from halimede.hosting.settings import HostSettings

@@ -20,6 +20,7 @@ from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.management import Management
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
+from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import Restriction
 
 logger = logging.getLogger("halimede")
@@ -52,12 +53,14 @@ class ServiceSettings:
         forward_pattern: finds the metadata that become parameters (`--grpc-header-forward-pattern`).
         compression: zlib level of inference responses to clients that accept gzip, 0 for none
             (`--grpc-infer-response-compression-level`).
+        log: the settings of the log, for `LogSettings`.
     """
 
     server_id: str = "triton"
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: re.Pattern[str] | None = None
     compression: int = 0
+    log: LogControl = field(default_factory=LogControl)
 
 
 def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:

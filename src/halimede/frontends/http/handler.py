@@ -21,6 +21,7 @@ from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.json_text import NestingError, parse_json
+from halimede.frontends.http.log_changes import read_log_changes
 from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.http.request_codec import too_large
@@ -34,7 +35,6 @@ _PLANNED_CALLS: Final = {
     Call.SHARED_MEMORY_STATUS: "shared memory",
     Call.SHARED_MEMORY_CHANGE: "shared memory",
     Call.TRACE: "trace settings",
-    Call.LOGGING: "log settings",
 }
 """Calls of the protocol that a later version will serve."""
 
@@ -65,6 +65,7 @@ class _Frontend:
             Call.INDEX: self._index,
             Call.LOAD: self._load,
             Call.UNLOAD: self._unload,
+            Call.LOGGING: self._logging,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
             **dict.fromkeys(_PLANNED_CALLS, self._answer_planned),
@@ -185,6 +186,14 @@ class _Frontend:
         await self._lifecycle.unload(name, dependents)
         exchange.respond(200)
 
+    # the log
+
+    def _logging(self, exchange: Exchange, _route: Route) -> None:
+        log = self._settings.log
+        if exchange.method == "POST":
+            log.change(read_log_changes(self._json(exchange)))
+        _respond_json(exchange, log.document())
+
     # everything else
 
     def _answer_planned(self, _exchange: Exchange, route: Route) -> None:
@@ -194,14 +203,18 @@ class _Frontend:
 
     def _document(self, exchange: Exchange) -> dict[str, Any]:
         """The JSON object that the body is, {} for no body."""
-        if len(exchange.body) > self._settings.max_input_size:
-            raise too_large(len(exchange.body), self._settings.max_input_size)
-        document = parse_json(exchange.body) if exchange.body else {}
+        document = self._json(exchange) if exchange.body else {}
         if not isinstance(document, dict):
             raise InvalidArgumentError(
                 "failed to parse the request JSON buffer: the request is not an object"
             )
         return document
+
+    def _json(self, exchange: Exchange) -> Any:
+        """What the body says."""
+        if len(exchange.body) > self._settings.max_input_size:
+            raise too_large(len(exchange.body), self._settings.max_input_size)
+        return parse_json(exchange.body)
 
     def _parameters(self, exchange: Exchange) -> dict[str, Any]:
         parameters = self._document(exchange).get("parameters", {})

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import Restriction
 
 
@@ -46,9 +47,11 @@ class HttpSettings:
         max_input_size: largest JSON, raw or decompressed input in bytes (`--http-max-input-size`).
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
+        log: the settings of the log, for `/v2/logging`.
     """
 
     server_id: str = "triton"
     max_input_size: int = 67_108_864
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: re.Pattern[str] | None = None
+    log: LogControl = field(default_factory=LogControl)
