@@ -239,6 +239,20 @@ def test_one_array_may_be_the_output_of_several_responses(models: Models) -> Non
     assert all((outcome == 3).all() for outcome in outcomes)
 
 
+def test_tensors_of_one_name_all_reach_the_client(models: Models) -> None:
+    name = models.load(
+        executing("""
+            tensors = [pb_utils.Tensor("OUT", np.full(1, value, np.float32)) for value in (1, 2)]
+            return [pb_utils.InferenceResponse(tensors) for _ in requests]
+        """)
+    )
+    answer = models.http.infer(name, http_inputs(IN=ONES)).get_response()
+    assert [output["name"] for output in answer["outputs"]] == ["OUT", "OUT"]
+    response = models.grpc.infer(name, grpc_inputs(IN=ONES)).get_response()
+    assert [output.name for output in response.outputs] == ["OUT", "OUT"]
+    assert list(response.raw_output_contents) == [np.float32(value).tobytes() for value in (1, 2)]
+
+
 def test_rescheduling_without_iterative_sequences_is_an_error(models: Models) -> None:
     name = models.load(
         executing(

@@ -1,11 +1,14 @@
 """Requests and responses: what every protocol is turned into, and every scheduler and backend works on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from halimede.core.errors import HalimedeError
 from halimede.core.tensors import Tensor
 
 ParameterValue = bool | int | float | str
+
+NamedTensors = Collection[tuple[str, Tensor]]
+"""Tensors with their names, in order; names may repeat."""
 
 
 class InferResponse:
@@ -13,11 +16,14 @@ class InferResponse:
 
     Attributes:
         outputs: name → tensor, in the order in which the model lists them; empty with an error.
+        repeated: further tensors, under names that `outputs` has already; only Python models give such.
         parameters: response parameters that the backend set, or None.
         error: what went wrong, or None.
     """
 
     __slots__ = ("error", "outputs", "parameters")
+
+    repeated: tuple[tuple[str, Tensor], ...] = ()
 
     def __init__(
         self,
@@ -28,6 +34,33 @@ class InferResponse:
         self.outputs = outputs if outputs is not None else {}
         self.parameters = parameters
         self.error = error
+
+    def tensors(self) -> NamedTensors:
+        """All tensors with their names, repeated ones last."""
+        return self.outputs.items()
+
+
+class RepeatingResponse(InferResponse):
+    """A response with several tensors of one name."""
+
+    __slots__ = ("repeated",)
+
+    def __init__(
+        self,
+        tensors: Sequence[tuple[str, Tensor]],
+        parameters: dict[str, ParameterValue] | None = None,
+    ) -> None:
+        outputs: dict[str, Tensor] = {}
+        repeated = []
+        for name, tensor in tensors:
+            if outputs.setdefault(name, tensor) is not tensor:
+                repeated.append((name, tensor))
+        super().__init__(outputs, parameters)
+        self.repeated = tuple(repeated)
+
+    def tensors(self) -> NamedTensors:
+        """All tensors with their names, repeated ones last."""
+        return (*self.outputs.items(), *self.repeated)
 
 
 Respond = Callable[[InferResponse | None, bool], None]
@@ -150,4 +183,9 @@ class InferRequest:
     @property
     def prefix(self) -> str:
         """How errors about this request begin."""
-        return f"[request id: {self.id or '<id_unknown>'}] "
+        return request_prefix(self.id)
+
+
+def request_prefix(identifier: str) -> str:
+    """How errors about a request begin; its identifier is "" if the client gave none."""
+    return f"[request id: {identifier or '<id_unknown>'}] "

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from halimede.core.errors import UnavailableError
-from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.requests import InferRequest, InferResponse, RepeatingResponse
 from halimede.workers.error_numbers import ERRORS, code_number
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
 from halimede_worker.memory import SharedMemoryError
@@ -57,10 +57,14 @@ def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferRespon
         return InferResponse(error=ERRORS[number](text))
     decode = memory.tensor
     try:
-        tensors = {tensor[0]: decode(tensor) for tensor in outputs}
+        tensors = [(tensor[0], decode(tensor)) for tensor in outputs]
     except SharedMemoryError as error:
         return InferResponse(error=UnavailableError(f"the response of the model was lost: {error}"))
-    return InferResponse(tensors, orjson.loads(parameters) if parameters else None)
+    by_name = dict(tensors)
+    decoded = orjson.loads(parameters) if parameters else None
+    if len(by_name) != len(tensors):
+        return RepeatingResponse(tensors, decoded)
+    return InferResponse(by_name, decoded)
 
 
 def encode_response(response: InferResponse, outgoing: ServerOutgoing) -> tuple[Any, ...]:

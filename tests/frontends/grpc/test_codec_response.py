@@ -24,7 +24,7 @@ def fp32(*values: float) -> Tensor:
 
 
 def read(layout: ResponseLayout, outputs: dict[str, Tensor], version: int = 1) -> ModelInferResponse:
-    return ModelInferResponse.FromString(b"".join(layout.parts("m", version, outputs)))
+    return ModelInferResponse.FromString(b"".join(layout.parts("m", version, outputs.items())))
 
 
 def test_a_response_says_what_its_outputs_are() -> None:
@@ -44,7 +44,7 @@ def test_a_response_says_what_its_outputs_are() -> None:
 def test_tensors_are_not_copied() -> None:
     data = memoryview(bytearray(1000))
 
-    parts = ResponseLayout().parts("m", 1, {"x": Tensor(datatypes.UINT8, (1000,), data)})
+    parts = ResponseLayout().parts("m", 1, [("x", Tensor(datatypes.UINT8, (1000,), data))])
 
     assert parts[-1] is data
 
@@ -89,7 +89,7 @@ def test_a_response_larger_than_a_message_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(codec_response, "_LARGEST_RESPONSE", 100)
     tensor = Tensor(datatypes.UINT8, (100,), bytes(100))
     with pytest.raises(InvalidArgumentError) as caught:
-        ResponseLayout().parts("m", 1, {"x": tensor})
+        ResponseLayout().parts("m", 1, [("x", tensor)])
     assert caught.value.message == "Response has byte size 123 which exceeds gRPC's byte size limit 100."
 
 
@@ -101,7 +101,7 @@ def test_ids_and_parameters_go_first() -> None:
         "d": 0.5,
         "e": "text",
     }
-    parts = [encode_extras("r1", parameters), *ResponseLayout().parts("m", 1, {"x": fp32(1)})]
+    parts = [encode_extras("r1", parameters), *ResponseLayout().parts("m", 1, [("x", fp32(1))])]
 
     response = ModelInferResponse.FromString(b"".join(parts))
 
@@ -126,7 +126,7 @@ def test_ids_and_parameters_go_first() -> None:
 
 @pytest.mark.parametrize("final", [True, False])
 def test_a_streamed_response_says_whether_it_is_the_last(final: bool) -> None:
-    parts = stream_parts(ResponseLayout().parts("m", 1, {"x": fp32(*range(100))}), final=final)
+    parts = stream_parts(ResponseLayout().parts("m", 1, [("x", fp32(*range(100)))]), final=final)
 
     message = ModelStreamInferResponse.FromString(b"".join(parts))
 

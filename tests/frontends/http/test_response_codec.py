@@ -5,9 +5,9 @@ import orjson
 import pytest
 
 from halimede.config.signature import Signature
-from halimede.core.datatypes import BYTES, FP16, FP32, INT8
+from halimede.core.datatypes import BYTES, FP16, FP32, INT8, Datatype
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.requests import InferResponse
+from halimede.core.requests import InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.request_plan import OutputPlan, RequestPlan
 from halimede.frontends.http.response_codec import Encoded, encode_response
@@ -83,10 +83,32 @@ def test_listed_outputs_ignore_the_default() -> None:
     assert len(data) == 8
 
 
-def test_empty_output_is_an_empty_array() -> None:
-    document, _, encoded = encode({"A": out(np.empty((1, 0)))}, plan(default_binary=True))
-    assert document["outputs"][0]["data"] == []
-    assert encoded[1] == "application/json"
+@pytest.mark.parametrize("datatype", [FP32, FP16, BYTES])
+def test_empty_output_has_zero_bytes(datatype: Datatype) -> None:
+    empty = Tensor(datatype, (1, 0), b"")
+    document, data, encoded = encode({"A": empty}, plan(default_binary=True))
+    assert document["outputs"] == [
+        {"name": "A", "datatype": datatype.name, "shape": [1, 0], "parameters": {"binary_data_size": 0}}
+    ]
+    assert (data, encoded[1:]) == (b"", ("application/json", ()))
+
+
+def test_empty_output_stands_between_others() -> None:
+    document, data, encoded = encode({"A": Tensor(FP32, (0,), b""), "B": out()}, plan(default_binary=True))
+    sizes = [output["parameters"]["binary_data_size"] for output in document["outputs"]]
+    assert sizes == [0, len(data)]
+    assert encoded[1] == "application/octet-stream"
+
+
+def test_tensors_of_one_name_all_come() -> None:
+    first, second = out([1.0]), out([2.0])
+    response = RepeatingResponse([("A", first), ("B", out([3.0])), ("A", second)])
+    for wanted in (plan(default_binary=True), plan(A=OutputPlan(binary=True), B=OutputPlan(binary=True))):
+        for _ in range(2):  # the second time, the plan knows what the last response looked like
+            encoded = encode_response(response, FakeModel(), wanted, "")  # type: ignore[arg-type]
+            document = orjson.loads(encoded[0][0])
+            assert [output["name"] for output in document["outputs"]] == ["A", "B", "A"]
+            assert b"".join(encoded[0][1:]) == np.array([1, 3, 2], "<f4").tobytes()
 
 
 def test_strings_come_with_their_lengths() -> None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from halimede.core.datatypes import Datatype
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.requests import ParameterValue
-from halimede.core.tensors import Buffer, Tensor
+from halimede.core.requests import NamedTensors, ParameterValue
+from halimede.core.tensors import Buffer
 from halimede.frontends.classification import classify
 from halimede.frontends.grpc.codec_parameters import FINAL_RESPONSE, write_parameters
 from halimede.frontends.grpc.codec_wire import field_head, total_length
@@ -41,15 +41,20 @@ class ResponseLayout:
         self.outputs: list[tuple[str, Datatype, tuple[int, ...], int]] = []
         self.frames: list[bytes] = []
 
-    def parts(self, model_name: str, version: int, outputs: Mapping[str, Tensor]) -> list[Buffer]:
+    def parts(self, model_name: str, version: int, outputs: NamedTensors) -> list[Buffer]:
         """A ModelInferResponse without id and parameters, as buffers to be sent one after the other.
+
+        Args:
+            model_name: the model.
+            version: its version.
+            outputs: (name, tensor) of each output.
 
         Raises:
             InvalidArgumentError: it is larger than a message may be.
         """
         if self.version == version and len(outputs) == len(self.outputs):
             parts: list[Buffer] = []
-            for (name, tensor), known, frame in zip(outputs.items(), self.outputs, self.frames, strict=False):
+            for (name, tensor), known, frame in zip(outputs, self.outputs, self.frames, strict=False):
                 data = tensor.data
                 if (name, tensor.datatype, tensor.shape, len(data)) != known:
                     break
@@ -61,13 +66,13 @@ class ResponseLayout:
             return [self.frames[0]]
         return [
             part
-            for frame, tensor in zip(self.frames, outputs.values(), strict=True)
+            for frame, (_, tensor) in zip(self.frames, outputs, strict=True)
             for part in (frame, tensor.data)
         ]
 
-    def _fit(self, model_name: str, version: int, outputs: Mapping[str, Tensor]) -> None:
+    def _fit(self, model_name: str, version: int, outputs: NamedTensors) -> None:
         """Make this the layout of a response with these outputs."""
-        known = [(name, tensor.datatype, tensor.shape, len(tensor.data)) for name, tensor in outputs.items()]
+        known = [(name, tensor.datatype, tensor.shape, len(tensor.data)) for name, tensor in outputs]
         head = ModelInferResponse(model_name=model_name, model_version=str(version))
         for name, datatype, shape, _ in known:
             head.outputs.add(name=name, datatype=datatype.name, shape=shape)
@@ -130,16 +135,16 @@ def stream_empty_final(model_name: str, version_text: str, identifier: str) -> l
 
 
 def with_classes(
-    outputs: Mapping[str, Tensor],
+    outputs: NamedTensors,
     classes: Mapping[str, int],
     labels: Mapping[str, Sequence[str]],
     *,
     batched: bool,
-) -> dict[str, Tensor]:
+) -> NamedTensors:
     """The outputs, those that the client wants classified as their top classes.
 
     Args:
-        outputs: name → tensor.
+        outputs: (name, tensor) of each output.
         classes: output → how many classes of it are wanted.
         labels: output → labels of its classes.
         batched: the first dimension of the outputs is the batch's.
@@ -147,7 +152,7 @@ def with_classes(
     Raises:
         InvalidArgumentError: the datatype has no order, or the tensor is too large.
     """
-    return {
-        name: classify(tensor, classes[name], labels.get(name, ()), batched) if name in classes else tensor
-        for name, tensor in outputs.items()
-    }
+    return [
+        (name, classify(tensor, classes[name], labels.get(name, ()), batched) if name in classes else tensor)
+        for name, tensor in outputs
+    ]

@@ -110,7 +110,7 @@ def response_parts(plan: RequestPlan, model: ServedModel, response: InferRespons
     Raises:
         InvalidArgumentError: it cannot be sent as the client wants it.
     """
-    outputs = response.outputs
+    outputs = response.tensors()
     if plan.classes:
         batched = model.signature.max_batch_size > 0
         outputs = with_classes(outputs, plan.classes, model.labels, batched=batched)

@@ -48,7 +48,7 @@ def encode_response(
     Raises:
         InvalidArgumentError: an output cannot be had in the form that the client wants.
     """
-    plain = not (identifier or response.parameters)
+    plain = not (identifier or response.parameters or response.repeated)
     if plain and plan.layout is not None:
         same = plan.layout.parts(model, response.outputs)
         if same is not None:
@@ -57,7 +57,7 @@ def encode_response(
     outputs: list[BinaryOutput | dict[str, Any]] = []
     only_bytes = True
     plans, unlisted = plan.output_plans, plan.unlisted
-    for name, output in response.outputs.items():
+    for name, output in response.tensors():
         wanted = plans.get(name) if plans else unlisted
         if wanted is None:
             continue
@@ -65,11 +65,12 @@ def encode_response(
         if wanted.classes:
             batched = model.signature.max_batch_size > 0
             tensor = classify(tensor, wanted.classes, model.labels.get(name, ()), batched)
-        data = tensor.data if wanted.binary else b""
-        if data:
-            parts.append(data)
+        if wanted.binary:
+            data = tensor.data
+            if data:
+                parts.append(data)
             outputs.append((name, tensor.datatype.name, tensor.shape, len(data)))
-        else:  # JSON is wanted, or there is nothing to send as bytes
+        else:
             only_bytes = False
             outputs.append(_json_output(name, tensor))
     members = _members(model.name, model.version, outputs, response.parameters)
