@@ -98,9 +98,11 @@ TEXTS = [
         ONE,
         {"A": tensor((1, 16)), "B": tensor((1, 16))},
         (),
-        "expected 1 inputs but got 2 inputs for model 'm'.",
+        (
+            "expected 1 inputs but got 2 inputs for model 'm'. Got input(s) ['A','B'], but missing required input(s) "
+            "[]. Please provide all required input(s)."
+        ),
     ),
-    (ONE, {"X": tensor((1, 16))}, (), "unexpected inference input 'X' for model 'm'"),
     (ONE, {"A": tensor(())}, (), "input 'A' has no shape but model requires batch dimension for 'm'"),
     (
         model(spec("A", (16,)), spec("B", (16,))),
@@ -133,6 +135,18 @@ TEXTS = [
         (),
         "input byte size mismatch for input 'A' for model 'm'. Expected 64, got 60",
     ),
+    (
+        ONE,
+        {"A": tensor((0, 16))},
+        (),
+        "input byte size mismatch for input 'A' for model 'm'. Expected 64, got 0",
+    ),
+    (
+        model(spec("S", (2,), BYTES)),
+        {"S": tensor((0, 2), BYTES, b"")},
+        (),
+        "expected 2 string elements for inference input 'S' for model 'm', got 0",
+    ),
 ]
 
 
@@ -141,6 +155,18 @@ def test_a_wrong_request_is_refused_with_the_text_clients_know(
     signature: Signature, inputs: dict[str, Tensor], outputs: tuple[str, ...], text: str
 ) -> None:
     assert refusal(signature, inputs, outputs) == text
+
+
+def test_an_unexpected_input_is_told_without_the_request() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request({"X": tensor((1, 16))}), ONE)
+    assert caught.value.message == "unexpected inference input 'X' for model 'm'"
+
+
+def test_a_batch_of_empty_rows_may_be_empty() -> None:
+    asked = request({"A": tensor((0, 0))})
+    validate(asked, model(spec("A", (-1,))))
+    assert asked.batch_size == 0
 
 
 def test_a_wrong_shape_of_a_batching_model_says_what_a_batch_dimension_is() -> None:
@@ -165,20 +191,23 @@ STRINGS = model(spec("S", (2,), BYTES))
             encode_bytes([b"a"]) + b"\x01\x00",
             (
                 "incomplete string length indicator for inference input 'S' for model 'm', expecting 4 bytes but only "
-                "2 bytes available. Each string is a 4-byte little-endian length and its content"
-            ),
-        ),
-        (
-            encode_bytes([b"a"]) + b"\xff\xff\xff\xffab",
-            (
-                "incomplete string data for inference input 'S' for model 'm', expecting string of length 4294967295 "
-                "but only 2 bytes available"
+                "2 bytes available. Please make sure the string length indicator is in one buffer."
             ),
         ),
     ],
 )
 def test_wrong_strings_are_refused(data: bytes, text: str) -> None:
     assert refusal(STRINGS, {"S": tensor((1, 2), BYTES, data)}) == text
+
+
+def test_a_string_that_is_cut_off_is_refused() -> None:
+    cut = tensor((1, 2), BYTES, encode_bytes([b"a"]) + b"\xff\xff\xff\xffab")
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request({"S": cut}), STRINGS)
+    assert caught.value.message == (
+        "incomplete string data for inference input 'S', expecting string of length 4294967295 but only 2 bytes "
+        "available"
+    )
 
 
 def test_right_strings_pass() -> None:

@@ -36,7 +36,7 @@ def validate(request: InferRequest, signature: Signature) -> None:
     for name, tensor in inputs.items():
         spec = specs.get(name)
         if spec is None:
-            raise _invalid(request, f"unexpected inference input '{name}' for model '{model}'")
+            raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model}'")
         shape = tensor.shape
         rows = 1
         if batched:
@@ -60,12 +60,29 @@ def validate(request: InferRequest, signature: Signature) -> None:
         ):
             inputs[name] = _checked(request, signature, spec, tensor)
     if batched:
-        if batch_size > signature.max_batch_size:
-            msg = f"inference request batch-size must be <= {signature.max_batch_size} for '{model}'"
-            raise _invalid(request, msg)
-        request.batch_size = 1 if batch_size < 0 else batch_size
+        if 0 < batch_size <= signature.max_batch_size:
+            request.batch_size = batch_size
+        else:
+            request.batch_size = _checked_batch_size(request, signature, batch_size)
     if len(inputs) < len(specs):
         _check_required(request, signature)
+
+
+def _checked_batch_size(request: InferRequest, signature: Signature, batch_size: int) -> int:
+    """The batch size of a request without rows, or without inputs (-1), if it may have none."""
+    model = request.model_name
+    if batch_size > signature.max_batch_size:
+        msg = f"inference request batch-size must be <= {signature.max_batch_size} for '{model}'"
+        raise _invalid(request, msg)
+    if batch_size < 0:
+        return 1
+    for name, tensor in request.inputs.items():  # each has to hold one row at least
+        elements = prod(tensor.shape[1:])
+        if tensor.datatype is BYTES and elements:
+            raise _invalid(request, _too_few_strings(name, model, elements, 0))
+        if elements:
+            raise _invalid(request, _size_mismatch(name, model, elements * tensor.datatype.itemsize, 0))
+    return 0
 
 
 def _checked(request: InferRequest, signature: Signature, spec: TensorSpec, tensor: Tensor) -> Tensor:
@@ -112,11 +129,7 @@ def _check_bytes(request: InferRequest, spec: TensorSpec, tensor: Tensor) -> Non
         return
     expected = elements * spec.datatype.itemsize
     if tensor.byte_size != expected:
-        msg = (
-            f"input byte size mismatch for input '{spec.name}' for model '{request.model_name}'. "
-            f"Expected {expected}, got {tensor.byte_size}"
-        )
-        raise _invalid(request, msg)
+        raise _invalid(request, _size_mismatch(spec.name, request.model_name, expected, tensor.byte_size))
 
 
 def _holds_strings(data: memoryview, elements: int) -> bool:
@@ -135,30 +148,42 @@ def _check_strings(request: InferRequest, spec: TensorSpec, tensor: Tensor, elem
     data = memoryview(tensor.data)
     if _holds_strings(data, elements):
         return
-    where = f"inference input '{spec.name}' for model '{request.model_name}'"
+    name, model = spec.name, request.model_name
     position, end, count = 0, len(data), 0
     while position < end:
-        if count == elements:
-            msg = f"unexpected number of string elements {count + 1} for {where}, expecting {elements}"
-            raise _invalid(request, msg)
         if end - position < 4:
             msg = (
-                f"incomplete string length indicator for {where}, expecting 4 bytes but only "
-                f"{end - position} bytes available. Each string is a 4-byte little-endian length and its content"
+                f"incomplete string length indicator for inference input '{name}' for model '{model}', "
+                f"expecting 4 bytes but only {end - position} bytes available. "
+                f"Please make sure the string length indicator is in one buffer."
+            )
+            raise _invalid(request, msg)
+        if count == elements:
+            msg = (
+                f"unexpected number of string elements {count + 1} for inference input '{name}' for model "
+                f"'{model}', expecting {elements}"
             )
             raise _invalid(request, msg)
         length = int.from_bytes(data[position : position + 4], "little")
         position += 4
         if end - position < length:
             msg = (
-                f"incomplete string data for {where}, expecting string of length {length} but only "
-                f"{end - position} bytes available"
+                f"incomplete string data for inference input '{name}', expecting string of length {length} "
+                f"but only {end - position} bytes available"
             )
-            raise _invalid(request, msg)
+            raise InvalidArgumentError(msg)
         position += length
         count += 1
     if count != elements:
-        raise _invalid(request, f"expected {elements} string elements for {where}, got {count}")
+        raise _invalid(request, _too_few_strings(name, model, elements, count))
+
+
+def _too_few_strings(name: str, model: str, expected: int, got: int) -> str:
+    return f"expected {expected} string elements for inference input '{name}' for model '{model}', got {got}"
+
+
+def _size_mismatch(name: str, model: str, expected: int, got: int) -> str:
+    return f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got {got}"
 
 
 def _check_count(request: InferRequest, signature: Signature) -> None:
@@ -171,26 +196,24 @@ def _check_count(request: InferRequest, signature: Signature) -> None:
         expected = f"expected {len(specs)} inputs"
     else:
         expected = f"expected number of inputs between {len(required)} and {len(specs)}"
-    msg = f"{expected} but got {len(given)} inputs for model '{request.model_name}'. {_missing(request, required)}"
-    raise _invalid(request, msg.rstrip())
+    missing = [name for name in required if name not in given]
+    msg = f"{expected} but got {len(given)} inputs for model '{request.model_name}'. {_missing(request, missing)}"
+    raise _invalid(request, msg)
 
 
 def _check_required(request: InferRequest, signature: Signature) -> None:
     """Are all inputs there that are not optional?"""
     required = [name for name, spec in signature.inputs.items() if not spec.optional]
-    missing = _missing(request, required)
+    missing = [name for name in required if name not in request.inputs]
     if missing:
         msg = (
             f"expected number of inputs between {len(required)} and {len(signature.inputs)} but got "
-            f"{len(request.inputs)} inputs for model '{request.model_name}'. {missing}"
+            f"{len(request.inputs)} inputs for model '{request.model_name}'. {_missing(request, missing)}"
         )
         raise _invalid(request, msg)
 
 
-def _missing(request: InferRequest, required: list[str]) -> str:
-    missing = [name for name in required if name not in request.inputs]
-    if not missing:
-        return ""
+def _missing(request: InferRequest, missing: list[str]) -> str:
     return (
         f"Got input(s) {_names(list(request.inputs))}, but missing required input(s) {_names(missing)}. "
         f"Please provide all required input(s)."

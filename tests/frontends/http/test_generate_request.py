@@ -167,7 +167,7 @@ def test_bare_tokens_are_read() -> None:
             "Converting keyword: 'parameters': parameter 'parameters' has invalid type.",
         ),
         ('{"id": 1}', Code.INTERNAL, "Unable to parse 'id': attempt to access JSON non-string as string"),
-        ("[1]", Code.INVALID_ARG, "the request is not an object"),
+        ("[1]", Code.INVALID_ARG, "attempt to get members for non-object"),
         ("", Code.INVALID_ARG, "failed to parse the request JSON buffer: "),
         ('{"INT": ', Code.INVALID_ARG, "failed to parse the request JSON buffer: "),
         ('{"INT": 1} more', Code.INVALID_ARG, "failed to parse the request JSON buffer: "),

@@ -20,7 +20,7 @@ from halimede.core.datatypes import (
     Datatype,
 )
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
-from halimede.core.tensors import Tensor
+from halimede.core.tensors import Tensor, decode_bytes
 from halimede.frontends.http.json_tensors import json_from_tensor, tensor_from_json
 
 LIMIT = 1 << 26
@@ -77,8 +77,6 @@ def test_empty_tensor_is_read() -> None:
         (INT64, [1, 2**63], "non-signed-integer as signed-integer"),
         (UINT8, [1, -1], "non-unsigned-integer as unsigned-integer"),
         (BOOL, [1, 0], "non-boolean as boolean"),
-        (BYTES, ["a", 1], "non-string as string"),
-        (BYTES, ["a", {}], "non-string as string"),
         (FP32, 5, "non-array as array"),
         (BYTES, "ab", "non-array as array"),
     ],
@@ -88,13 +86,41 @@ def test_element_of_another_type_is_refused(datatype: Datatype, data: object, te
         read(datatype, (2,), data)
 
 
+@pytest.mark.parametrize("element", [1, None, {}])
+def test_element_that_is_no_string_is_refused(element: object) -> None:
+    text = "Unable to parse JSON bytes array: attempt to access JSON non-string as string"
+    with pytest.raises(InternalError, match=text):
+        read(BYTES, (2,), ["a", element])
+
+
 def test_wrong_count_is_refused() -> None:
     with pytest.raises(
         InternalError, match="Unable to parse 'data': Shape does not match true shape of 'data' field"
     ):
         read(FP32, (2,), [1, 2, 3])
-    with pytest.raises(InternalError, match="Failed to parse 'data' field: shape does not match true shape"):
+    with pytest.raises(
+        InternalError, match="Unable to parse 'data': Shape does not match true shape of 'data' field"
+    ):
         read(FP32, (4,), [[1, 2], [3]])
+
+
+def test_wrong_type_is_told_before_a_wrong_count() -> None:
+    with pytest.raises(InternalError, match="non-number as double"):
+        read(FP32, (2,), [1, "x", 3])
+    with pytest.raises(InternalError, match="Shape does not match"):
+        read(FP32, (2,), [1, 2, "x"])
+
+
+@pytest.mark.parametrize("strings", [["a"], ["a", "b", "c"]])
+def test_wrong_count_of_strings_is_left_to_the_models_validation(strings: list[str]) -> None:
+    tensor = tensor_from_json("IN", BYTES, (1, 2), strings, 1000)
+    assert decode_bytes(tensor.data) == [text.encode() for text in strings]
+
+
+@pytest.mark.parametrize("datatype", [INT32, FP16, BYTES])
+def test_data_of_a_shape_without_elements_do_not_matter(datatype: Datatype) -> None:
+    tensor = tensor_from_json("IN", datatype, (2, 0), [1, "x"], 1000)
+    assert (tensor.shape, bytes(tensor.data)) == ((2, 0), b"")
 
 
 def nested(depth: int, value: object = 1) -> object:

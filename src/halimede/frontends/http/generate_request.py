@@ -5,17 +5,16 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from halimede.config.signature import Signature, TensorSpec
-from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
-from halimede.core.requests import ParameterValue
+from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.json_tensors import tensor_from_json
 from halimede.frontends.http.json_text import Members, parse_members
 from halimede.frontends.http.request_codec import too_large
+from halimede.frontends.http.request_plan import INT64
 
 _ID: Final = "id"
 _PARAMETERS: Final = "parameters"
-_INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class GenerateRequest(NamedTuple):
@@ -47,7 +46,7 @@ def read_generate_request(body: Buffer, signature: Signature, max_bytes: int) ->
         raise too_large(len(body), max_bytes)
     members = parse_members(body)
     if not isinstance(members, Members):
-        raise InvalidArgumentError("failed to parse the request JSON buffer: the request is not an object")
+        raise InvalidArgumentError("attempt to get members for non-object")
     request = GenerateRequest(_identifier(members), {}, {})
     for name, value in members:
         if name == _PARAMETERS:
@@ -81,22 +80,16 @@ def _take(request: GenerateRequest, name: str, value: Any, signature: Signature,
         if not isinstance(value, str | int | float):  # a boolean is an int to Python
             msg = f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
             raise InvalidArgumentError(msg)
-        if isinstance(value, int) and value not in _INT64:
+        if isinstance(value, int) and value not in INT64:
             value = float(value)
         request.parameters.setdefault(name, value)  # the first counts
         return
     if name in request.inputs:
-        msg = f"[request id: {request.id or '<id_unknown>'}] input '{name}' already exists in request"
+        msg = f"{request_prefix(request.id)}input '{name}' already exists in request"
         raise InvalidArgumentError(msg)
     elements = [value] if type(value) is not list else value
     shape = _deduce_shape(spec, signature.full_dims(spec), len(elements))
-    try:
-        request.inputs[name] = tensor_from_json(name, spec.datatype, shape, elements, max_bytes)
-    except InternalError as error:
-        if spec.datatype is BYTES and "non-string" in error.message:
-            msg = "Unable to parse JSON bytes array: attempt to access JSON non-string as string"
-            raise InternalError(msg) from None
-        raise
+    request.inputs[name] = tensor_from_json(name, spec.datatype, shape, elements, max_bytes)
 
 
 def _deduce_shape(spec: TensorSpec, dims: Sequence[int], count: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from halimede.core.errors import (
     HalimedeError,
     InternalError,
     InvalidArgumentError,
+    NotFoundError,
     NotLoadedError,
     UnsupportedError,
 )
@@ -120,7 +121,13 @@ class _Frontend:
         self._answer_in_background(exchange, self._ask_model(exchange, route))
 
     async def _ask_model(self, exchange: Exchange, route: Route) -> None:
-        if not await self._lifecycle.model_ready(route.model, route.version):
+        try:
+            ready = await self._lifecycle.model_ready(route.model, route.version)
+        except NotLoadedError:
+            raise
+        except NotFoundError:
+            ready = False
+        if not ready:
             raise InvalidArgumentError("Model version not ready")
         exchange.respond(200)
 
@@ -202,13 +209,9 @@ class _Frontend:
         )
 
     def _document(self, exchange: Exchange) -> dict[str, Any]:
-        """The JSON object that the body is, {} for no body."""
+        """The JSON object that the body is, {} for no body or what is no object."""
         document = self._json(exchange) if exchange.body else {}
-        if not isinstance(document, dict):
-            raise InvalidArgumentError(
-                "failed to parse the request JSON buffer: the request is not an object"
-            )
-        return document
+        return document if isinstance(document, dict) else {}
 
     def _json(self, exchange: Exchange) -> Any:
         """What the body says."""
@@ -219,9 +222,7 @@ class _Frontend:
     def _parameters(self, exchange: Exchange) -> dict[str, Any]:
         parameters = self._document(exchange).get("parameters", {})
         if not isinstance(parameters, dict):
-            raise InvalidArgumentError(
-                "Unable to parse 'parameters': attempt to access JSON non-object as object"
-            )
+            raise InvalidArgumentError("attempt to get members for non-object")
         return parameters
 
 
@@ -239,7 +240,7 @@ def _load_parameters(parameters: dict[str, Any]) -> dict[str, str | bytes]:
     found: dict[str, str | bytes] = {}
     for key, value in parameters.items():
         if not isinstance(value, str):
-            raise InternalError(f"Unable to parse '{key}': attempt to access JSON non-string as string")
+            raise InternalError("attempt to access JSON non-string as string")
         if key == "config":
             found[key] = value
         elif key.startswith(_FILE):

@@ -28,7 +28,7 @@ from halimede.core.datatypes import (
     Datatype,
 )
 from halimede.core.errors import InternalError, InvalidArgumentError
-from halimede.core.tensors import Array, Tensor
+from halimede.core.tensors import Array, Tensor, encode_bytes
 from halimede.frontends.http.json_text import MAX_NESTING, NestingError
 
 INT64_MAX: Final = (1 << 63) - 1
@@ -75,30 +75,39 @@ def tensor_from_json(
 ) -> Tensor:
     """The input that a JSON array holds, nested or flat, row-major. Its array is read-only.
 
+    For a shape without elements the data do not matter. If there are more or fewer strings than the shape says, the
+    tensor holds them all, and is no valid input of any model.
+
     Raises:
         InvalidArgumentError: the datatype cannot come as JSON, the tensor would exceed `max_bytes`, or the
             array is nested too deeply.
-        InternalError: the elements are not of the datatype, or not as many as the shape says.
+        InternalError: the elements are not of the datatype, or numbers not as many as the shape says.
     """
+    count = element_count(name, shape, datatype)
+    if not (count and shape):
+        return Tensor(datatype, shape, b"")
     if datatype in {FP16, BF16}:
         msg = (
             f"receiving {datatype} data via JSON is not supported. "
-            f"Please use the binary data format for input '{name}'"
+            f"Please use the binary data format for input {name}"
         )
         raise InvalidArgumentError(msg)
-    count = element_count(name, shape, datatype)
     _check_size(name, count * (datatype.itemsize or 4), max_bytes)
     elements, types = _flatten(data)
-    if len(elements) > count:
-        raise InternalError("Unable to parse 'data': Shape does not match true shape of 'data' field")
-    if len(elements) < count:
-        raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     kind = _KINDS[datatype]
-    if not types <= kind.types:
-        raise _wrong_type(kind)
     if datatype is BYTES:
+        if not types <= kind.types:
+            raise InternalError(f"Unable to parse JSON bytes array: attempt to access JSON {kind.words}")
         values = _strings(name, elements, max_bytes)
+        if len(elements) != count:
+            return Tensor(datatype, shape, encode_bytes(values.tolist()))
     else:
+        if len(elements) != count:
+            if not set(map(type, elements[:count])) <= kind.types:
+                raise _wrong_type(kind)
+            raise InternalError("Unable to parse 'data': Shape does not match true shape of 'data' field")
+        if not types <= kind.types:
+            raise _wrong_type(kind)
         # array.array keeps what it cannot represent out, which numpy does not.
         try:
             numbers = array(kind.typecode, elements)
@@ -119,7 +128,7 @@ def json_from_tensor(name: str, tensor: Tensor) -> Any:
     if datatype in {FP16, BF16}:
         msg = (
             f"sending {datatype} data via JSON is not supported. "
-            f"Please use the binary data format for output '{name}'"
+            f"Please use the binary data format for output {name}"
         )
         raise InvalidArgumentError(msg)
     values = np.ascontiguousarray(tensor.array).reshape(-1)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ class NestingError(InvalidArgumentError):
 
 
 def parse_json(data: Buffer) -> Any:
-    """The value that the text spells.
+    """The value that the text spells, which may begin with a byte order mark.
 
     Nesting is limited by orjson, which finds its limit without recursion; nothing deeper reaches `json`.
 
@@ -38,7 +39,14 @@ def parse_json(data: Buffer) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return _parse_with_tokens(bytes(data), error)
+        text = bytes(data)
+        if not text.startswith(BOM_UTF8):
+            return _parse_with_tokens(text, error)
+    text = text.removeprefix(BOM_UTF8)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return _parse_with_tokens(text, error)
 
 
 class Members(list[tuple[str, Any]]):
@@ -51,7 +59,7 @@ def parse_members(data: Buffer) -> Any:
     Raises:
         InvalidArgumentError, NestingError: as of `parse_json`.
     """
-    text = bytes(data)
+    text = bytes(data).removeprefix(BOM_UTF8)
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:

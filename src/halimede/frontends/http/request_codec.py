@@ -1,10 +1,12 @@
 """The body of an inference request to tensors, which are views into it where they came as bytes."""
 
+from math import prod
 from typing import Final
 
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.request_plan import OutputPlan, RequestPlan, read_plan
@@ -52,9 +54,9 @@ class RequestDecoder:
             HalimedeError: it is not what the protocol describes.
         """
         available = len(body)
-        if header_length is None:
+        if header_length is None and available:
             length = available
-        elif header_length == "0":
+        elif header_length is None or header_length == "0":
             return self._raw_plan, "", self._decode_raw(body, model, signature)
         else:
             length = _json_length(header_length, available)
@@ -65,7 +67,7 @@ class RequestDecoder:
             self._check_size(length)
             plan = self._read(body[:length])
         if length + plan.binary_bytes != available:
-            raise _wrong_size(plan, available - length, header_length, model)
+            raise _wrong_size(plan, available - length, model)
         inputs = {}
         for name, datatype, shape, start, end, tensor in plan.inputs:
             if tensor is None:
@@ -100,30 +102,35 @@ class RequestDecoder:
         """The only input, whose shape follows from the number of bytes."""
         self._check_size(len(body))
         if len(signature.inputs) != 1:
-            msg = (
+            raise _invalid_raw(
                 f"Raw request must only have 1 input (found 1) to be deduced but got {len(signature.inputs)} "
                 f"inputs in '{model}' model configuration"
             )
-            raise InvalidArgumentError(msg)
         (spec,) = signature.inputs.values()
         batch = (1,) if signature.max_batch_size > 0 else ()
-        if spec.datatype is BYTES:
-            if spec.dims != (1,):
-                msg = f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]"
-                raise InvalidArgumentError(msg)
-            element = len(body).to_bytes(4, "little") + bytes(body)
-            return {spec.name: Tensor(BYTES, (*batch, 1), element)}
         if spec.dims.count(-1) > 1:
-            msg = (
+            raise _invalid_raw(
                 f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
                 f"variable-sized dimension"
             )
-            raise InvalidArgumentError(msg)
+        if spec.datatype is BYTES:
+            if spec.dims != (1,):
+                raise _invalid_raw(
+                    f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]"
+                )
+            element = len(body).to_bytes(4, "little") + bytes(body)
+            return {spec.name: Tensor(BYTES, (*batch, 1), element)}
         fixed = spec.datatype.itemsize
         for dim in spec.dims:
             fixed *= dim if dim != -1 else 1
         variable = len(body) // fixed if fixed else 0
         shape = tuple(variable if dim == -1 else dim for dim in spec.dims)
+        expected = prod(shape) * spec.datatype.itemsize
+        if len(body) != expected:
+            raise _invalid_raw(
+                f"input byte size mismatch for input 'raw_input' for model '{model}'. "
+                f"Expected {expected}, got {len(body)}"
+            )
         return {spec.name: Tensor(spec.datatype, batch + shape, body)}
 
 
@@ -146,15 +153,13 @@ def _json_length(header_length: str, available: int) -> int:
     return length
 
 
-def _wrong_size(
-    plan: RequestPlan, available: int, header_length: str | None, model: str
-) -> InvalidArgumentError:
+def _invalid_raw(text: str) -> InvalidArgumentError:
+    """The error for a raw request, which has no identifier."""
+    return InvalidArgumentError(request_prefix("") + text)
+
+
+def _wrong_size(plan: RequestPlan, available: int, model: str) -> InvalidArgumentError:
     """Why the binary section does not hold what the JSON says."""
-    if header_length is None:
-        return InvalidArgumentError(
-            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when "
-            "passing inputs in binary data format"
-        )
     for name, _, _, start, end, _ in plan.inputs:
         if end > available:
             missing = end - max(start, available)

@@ -3,12 +3,13 @@
 A plan holds nothing of one request alone, so that equal JSON needs to be read only once.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from halimede.core.datatypes import BY_NAME, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from halimede.core.requests import ParameterValue
+from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.json_tensors import element_count, tensor_from_json
 from halimede.frontends.http.json_text import parse_json
@@ -16,6 +17,10 @@ from halimede.frontends.http.response_layout import Layout
 from halimede.frontends.restrictions import RESERVED_PREFIX
 
 UINT64_MAX: Final = (1 << 64) - 1
+INT64: Final = range(-(1 << 63), 1 << 63)
+"""What an integer parameter may be; a larger one becomes a double."""
+
+_SEQUENCE_ID_BYTES: Final = 128
 
 
 InputPlan = tuple[str, Datatype, tuple[int, ...], int, int, Tensor | None]
@@ -88,27 +93,24 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
         UnsupportedError: it asks for shared memory.
     """
     document = parse_json(text)
-    if not isinstance(document, dict):
-        raise InvalidArgumentError("failed to parse the request JSON buffer: the request is not an object")
+    document = _members(document)
     plan = RequestPlan()
     plan.id = _string("id", document.get("id", ""))
     if "parameters" in document:
-        _read_parameters(plan, _object("parameters", document["parameters"]))
+        if not isinstance(document["parameters"], dict):
+            raise InvalidArgumentError("failed to get request params.: attempt to get members for non-object")
+        _read_parameters(plan, document["parameters"])
     position = 0
     inputs: dict[str, InputPlan] = {}
     for entry in _array("inputs", _member(document, "inputs")):
-        spec = _read_input(_object("inputs", entry), position, max_bytes)
-        name, *_, position, _tensor = spec
-        if name in inputs:
-            raise InvalidArgumentError(f"input '{name}' already exists in request")
-        inputs[name] = spec
+        spec = _read_input(_members(entry), position, max_bytes, plan.id, inputs)
+        position = spec[4]
+        inputs[spec[0]] = spec
     plan.inputs = tuple(inputs.values())
     plan.binary_bytes = position
     for entry in _array("outputs", document.get("outputs", [])):
-        name, output = _read_output(_object("outputs", entry))
-        if name in plan.output_plans:
-            raise InvalidArgumentError(f"output '{name}' already exists in request")
-        plan.output_plans[name] = output
+        name, output = _read_output(_members(entry))
+        plan.output_plans.setdefault(name, output)  # the first counts
     plan.outputs = tuple(plan.output_plans)
     return plan
 
@@ -121,7 +123,7 @@ def _read_parameters(plan: RequestPlan, parameters: dict[str, Any]) -> None:
     for key, value in parameters.items():
         match key:
             case "sequence_id":
-                sequence = value if isinstance(value, str) else _unsigned(key, value)
+                sequence = _sequence_id(value)
             case "sequence_start":
                 start = _boolean(key, value)
             case "sequence_end":
@@ -132,9 +134,6 @@ def _read_parameters(plan: RequestPlan, parameters: dict[str, Any]) -> None:
                 timeout = _unsigned(key, value)
             case "binary_data_output":
                 plan.unlisted = OutputPlan(_boolean(key, value))
-            case "headers":
-                msg = "parameter key 'headers' is reserved for Triton usage and should not be specified."
-                raise InvalidArgumentError(msg)
             case _:
                 custom[key] = _custom_value(key, value)
     plan.parameters = custom or None
@@ -150,20 +149,36 @@ def _custom_value(key: str, value: object) -> ParameterValue:
         )
         raise InvalidArgumentError(msg)
     if not isinstance(value, str | int | float):  # a boolean is an int to Python
-        msg = f"parameter '{key}' has invalid type. It should be a string, an integer, a boolean or a double."
+        msg = f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
         raise InvalidArgumentError(msg)
+    if isinstance(value, int) and value not in INT64:
+        return float(value)
     return value
 
 
-def _read_input(entry: dict[str, Any], position: int, max_bytes: int) -> InputPlan:
-    """One input, whose bytes begin at `position` if they are binary."""
-    name = _string("name", _member(entry, "name"))
-    datatype = BY_NAME.get(_string("datatype", _member(entry, "datatype")))
-    if datatype is None:
-        msg = f"input '{name}' has unknown datatype '{entry['datatype']}'; known are {', '.join(BY_NAME)}"
-        raise InvalidArgumentError(msg)
-    shape = _read_shape(entry)
-    parameters = _object("parameters", entry.get("parameters", {}))
+def _sequence_id(value: object) -> int | str:
+    if _is_unsigned(value):
+        return value
+    text = _string("sequence_id", value)
+    if len(text.encode()) > _SEQUENCE_ID_BYTES:
+        msg = f"string correlation ID cannot be longer than {_SEQUENCE_ID_BYTES} characters"
+        raise UnsupportedError(msg)
+    return text
+
+
+def _read_input(
+    entry: dict[str, Any], position: int, max_bytes: int, identifier: str, before: Container[str]
+) -> InputPlan:
+    """One input.
+
+    Args:
+        entry: its JSON.
+        position: where its bytes begin if they are binary.
+        max_bytes: it may not be larger.
+        identifier: the request's, "" for none.
+        before: names of the inputs before it.
+    """
+    parameters = _members(entry.get("parameters"))
     given = [f"'{field}'" for field in ("binary_data_size", "shared_memory_region") if field in parameters]
     if "data" in entry:
         given.insert(0, "'data'")
@@ -172,6 +187,16 @@ def _read_input(entry: dict[str, Any], position: int, max_bytes: int) -> InputPl
             f"Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
             f"'shared_memory_region' in 'parameters'. But {'set ' + ' '.join(given) if given else 'no field is set'}"
         )
+        raise InvalidArgumentError(msg)
+    name = _string("name", _member(entry, "name"))
+    datatype_name = _string("datatype", _member(entry, "datatype"))
+    shape = _read_shape(entry)
+    if name in before:
+        msg = f"{request_prefix(identifier)}input '{name}' already exists in request"
+        raise InvalidArgumentError(msg)
+    datatype = BY_NAME.get(datatype_name)
+    if datatype is None:
+        msg = f"invalid datatype for input {name}: '{datatype_name}' is none of {', '.join(BY_NAME)}"
         raise InvalidArgumentError(msg)
     if "data" in entry:
         tensor = tensor_from_json(name, datatype, shape, entry["data"], max_bytes)
@@ -194,9 +219,14 @@ def _read_shape(entry: dict[str, Any]) -> tuple[int, ...]:
 
 def _read_output(entry: dict[str, Any]) -> tuple[str, OutputPlan]:
     name = _string("name", _member(entry, "name"))
-    parameters = _object("parameters", entry.get("parameters", {}))
+    parameters = _members(entry.get("parameters"))
     binary = _boolean("binary_data", parameters.get("binary_data", False))
-    classes = _unsigned("classification", parameters.get("classification", 0))
+    classes = parameters.get("classification", 0)
+    if not _is_unsigned(classes):
+        msg = (
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"
+        )
+        raise InvalidArgumentError(msg)
     if "shared_memory_region" in parameters:
         for other in ("classification", "binary_data"):
             if parameters.get(other):
@@ -235,8 +265,12 @@ def _boolean(key: str, value: object) -> bool:
     return value
 
 
+def _is_unsigned(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= UINT64_MAX
+
+
 def _unsigned(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= UINT64_MAX:
+    if not _is_unsigned(value):
         raise _wrong_type(key, "non-unsigned-integer as unsigned-integer")
     return value
 
@@ -247,7 +281,6 @@ def _array(key: str, value: object) -> list[Any]:
     return value
 
 
-def _object(key: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong_type(key, "non-object as object")
-    return value
+def _members(value: object) -> dict[str, Any]:
+    """The members of an object; what is none has none, as for tritonserver."""
+    return value if isinstance(value, dict) else {}

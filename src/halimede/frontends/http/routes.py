@@ -69,12 +69,12 @@ class Route(NamedTuple):
 
     @property
     def version(self) -> int:
-        """The version, -1 for none.
+        """The version, -1 for none. No model has a version 0.
 
         Raises:
-            InvalidArgumentError: it is no number that a version may have.
+            InvalidArgumentError: it is larger than any version.
         """
-        return model_version(self.version_text) if self.version_text else -1
+        return _number(self.version_text) if self.version_text else -1
 
 
 def find_route(path: str) -> Route | None:
@@ -95,21 +95,12 @@ def _find_route(path: str) -> Route | None:
 _MEMO: Final = Memo(_find_route, limit=1024)
 
 
-def model_version(digits: str) -> int:
-    """The version that decimal digits spell.
-
-    Raises:
-        InvalidArgumentError: it is zero, or larger than any version.
-    """
-    significant = digits.lstrip("0")
-    if len(significant) > len("9223372036854775807") or int(significant or "0") >= 1 << 63:
-        raise _not_a_version(digits[:64], " (details: out of range)")
-    version = int(significant or "0")
-    if version == 0:
-        raise _not_a_version(digits[:64], "")
-    return version
-
-
-def _not_a_version(text: str, details: str) -> InvalidArgumentError:
-    msg = f"failed to get model version from specified version string '{text}'{details}"
-    return InvalidArgumentError(f"{msg}, version should be an integral value > 0")
+def _number(digits: str) -> int:
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > len("9223372036854775807") or int(significant) >= 1 << 63:
+        msg = (
+            f"failed to get model version from specified version string '{digits[:64]}' (details: stol), version "
+            f"should be an integral value > 0"
+        )
+        raise InvalidArgumentError(msg)
+    return int(significant)
