@@ -70,7 +70,7 @@ def test_without_flags_connections_have_grpcs_own_limits() -> None:
 
 @pytest.mark.parametrize("flag", ["http_restricted_api", "grpc_restricted_protocol"])
 def test_a_restriction_of_another_form_is_refused(flag: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="is not of the form"):
+    with pytest.raises(InvalidArgumentError, match="option format is"):
         opened(**{flag: ("nonsense",)})
 
 

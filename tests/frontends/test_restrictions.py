@@ -13,15 +13,15 @@ from halimede.frontends.restrictions import (
 def test_restriction_names_categories_and_the_header_that_opens_them() -> None:
     restrictions = parse_restrictions(["health,metadata:Key=a=b", "inference:other=x"])
     assert restrictions == {
-        "health": Restriction("key", "a=b"),
-        "metadata": Restriction("key", "a=b"),
-        "inference": Restriction("other", "x"),
+        "health": Restriction("key", "a=b", "Key"),
+        "metadata": Restriction("key", "a=b", "Key"),
+        "inference": Restriction("other", "x", "other"),
     }
 
 
 def test_grpc_headers_have_a_prefix() -> None:
     restrictions = parse_restrictions(["trace:Key=v"], "protocol", GRPC_HEADER_PREFIX)
-    assert restrictions["trace"].header == "triton-grpc-protocol-key"
+    assert restrictions["trace"] == Restriction("triton-grpc-protocol-key", "v", "triton-grpc-protocol-Key")
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ def test_grpc_headers_have_a_prefix() -> None:
     [
         (
             ["health:a=b", "metadata,health:c=d"],
-            "api 'health' can not be specified in multiple config groups",
+            "restricted api 'health' can not be specified in multiple config groups",
         ),
-        (["health,health:a=b"], "api 'health' can not be specified in multiple config groups"),
+        (["health,health:a=b"], "restricted api 'health' can not be specified in multiple config groups"),
         (["x:a=b"], "unknown restricted api 'x'"),
-        (["health"], "is not of the form"),
-        (["health:a"], "is not of the form"),
-        ([":a=b"], "is not of the form"),
-        (["health:=b"], "is not of the form"),
+        (["health"], r"^--http-restricted-api option format is .*\. Got health$"),
+        (["health:a"], "option format is"),
+        ([":a=b"], "option format is"),
+        (["health:=b"], "option format is"),
     ],
 )
 def test_wrong_restriction_is_refused(options: list[str], text: str) -> None:
@@ -44,26 +44,48 @@ def test_wrong_restriction_is_refused(options: list[str], text: str) -> None:
         parse_restrictions(options)
 
 
+def forwarded(pattern: str, *names: str) -> list[str]:
+    compiled = compile_forward_pattern(pattern)
+    assert compiled is not None
+    return list(forwarded_headers([(name, "v") for name in names], compiled))
+
+
 def test_pattern_finds_headers_anywhere_in_the_name_and_in_any_case() -> None:
-    pattern = compile_forward_pattern("FORWARD")
-    assert pattern is not None
-    headers = {"x-forward-me": "1", "forward": "2", "other": "3"}
-    assert forwarded_headers(headers, pattern) == {"x-forward-me": "1", "forward": "2"}
+    assert forwarded("FORWARD", "X-Forward-Me", "forward", "other") == ["X-Forward-Me", "forward"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("(?-i)MY_HEADER.*", ["MY_HEADER_1"]),
+        ("(?-i)MY_HEADER.*|(?i)^other", ["MY_HEADER_1", "Other"]),
+        ("(?-i:MY)_header", ["MY_HEADER_1"]),
+        (r"\Qmy_header_\E\d\z", ["MY_HEADER_1", "my_header_2"]),
+        ("[[:digit:]]$", ["MY_HEADER_1", "my_header_2"]),
+    ],
+)
+def test_pattern_has_re2s_syntax(pattern: str, names: list[str]) -> None:
+    assert forwarded(pattern, "MY_HEADER_1", "my_header_2", "Other") == names
 
 
 def test_no_pattern_forwards_nothing() -> None:
     assert compile_forward_pattern("") is None
 
 
-def test_wrong_pattern_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="is not a regular expression"):
-        compile_forward_pattern("(")
+@pytest.mark.parametrize(
+    ("pattern", "reason"), [("(a", "missing ): (a"), ("(?=a)", "invalid perl operator: (?="), (r"\1", r"\1")]
+)
+def test_wrong_pattern_is_refused(capfd: pytest.CaptureFixture[str], pattern: str, reason: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        compile_forward_pattern(pattern)
+    text = f"header forward pattern '{pattern}' is not a regular expression of RE2: "
+    assert caught.value.message.startswith(text)
+    assert reason in caught.value.message
+    assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name", ["priority", "timeout", "sequence_id", "triton_anything"])
+@pytest.mark.parametrize("name", ["priority", "timeout", "Sequence_ID", "Triton_anything"])
 def test_reserved_headers_are_not_forwarded(name: str) -> None:
-    pattern = compile_forward_pattern(".*")
-    assert pattern is not None
     text = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
     with pytest.raises(InvalidArgumentError, match=text):
-        forwarded_headers({name: "1"}, pattern)
+        forwarded(".*", name)

@@ -136,8 +136,8 @@ class ServeOptions:
         HTTP,
         form("REGEX"),
         "",
-        "Request headers whose names this regular expression finds, in any case, become parameters of the "
-        "inference request.",
+        "Request headers whose names this regular expression (RE2) finds become parameters of the inference "
+        "request. Case does not matter unless it begins with (?-i).",
     )
     http_restricted_api: tuple[str, ...] = repeated(
         HTTP,
@@ -159,8 +159,8 @@ class ServeOptions:
         GRPC,
         form("REGEX"),
         "",
-        "Metadata whose keys this regular expression finds, in any case, become parameters of the inference "
-        "request.",
+        "Metadata whose keys this regular expression (RE2) finds become parameters of the inference request. "
+        "Case does not matter unless it begins with (?-i); keys are in lower case.",
     )
     grpc_restricted_protocol: tuple[str, ...] = repeated(
         GRPC,

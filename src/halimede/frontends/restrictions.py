@@ -1,8 +1,10 @@
 """Which calls need a header to be served, and which headers become parameters of a request."""
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import re2
 
 from halimede.core.errors import InvalidArgumentError
 
@@ -31,11 +33,28 @@ RESERVED_PREFIX = "triton_"
 """How parameters begin that clients may not set."""
 
 
+_REMEMBERED_NAMES: Final = 256
+"""Names of headers of which is known whether they are forwarded; clients send the same ones again and again."""
+
+_FLAGS: Final = {"api": "--http-restricted-api", "protocol": "--grpc-restricted-protocol"}
+
+
 class Restriction(NamedTuple):
-    """The header that opens a category of calls: its lower-case name, and its value."""
+    """The header that opens a category of calls.
+
+    Attributes:
+        header: its name in lower case.
+        value: the value that it must have.
+        name: its name as it was given, for error texts.
+    """
 
     header: str
     value: str
+    name: str
+
+
+HeaderPattern = Callable[[str], bool]
+"""Whether a header of this name, as it was sent, becomes a parameter."""
 
 
 def parse_restrictions(
@@ -56,43 +75,56 @@ def parse_restrictions(
         categories, colon, header = option.partition(":")
         name, equals, value = header.partition("=")
         if not (categories and colon and name.strip() and equals and value):
-            msg = f"restricted {kind} '{option}' is not of the form <{kind}>[,<{kind}>…]:<header>=<value>"
+            msg = f"{_FLAGS[kind]} option format is '<{kind}>[,<{kind}>…]:<header>=<value>'. Got {option}"
             raise InvalidArgumentError(msg)
         for category in (text.strip() for text in categories.split(",")):
             if category not in CATEGORIES:
                 msg = f"unknown restricted {kind} '{category}'; known are {', '.join(CATEGORIES)}"
                 raise InvalidArgumentError(msg)
             if category in restrictions:
-                msg = f"{kind} '{category}' can not be specified in multiple config groups"
+                msg = f"restricted {kind} '{category}' can not be specified in multiple config groups"
                 raise InvalidArgumentError(msg)
-            restrictions[category] = Restriction(header_prefix + name.strip().lower(), value)
+            full_name = header_prefix + name.strip()
+            restrictions[category] = Restriction(full_name.lower(), value, full_name)
     return restrictions
 
 
-def compile_forward_pattern(pattern: str) -> "re.Pattern[str] | None":
-    """What finds the headers to forward, in any case and anywhere in the name; None for an empty pattern.
+def compile_forward_pattern(pattern: str) -> HeaderPattern | None:
+    """What finds the headers to forward: a regular expression in RE2's syntax; None for an empty one.
+
+    It may match anywhere in the name. The case does not matter unless the pattern says ``(?-i)``.
 
     Raises:
-        InvalidArgumentError: it is not a regular expression.
+        InvalidArgumentError: it is not a regular expression of RE2.
     """
     if not pattern:
         return None
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
     try:
-        return re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
-        msg = f"header forward pattern '{pattern}' is not a regular expression: {error}"
+        search = re2.compile(pattern, options).search
+    except re2.error as error:
+        reason = error.args[0]
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
+        msg = f"header forward pattern '{pattern}' is not a regular expression of RE2: {text}"
         raise InvalidArgumentError(msg) from None
+    return lru_cache(_REMEMBERED_NAMES)(lambda name: search(name) is not None)
 
 
-def forwarded_headers(headers: Mapping[str, str], pattern: "re.Pattern[str]") -> dict[str, str]:
-    """The headers whose names `pattern` finds, as parameters; names are lower-case.
+def forwarded_headers(headers: Iterable[tuple[str, str]], forwarded: HeaderPattern) -> dict[str, str]:
+    """The headers that `forwarded` finds, as parameters.
+
+    Args:
+        headers: names as they were sent, and values.
+        forwarded: what finds them.
 
     Raises:
         InvalidArgumentError: one has the name of a parameter that is reserved.
     """
-    found = {name: value for name, value in headers.items() if pattern.search(name)}
+    found = {name: value for name, value in headers if forwarded(name)}
     for name in found:
-        if name in RESERVED_PARAMETERS or name.startswith(RESERVED_PREFIX):
+        if name.lower() in RESERVED_PARAMETERS or name.lower().startswith(RESERVED_PREFIX):
             msg = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
             raise InvalidArgumentError(msg)
     return found

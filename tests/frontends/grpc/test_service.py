@@ -207,7 +207,7 @@ def test_restricted_protocols_need_their_metadata() -> None:
     restrictions = parse_restrictions(["inference,health:Key=secret"], "protocol", GRPC_HEADER_PREFIX)
     settings = ServiceSettings(restrictions=restrictions)
     engine = FakeEngine(FakeModel(answer=echo))
-    refusal = (14, "This protocol is restricted, expecting header 'triton-grpc-protocol-key'")
+    refusal = (14, "This protocol is restricted, expecting header 'triton-grpc-protocol-Key'")
     right: dict[str, str | bytes] = {"triton-grpc-protocol-key": "secret"}
     wrong: dict[str, str | bytes] = {"triton-grpc-protocol-key": "guess"}
 

@@ -1,7 +1,6 @@
 """`generate` and `generate_stream` as clients see them."""
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Call, find_route
 from halimede.frontends.http.settings import HttpSettings
+from halimede.frontends.restrictions import HeaderPattern, compile_forward_pattern
 from tests.frontends.grpc.service_fakes import FakeEngine, FakeModel
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, Client, Served, post, serve
@@ -35,7 +35,7 @@ PARAMETERS = {"param0": "an example string parameter", "param1": 42, "param2": F
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
     directory = tmp_path_factory.mktemp("repository")
     write_repository(directory)
-    settings = HttpSettings(max_input_size=10_000, forward_pattern=re.compile("^x-"))
+    settings = HttpSettings(max_input_size=10_000, forward_pattern=compile_forward_pattern("^x-"))
     with serve_models(directory, settings, "echo", "strings", "half", "slow", "square") as running:
         yield running
 
@@ -173,7 +173,7 @@ class Held:
         self.served.loop.call(send)
 
 
-def handler(engine: object, pattern: re.Pattern[str] | None = None) -> Callable[[Exchange], None]:
+def handler(engine: object, pattern: HeaderPattern | None = None) -> Callable[[Exchange], None]:
     generate = Generate(engine, 1_000_000, pattern)  # type: ignore[arg-type]  # a fake
 
     def handle(exchange: Exchange) -> None:
@@ -189,7 +189,7 @@ def handler(engine: object, pattern: re.Pattern[str] | None = None) -> Callable[
 def held() -> Iterator[Held]:
     arrived = threading.Semaphore(0)
     model = FakeModel("m", decoupled=True, answer=lambda request: arrived.release())
-    with serve(handler(FakeEngine(model), re.compile("^x-"))) as served:
+    with serve(handler(FakeEngine(model), compile_forward_pattern("^x-"))) as served:
         yield Held(served, model, arrived)
 
 
@@ -282,7 +282,7 @@ def test_parameters_and_forwarded_headers_reach_the_model(held: Held, client: Cl
     held.respond(LAST)
     assert client.read().status == 200
     assert request.id == "7"
-    assert request.parameters == {"x-a": "1", "x-b": "body", "a": 1}
+    assert request.parameters == {"X-A": "1", "X-B": "2", "x-b": "body", "a": 1}
 
 
 @pytest.mark.parametrize("call", ["generate", "generate_stream"])

@@ -1,7 +1,6 @@
 import base64
 import gzip
 import json
-import re
 import threading
 import zlib
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 
 import halimede
 from halimede.frontends.http.settings import HttpSettings
-from halimede.frontends.restrictions import Restriction
+from halimede.frontends.restrictions import Restriction, compile_forward_pattern
 from tests.frontends.http.models import ECHO, ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, get, post
 
@@ -30,7 +29,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(repository: Path) -> Iterator[ModelServer]:
-    settings = HttpSettings("my server", LIMIT, forward_pattern=re.compile("forward", re.IGNORECASE))
+    settings = HttpSettings("my server", LIMIT, forward_pattern=compile_forward_pattern("forward"))
     with serve_models(repository, settings, "echo", "strings", "half", "square") as running:
         yield running
 
@@ -393,7 +392,7 @@ def test_classification(server: ModelServer) -> None:
         (infer(floats(), "Content-Encoding: br"), 501, "Unsupported compression type"),
         (infer(b"", "Content-Encoding: gzip"), 400, "nothing to be decompressed"),
         (infer(floats(), "Inference-Header-Content-Length: 9999"), 400, "inference header size should be in range"),
-        (infer(floats(), "Triton_Forward: x"), 400, "Header 'triton_forward' is reserved for Triton usage"),
+        (infer(floats(), "Triton_Forward: x"), 400, "Header 'Triton_Forward' is reserved for Triton usage"),
         (
             infer({"inputs": []}, path="/v2/models/square/infer"),
             501,
@@ -479,9 +478,9 @@ def test_client_that_leaves_cancels_its_queued_request(server: ModelServer) -> N
 
 
 def test_restricted_call_needs_its_header(repository: Path) -> None:
-    settings = HttpSettings(restrictions={"inference": Restriction("key", "secret")})
+    settings = HttpSettings(restrictions={"inference": Restriction("key", "secret", "KEY")})
     with serve_models(repository, settings, "echo") as server:
-        text = "This API is restricted, expecting header 'key'"
+        text = "This API is restricted, expecting header 'KEY'"
         assert error(server, infer(floats()), 403) == text
         assert error(server, infer(floats(), "Key: wrong"), 403) == text
         assert ask(server, infer(floats(), "Key: secret")).status == 200

@@ -26,7 +26,7 @@ class LoadingEngine:
 
 
 def exchange() -> Exchange:
-    return Exchange(cast(Any, None), Head("POST", "/v2/models/a/infer", {}, 0, "1.1"), memoryview(b""))
+    return Exchange(cast(Any, None), Head("POST", "/v2/models/a/infer", {}, (), "1.1"), memoryview(b""))
 
 
 async def begin() -> "tuple[LoadingEngine, Exchange, asyncio.Task[bool]]":

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from halimede.core.errors import (
 )
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.lifecycle.hosted_models import HostedModel
-from halimede.frontends.restrictions import Restriction
+from halimede.frontends.restrictions import Restriction, compile_forward_pattern
 from halimede.frontends.sagemaker.content_type import BINARY, json_length
 from halimede.frontends.sagemaker.handler import create_handler
 from halimede.frontends.sagemaker.settings import InferenceType, PingMode, SagemakerSettings
@@ -149,9 +148,9 @@ def test_what_is_no_call_has_no_body(method: str, path: str, status: int) -> Non
     [("health", "/ping", "/models"), ("model-repository", "/models", "/ping")],
 )
 def test_restricted_calls_need_their_header(category: str, restricted: str, open_path: str) -> None:
-    settings = SagemakerSettings(restrictions={category: Restriction("x-key", "secret")})
+    settings = SagemakerSettings(restrictions={category: Restriction("x-key", "secret", "X-Key")})
     with endpoint(settings=settings) as server:
-        text = "This API is restricted, expecting header 'x-key'"
+        text = "This API is restricted, expecting header 'X-Key'"
         assert server.error(get(restricted)) == (403, text)
         assert server.error(get(restricted, "X-Key: wrong")) == (403, text)
         assert server.plain(get(restricted, "X-Key: secret"))[0] == 200
@@ -159,7 +158,7 @@ def test_restricted_calls_need_their_header(category: str, restricted: str, open
 
 
 def test_restricted_inference_covers_both_ways_to_invoke() -> None:
-    settings = SagemakerSettings(restrictions={"inference": Restriction("x-key", "secret")})
+    settings = SagemakerSettings(restrictions={"inference": Restriction("x-key", "secret", "X-Key")})
     with endpoint(settings=settings) as server:
         for path in ("/invocations", f"/models/{KEY}/invoke"):
             assert server.error(post(infer_json(), path))[0] == 403
@@ -248,10 +247,10 @@ def test_a_body_above_the_limit_is_refused() -> None:
 
 def test_headers_become_parameters() -> None:
     model = fake_model("a", answer=echo)
-    settings = SagemakerSettings(forward_pattern=re.compile("^x-amzn", re.IGNORECASE))
+    settings = SagemakerSettings(forward_pattern=compile_forward_pattern("^x-amzn"))
     with endpoint(model, settings=settings) as server:
         server.ask(post(infer_json(), "/invocations", "X-Amzn-SageMaker-Custom-Attributes: c"))
-        assert model.requests[0].parameters == {"x-amzn-sagemaker-custom-attributes": "c"}
+        assert model.requests[0].parameters == {"X-Amzn-SageMaker-Custom-Attributes": "c"}
 
 
 @pytest.mark.parametrize(

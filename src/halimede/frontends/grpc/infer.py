@@ -1,6 +1,5 @@
 """ModelInfer: one request, one response."""
 
-import re
 from functools import partial
 from typing import Final
 
@@ -14,7 +13,7 @@ from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
-from halimede.frontends.restrictions import forwarded_headers
+from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
@@ -29,7 +28,7 @@ class ModelInfer:
     """
 
     def __init__(
-        self, engine: Engine, decoder: RequestDecoder, forward_pattern: re.Pattern[str] | None
+        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None
     ) -> None:
         self._loads = Loads(engine)
         self._find = engine.find
@@ -94,13 +93,13 @@ class _Answer:
         call.reply(parts)
 
 
-def forwarded_metadata(call: Call, pattern: re.Pattern[str]) -> dict[str, str]:
+def forwarded_metadata(call: Call, pattern: HeaderPattern) -> dict[str, str]:
     """The call's metadata that become parameters of its requests.
 
     Raises:
         InvalidArgumentError: one has the name of a parameter that is reserved.
     """
-    texts = {name: value for name, value in call.metadata.items() if isinstance(value, str)}
+    texts = ((name, value) for name, value in call.metadata.items() if isinstance(value, str))
     return forwarded_headers(texts, pattern)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +20,7 @@ from halimede.frontends.grpc.management import Management
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.log_settings import LogControl
-from halimede.frontends.restrictions import Restriction
+from halimede.frontends.restrictions import HeaderPattern, Restriction
 
 logger = logging.getLogger("halimede")
 
@@ -58,7 +57,7 @@ class ServiceSettings:
 
     server_id: str = "triton"
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
-    forward_pattern: re.Pattern[str] | None = None
+    forward_pattern: HeaderPattern | None = None
     compression: int = 0
     log: LogControl = field(default_factory=LogControl)
 
@@ -173,7 +172,7 @@ def _parse(request: type[Request], message: memoryview) -> Request:
 
 def _restricted(method: Method, restriction: Restriction) -> Method:
     """The method, for calls with the metadata that open it."""
-    refusal = UnavailableError(f"This protocol is restricted, expecting header '{restriction.header}'")
+    refusal = UnavailableError(f"This protocol is restricted, expecting header '{restriction.name}'")
 
     def refused(call: Call) -> bool:
         if call.metadata.get(restriction.header) == restriction.value:

@@ -4,7 +4,6 @@ Responses of ordinary models go out in the order of their requests, those of dec
 client does not read them, decoupled models are held back, and no more requests are read.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +26,7 @@ from halimede.frontends.grpc.codec_response import (
 from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
+from halimede.frontends.restrictions import HeaderPattern
 
 _REAL_STATUS_KEY: Final = "triton_grpc_error"
 
@@ -45,7 +45,7 @@ class ModelStreamInfer:
     """
 
     def __init__(
-        self, engine: Engine, decoder: RequestDecoder, forward_pattern: re.Pattern[str] | None
+        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None
     ) -> None:
         self.loads = Loads(engine)
         self.find = engine.find

@@ -31,7 +31,7 @@ def refuse_restricted(exchange: Exchange, restrictions: Mapping[str, Restriction
     restriction = restrictions.get(category)
     if restriction is None or exchange.headers.get(restriction.header) == restriction.value:
         return False
-    msg = f"This API is restricted, expecting header '{restriction.header}'"
+    msg = f"This API is restricted, expecting header '{restriction.name}'"
     exchange.respond(403, (error_body(msg),))
     return True
 

@@ -1,6 +1,5 @@
 """The calls `generate` and `generate_stream`: plain JSON in, and out as one object or as server-sent events."""
 
-import re
 from abc import ABC, abstractmethod
 from typing import Final
 
@@ -17,7 +16,7 @@ from halimede.frontends.http.generate_request import read_generate_request
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.streaming import ResponseStream
-from halimede.frontends.restrictions import forwarded_headers
+from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
@@ -43,7 +42,7 @@ class Generate:
         self,
         engine: Engine,
         max_input_size: int,
-        forward_pattern: re.Pattern[str] | None,
+        forward_pattern: HeaderPattern | None,
         dialect: Dialect = KSERVE,
     ) -> None:
         self._engine = engine
@@ -77,7 +76,7 @@ class Generate:
         read = read_generate_request(exchange.body, model.signature, self._max_input_size)
         parameters = read.parameters
         if self._forward_pattern is not None:
-            parameters = {**forwarded_headers(exchange.headers, self._forward_pattern), **parameters}
+            parameters = {**parameters, **forwarded_headers(exchange.sent_headers, self._forward_pattern)}
         answer = kind(exchange, model, read.id)
         request = InferRequest(
             model.name,

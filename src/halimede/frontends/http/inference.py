@@ -1,7 +1,6 @@
 """The infer call: from an exchange to a request, and from its response back."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.request_codec import RequestDecoder
 from halimede.frontends.http.request_plan import RequestPlan
 from halimede.frontends.http.response_codec import Encoded, encode_response
-from halimede.frontends.restrictions import forwarded_headers
+from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 _INLINE_INFLATE_BYTES = 4_096
 _INLINE_DEFLATE_BYTES = 16_384
@@ -41,7 +40,7 @@ class Inference:
         self,
         engine: Engine,
         max_input_size: int,
-        forward_pattern: re.Pattern[str] | None,
+        forward_pattern: HeaderPattern | None,
         dialect: Dialect = KSERVE,
     ) -> None:
         self._engine = engine
@@ -89,9 +88,9 @@ class Inference:
         )
         parameters = plan.parameters
         if self._forward_pattern is not None:
-            forwarded = forwarded_headers(headers, self._forward_pattern)
+            forwarded = forwarded_headers(exchange.sent_headers, self._forward_pattern)
             if forwarded:
-                parameters = {**forwarded, **(parameters or {})}
+                parameters = {**(parameters or {}), **forwarded}
         answer = _Answer(exchange, model, plan, identifier, self._dialect)
         request = InferRequest(
             model.name,

@@ -11,7 +11,7 @@ A request costs no task, no timer and, when its head was seen before, no parsing
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from http import HTTPStatus
 from typing import cast
@@ -44,7 +44,7 @@ Reply = tuple[int, Sequence[Buffer], str, Headers]
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
-_UNKNOWN_HEAD = Head("", "", {}, 0, "1.1")
+_UNKNOWN_HEAD = Head("", "", {}, (), "1.1")
 _JSON = "application/json"
 
 _JOINED_BYTES = 65_536
@@ -118,6 +118,11 @@ class Exchange:
     def query(self) -> str:
         """What follows the question mark of the request's target, as it was sent."""
         return self._head.query
+
+    @property
+    def sent_headers(self) -> Iterator[tuple[str, str]]:
+        """Names as they were sent, and values."""
+        return ((name, self.headers[name.lower()]) for name in self._head.names)
 
     def respond(
         self,

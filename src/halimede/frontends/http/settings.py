@@ -1,11 +1,10 @@
 """What the HTTP front end is told: limits of the transport, and settings of the protocol above it."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halimede.frontends.log_settings import LogControl
-from halimede.frontends.restrictions import Restriction
+from halimede.frontends.restrictions import HeaderPattern, Restriction
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +52,5 @@ class HttpSettings:
     server_id: str = "triton"
     max_input_size: int = 67_108_864
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
-    forward_pattern: re.Pattern[str] | None = None
+    forward_pattern: HeaderPattern | None = None
     log: LogControl = field(default_factory=LogControl)

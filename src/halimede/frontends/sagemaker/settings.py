@@ -1,12 +1,11 @@
 """What the SageMaker front end is told."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from halimede.frontends.restrictions import Restriction
+from halimede.frontends.restrictions import HeaderPattern, Restriction
 
 DEFAULT_MODEL: Final = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
 """The environment variable with the model of ``/invocations``."""
@@ -51,4 +50,4 @@ class SagemakerSettings:
     ping_mode: PingMode = PingMode.READY
     max_input_size: int = 67_108_864
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
-    forward_pattern: re.Pattern[str] | None = None
+    forward_pattern: HeaderPattern | None = None

@@ -24,7 +24,7 @@ WINDOW_BYTES = 262_144
 
 _HEADS = Memo(parse_head)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_UNKNOWN_HEAD = Head("", "", {}, 0, "1.1")
+_UNKNOWN_HEAD = Head("", "", {}, (), "1.1")
 
 Handler = Callable[[Request], None]
 
