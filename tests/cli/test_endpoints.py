@@ -29,6 +29,11 @@ def test_every_protocol_has_its_address() -> None:
     ]
 
 
+def test_errors_call_every_protocol_as_tritonserver_does() -> None:
+    found = opened(allow_sagemaker=True)
+    assert [endpoint.service for endpoint in found.values()] == ["GRPC", "HTTP", "Sagemaker", "Metrics"]
+
+
 def test_protocols_that_are_not_allowed_have_none() -> None:
     assert list(opened(allow_http=False, allow_metrics=False)) == ["GRPCInferenceService"]
 

@@ -1,5 +1,6 @@
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -200,8 +201,11 @@ def test_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> None:
             "--grpc-port=0", "--metrics-port=0",
         )  # fmt: skip
     assert result.returncode == 1
-    assert result.stderr == (
-        f"halimede: cannot listen at 127.0.0.1:{port}: the port is in use; choose another with --http-port\n"
+    (line,) = result.stderr.splitlines()
+    assert re.fullmatch(
+        rf"E\d{{4}} .*\] \"failed to start HTTP service: Unavailable - Socket '127\.0\.0\.1:{port}' already in use; "
+        rf"choose another port with --http-port\"",
+        line,
     )
 
 
@@ -210,7 +214,7 @@ def test_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> None:
     [
         (["--model-repository=/nowhere"], "--model-repository: '/nowhere' does not exist"),
         (["--modle-repository=/x"], "unknown flag --modle-repository; the nearest is --model-repository"),
-        (["--http-restricted-api=nonsense"], "restricted api 'nonsense' is not of the form"),
+        (["--http-restricted-api=nonsense"], "--http-restricted-api option format is"),
         (["--http-header-forward-pattern=("], "header forward pattern '(' is not a regular expression"),
         (["--log-file=/nowhere/log"], "--log-file: cannot write '/nowhere/log': No such file or directory"),
     ],

@@ -208,6 +208,21 @@ def test_a_port_in_use_is_told_with_its_flag() -> None:
     run(scenario())
 
 
+def test_a_port_in_use_is_told_as_tritonserver_does_for_its_services() -> None:
+    async def scenario() -> None:
+        client = Client()
+        port = await client.server.open(client.endpoint())
+        with pytest.raises(ListenError) as caught:
+            await Server().open(client.endpoint(port, service="Echo"))
+        assert str(caught.value) == (
+            f"failed to start Echo service: Unavailable - Socket '127.0.0.1:{port}' already in use; "
+            f"choose another port with --echo-port"
+        )
+        await client.server.close(5)
+
+    run(scenario())
+
+
 def test_servers_may_share_a_port_if_both_want_to() -> None:
     async def scenario() -> None:
         client, other = Client(), Server()

@@ -87,6 +87,7 @@ def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
         options.reuse_grpc_port,
         tls,
         says_goodbye=True,
+        service="GRPC",
     )
 
 
@@ -110,6 +111,7 @@ def _http(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
         partial(HttpProtocol, handler, HttpLimits(), connections),
         connections,
         options.reuse_http_port,
+        service="HTTP",
     )
 
 
@@ -133,6 +135,7 @@ def _sagemaker(options: ServeOptions, engine: Engine) -> Endpoint:
         options.sagemaker_port,
         partial(HttpProtocol, handler, HttpLimits(), connections, json_length),
         connections,
+        service="Sagemaker",
         unix_socket=options.sagemaker_unix_socket,
     )
 
@@ -169,4 +172,5 @@ def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:
         options.metrics_port,
         partial(HttpProtocol, metrics.answer, HttpLimits(), connections),
         connections,
+        service="Metrics",
     )

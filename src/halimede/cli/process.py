@@ -35,7 +35,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     """Serve until a signal says to stop; the result is the exit status. Clients change the log by `log`.
 
     Raises:
-        click.ClickException: a socket cannot be opened.
+        click.ClickException: an option is malformed.
     """
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
@@ -47,7 +47,10 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
         engine = Engine(settings, clock, lifecycle)
         for endpoint in endpoints(options, engine, log):
             await server.open(endpoint)
-    except (ListenError, InvalidArgumentError) as error:
+    except ListenError as error:
+        logger.error("%s", error)
+        return 1
+    except InvalidArgumentError as error:
         raise click.ClickException(str(error)) from None
     log_table(logger, "Options", options_table(options))
 

@@ -69,6 +69,7 @@ class Endpoint:
         reuse_port: other processes may listen at the same port.
         tls: how connections are encrypted; None for not at all.
         says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
+        service: what an error calls it where tritonserver has words for that; "" for none.
         unix_socket: a socket of this machine at which it listens as well: a path, or @ and a name of Linux's abstract
             namespace; "" for none.
     """
@@ -82,6 +83,7 @@ class Endpoint:
     reuse_port: bool = False
     tls: ssl.SSLContext | None = None
     says_goodbye: bool = False
+    service: str = ""
     unix_socket: str = ""
 
 
@@ -183,9 +185,14 @@ def tls_context(certificate: Path, key: Path, clients: Path | None) -> ssl.SSLCo
 
 def _why(endpoint: Endpoint, error: OSError) -> str:
     place = f"{endpoint.address}:{endpoint.port}"
+    start = f"failed to start {endpoint.service} service: " if endpoint.service else ""
+    if error.errno == errno.EADDRINUSE and endpoint.service:
+        return (
+            f"{start}Unavailable - Socket '{place}' already in use; choose another port with {endpoint.flag}"
+        )
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen at {place}: the port is in use; choose another with {endpoint.flag}"
     if error.errno == errno.EACCES:
-        return f"cannot listen at {place}: that port is not permitted; choose another with {endpoint.flag}"
+        return f"{start}cannot listen at {place}: that port is not permitted; choose another with {endpoint.flag}"
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-    return f"cannot listen at {place}: {reason}"
+    return f"{start}cannot listen at {place}: {reason}"
