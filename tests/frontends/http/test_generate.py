@@ -118,7 +118,7 @@ def test_connections_go_on_after_a_stream(server: ModelServer) -> None:
         ),
         ("echo/generate", {}, 400, "expected 1 inputs but got 0 inputs for model 'echo'"),
         ("echo/generate", {"x": {}}, 400, "parameter 'x' has invalid type."),
-        ("echo/generate", {"INPUT0": [0] * 10_000}, 400, "exceeds the maximum allowed input size"),
+        ("echo/generate", {"INPUT0": [0] * 10_000}, 400, "exceeds the maximum allowed "),
         ("half/generate", {"INPUT0": [1, 2]}, 400, "receiving FP16 data via JSON is not supported"),
     ],
 )

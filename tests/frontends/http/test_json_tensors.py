@@ -152,8 +152,8 @@ def test_half_precision_needs_binary_data(datatype: Datatype) -> None:
     [
         (FP32, (2**32, 2**32), [1], "causes total element count to exceed maximum size of"),
         (FP32, (2**61,), [1], "byte size overflow for input 'IN'"),
-        (FP32, (26,), [1], "exceeds the maximum allowed input size of 100 bytes"),
-        (BYTES, (1,), ["x" * 100], "exceeds the maximum allowed input size of 100 bytes"),
+        (FP32, (26,), [1], "exceeds the maximum allowed value of 100 bytes"),
+        (BYTES, (1,), ["x" * 100], "exceeds the maximum allowed value of 100 bytes"),
     ],
 )
 def test_oversized_tensor_is_refused(

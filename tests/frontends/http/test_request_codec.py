@@ -281,10 +281,23 @@ def test_binary_section_has_to_have_the_right_size() -> None:
         decode(document, length=None)
 
 
+def test_small_json_above_a_small_limit_is_refused() -> None:
+    text = b'{"inputs":[]}'
+    decoder = RequestDecoder(len(text))
+    decoder.decode(memoryview(text), None, "m", SIGNATURE)
+    for header in (None, "14"):
+        with pytest.raises(InvalidArgumentError) as error:
+            decoder.decode(memoryview(text + b" "), header, "m", SIGNATURE)
+        assert error.value.message == (
+            "Request JSON size of 14 bytes exceeds the maximum allowed value of 13 bytes. "
+            "Use --http-max-input-size to increase the limit."
+        )
+
+
 def test_json_above_the_limit_is_refused_but_not_binary_data() -> None:
     text = b'{"inputs":[]' + b" " * LIMIT + b"}"
     with pytest.raises(
-        InvalidArgumentError, match="request JSON size of 10013 bytes exceeds the maximum allowed"
+        InvalidArgumentError, match="Request JSON size of 10013 bytes exceeds the maximum allowed value"
     ):
         decode(text)
     _, _, inputs = decode({"inputs": [binary(size=40_000, shape=(10_000,))]}, bytes(40_000))
@@ -357,7 +370,8 @@ def test_raw_body_that_fits_no_input_is_refused(to: Signature, size: int, text: 
 
 
 def test_raw_body_above_the_limit_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="exceeds the maximum allowed input size of 10000 bytes"):
+    text = "Raw request size of 10001 bytes exceeds the maximum allowed value of 10000 bytes"
+    with pytest.raises(InvalidArgumentError, match=text):
         raw(bytes(LIMIT + 1), signature(("IN", INT8, (-1,))))
 
 

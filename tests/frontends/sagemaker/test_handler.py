@@ -242,7 +242,10 @@ def test_a_body_above_the_limit_is_refused() -> None:
     with endpoint(fake_model("a", answer=echo), settings=SagemakerSettings(max_input_size=10)) as server:
         status, text = server.error(post(infer_json(), "/invocations"))
         assert status == 400
-        assert "exceeds the maximum allowed input size of 10 bytes" in text
+        size = len(infer_json())
+        assert text.startswith(
+            f"Request JSON size of {size} bytes exceeds the maximum allowed value of 10 bytes. "
+        )
 
 
 def test_headers_become_parameters() -> None:

@@ -198,7 +198,7 @@ def _texts(name: str, values: Array) -> list[str]:
 def _check_size(name: str, size: int, max_bytes: int) -> None:
     if size > max_bytes:
         msg = (
-            f"input '{name}' of {size} bytes exceeds the maximum allowed input size of {max_bytes} bytes. "
+            f"input '{name}' of {size} bytes exceeds the maximum allowed value of {max_bytes} bytes. "
             f"Use --http-max-input-size to increase the limit."
         )
         raise InvalidArgumentError(msg)

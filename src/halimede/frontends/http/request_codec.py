@@ -34,6 +34,7 @@ class RequestDecoder:
 
     def __init__(self, max_input_size: int) -> None:
         self._max_input_size = max_input_size
+        self._memo_bytes = min(MEMO_BYTES, max_input_size)
         self._plans = Memo(self._read_memoized)
         self._raw_plan = RequestPlan()
         self._raw_plan.unlisted = OutputPlan(binary=True)
@@ -61,10 +62,10 @@ class RequestDecoder:
         else:
             length = _json_length(header_length, available)
         identifier = ""
-        if length <= MEMO_BYTES:
+        if length <= self._memo_bytes:
             plan, identifier = self._memoized_plan(bytes(body[:length]))
         else:
-            self._check_size(length)
+            self._check_size("Request JSON", length)
             plan = self._read(body[:length])
         if length + plan.binary_bytes != available:
             raise _wrong_size(plan, available - length, model)
@@ -94,13 +95,17 @@ class RequestDecoder:
     def _read(self, text: bytes | memoryview) -> RequestPlan:
         return read_plan(text, self._max_input_size)
 
-    def _check_size(self, size: int) -> None:
+    def _check_size(self, what: str, size: int) -> None:
         if size > self._max_input_size:
-            raise too_large(size, self._max_input_size)
+            msg = (
+                f"{what} size of {size} bytes exceeds the maximum allowed value of {self._max_input_size} bytes. "
+                f"Use --http-max-input-size to increase the limit."
+            )
+            raise InvalidArgumentError(msg)
 
     def _decode_raw(self, body: memoryview, model: str, signature: Signature) -> dict[str, Tensor]:
         """The only input, whose shape follows from the number of bytes."""
-        self._check_size(len(body))
+        self._check_size("Raw request", len(body))
         if len(signature.inputs) != 1:
             raise _invalid_raw(
                 f"Raw request must only have 1 input (found 1) to be deduced but got {len(signature.inputs)} "
@@ -135,7 +140,7 @@ class RequestDecoder:
 
 
 def too_large(size: int, allowed: int) -> InvalidArgumentError:
-    """The error for a JSON or raw body above the limit."""
+    """The error for the JSON of any call but inference above the limit."""
     return InvalidArgumentError(
         f"request JSON size of {size} bytes exceeds the maximum allowed input size of {allowed} bytes. "
         f"Use --http-max-input-size to increase the limit."
