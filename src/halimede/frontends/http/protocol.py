@@ -21,6 +21,7 @@ import orjson
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.bodies import ChunkedBody, LengthBody
+from halimede.frontends.http.coarse_timer import CoarseTimer
 from halimede.frontends.http.head import (
     MEMO_HEAD_BYTES,
     MEMO_HEADS,
@@ -33,7 +34,6 @@ from halimede.frontends.http.head import (
 )
 from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.settings import HttpLimits
-from halimede.frontends.http.stall import Stall
 from halimede.frontends.http.streaming import ResponseStream
 
 logger = logging.getLogger("halimede")
@@ -216,11 +216,11 @@ class HttpProtocol(asyncio.Protocol):
     ) -> None:
         self._handler = handler
         self._json_length = json_length
-        self._limits = limits or HttpLimits()
+        limits = limits or HttpLimits()
+        self._limits = limits
         self._connections = connections if connections is not None else set()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle | None = None
         # per connection
         self.write_paused = False
         self._exchanges: deque[Exchange] = deque()
@@ -229,7 +229,8 @@ class HttpProtocol(asyncio.Protocol):
         self._draining = False
         self._eof = False
         self._lingering = False
-        self._stall = Stall()
+        interval = min(limits.head_timeout, limits.body_timeout, limits.send_timeout, limits.linger) / 4
+        self._timer = CoarseTimer(interval, limits.send_timeout, self._look_at_the_time)
         # per request that is being received
         self._held = b""
         self._since = 0.0
@@ -244,13 +245,12 @@ class HttpProtocol(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no asyncio class
         self._connections.add(self)
-        self._arm()
+        self._timer.start(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._connections.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         self._state = State.CLOSING
         self._held = b""
         self._length_body = self._chunked_body = None
@@ -544,18 +544,9 @@ class HttpProtocol(asyncio.Protocol):
 
     # time
 
-    def _arm(self) -> None:
+    def _look_at_the_time(self, now: float) -> None:
+        """Refuse or close what takes too long."""
         limits = self._limits
-        interval = min(limits.head_timeout, limits.body_timeout, limits.send_timeout, limits.linger) / 4
-        self._timer = self._loop.call_later(interval, self._look_at_the_time)
-
-    def _look_at_the_time(self) -> None:
-        """One coarse timer a connection, for whoever is slow."""
-        self._arm()
-        limits, now = self._limits, self._loop.time()
-        if self._stall.seconds(self.unsent, now) > limits.send_timeout:
-            self._transport.abort()
-            return
         waited = now - self._since if self._since and self._reading else 0.0
         if self._state is State.HEAD:
             if waited > limits.head_timeout:

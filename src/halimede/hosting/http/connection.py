@@ -13,9 +13,9 @@ from typing import cast
 import orjson
 
 from halimede.frontends.http.chunks import Chunks
+from halimede.frontends.http.coarse_timer import CoarseTimer
 from halimede.frontends.http.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
 from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.stall import Stall
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits
 
@@ -64,15 +64,15 @@ class ClientConnection(asyncio.Protocol):
         self.client = ""
         self.write_paused = False
         self._handler = handler
-        self._limits = limits or ConnectionLimits()
+        limits = limits or ConnectionLimits()
+        self._limits = limits
         self._connections = connections if connections is not None else set()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle | None = None
         self._state = _State.HEAD
         self._held = b""
         self._since = 0.0  # when the client was last waited for
-        self._stall = Stall()
+        self._timer = CoarseTimer(limits.linger / 2, limits.send_timeout, self._look_at_the_time)
         self._reading = True
         self._last = False  # no request comes after this one
         self._request: Request | None = None
@@ -88,14 +88,13 @@ class ClientConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if peer else ""
         self._connections.add(self)
-        self._arm()
+        self._timer.start(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._state = _State.CLOSED
         self._connections.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         self._held = b""
         self._chunks = None
         request, self._request = self._request, None
@@ -353,16 +352,9 @@ class ClientConnection(asyncio.Protocol):
 
     # time
 
-    def _arm(self) -> None:
-        self._timer = self._loop.call_later(self._limits.linger / 2, self._look_at_the_time)
-
-    def _look_at_the_time(self) -> None:
-        """One coarse timer a connection, for whoever is slow."""
-        self._arm()
-        limits, now = self._limits, self._loop.time()
-        if self._stall.seconds(self._transport.get_write_buffer_size(), now) > limits.send_timeout:
-            self._transport.abort()
-            return
+    def _look_at_the_time(self, now: float) -> None:
+        """Refuse or close what takes too long."""
+        limits = self._limits
         waited = now - self._since if self._since and self._reading else 0.0
         if self._state is _State.HEAD:
             if waited > limits.head_timeout:
