@@ -177,6 +177,11 @@ def test_a_decoupled_model_answers_many_times_and_counts_once() -> None:
         assert served.answers[-1][1]
         assert served.model.statistics.success.count == 1
         assert served.model.inflight == 0
+        # responses are counted when they have been handed on, in the same turn of the loop
+        responses = served.loop.call(lambda: served.model.statistics.responses)
+        assert [each.success.count for each in responses] == [1, 1, 1, 0]
+        assert [each.empty_response.count for each in responses] == [0, 0, 0, 1]
+        assert all(each.compute_infer.count == 1 and each.compute_infer.ns > 0 for each in responses)
 
     run(REPEAT, scenario)
 

@@ -51,6 +51,7 @@ def test_statistics_have_the_fields_of_the_extension(tmp_path: Path) -> None:
         batch.compute_input.add(1)
         batch.compute_infer.add(2)
         batch.compute_output.add(3)
+        counts.count_response(0, None, 7, 0)
         document = descriptions.statistics(model)
     zero = {"count": 0, "ns": 0}
     assert document == {
@@ -78,5 +79,14 @@ def test_statistics_have_the_fields_of_the_extension(tmp_path: Path) -> None:
             }
         ],
         "memory_usage": [],
-        "response_stats": {},
+        "response_stats": {
+            "0": {
+                "compute_infer": {"count": 1, "ns": 7},
+                "compute_output": zero,
+                "success": zero,
+                "fail": zero,
+                "empty_response": {"count": 1, "ns": 7},
+                "cancel": zero,
+            }
+        },
     }

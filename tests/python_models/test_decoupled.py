@@ -65,6 +65,24 @@ def test_last_response_may_carry_data(models: Models, stream: Stream) -> None:
     assert [(answer.value, answer.final) for answer in stream.take_all(2)] == [(1, False), (2, True)]
 
 
+def test_statistics_count_responses_by_their_index(models: Models, stream: Stream) -> None:
+    name = models.load(
+        streaming('sender.send(response(1)); sender.send(failure("no")); sender.send(flags=FINAL)'), STREAMED
+    )
+    for _ in range(2):
+        stream.send(name)
+        stream.take_all(3)
+    counted = {
+        index: {what: duration["count"] for what, duration in durations.items() if duration["count"]}
+        for index, durations in models.statistics(name)["response_stats"].items()
+    }
+    assert counted == {
+        "0": {"compute_infer": 2, "compute_output": 2, "success": 2},
+        "1": {"compute_infer": 2, "compute_output": 2, "fail": 2},
+        "2": {"compute_infer": 2, "empty_response": 2},
+    }
+
+
 def test_request_may_have_no_response(models: Models, stream: Stream) -> None:
     name = models.load(streaming("sender.send(flags=FINAL)"), STREAMED)
     stream.send(name)

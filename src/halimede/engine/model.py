@@ -57,7 +57,7 @@ class Model:
         self._loop = loop
         self._clock = clock
         self._stopping = False
-        self._open: dict[InferRequest, int] = {}  # decoupled: each with when its first response came
+        self._open: dict[InferRequest, _Responses] = {}  # decoupled
         self._flow = Flow()  # of instances in this process
         self._drained: asyncio.Future[None] | None = None
         self._trouble: HalimedeError | None = None  # no instance runs, or will soon
@@ -128,7 +128,7 @@ class Model:
     def starting(self, batch: Batch) -> None:
         """An execution begins: let a decoupled model send its responses."""
         if self.signature.decoupled:
-            self._open.update(dict.fromkeys(batch.requests, 0))
+            self._open.update([(request, _Responses()) for request in batch.requests])
             if not self._workers:
                 for request in batch.requests:
                     self._flow.open(request)
@@ -247,21 +247,26 @@ class Model:
         """Send one response of a decoupled model on; its request counts when its last response is sent."""
         if not self._workers:
             self._flow.taken(request, final)
-        if request not in self._open:
+        responses = self._open.get(request)
+        if responses is None:
             return  # the batch failed, and the client was told
         now = self._clock.now()
-        if not self._open[request]:
-            self._open[request] = now
+        infer_ns = now - (responses.last_ns or batch.started_ns)
+        if not responses.first_ns:
+            responses.first_ns = now
         if final:
-            first = self._open.pop(request)
+            del self._open[request]
             request_ns = now - request.received_ns
             if response is not None and response.error is not None:
                 self.statistics.count_failure(request_ns, FailureReason.BACKEND)
             else:
                 queue_ns = batch.started_ns - request.queued_ns
-                self.statistics.count_streamed(request_ns, queue_ns, first - request.received_ns)
+                self.statistics.count_streamed(request_ns, queue_ns, responses.first_ns - request.received_ns)
             self._finish(1)
         request.respond(response, final)
+        responses.last_ns = self._clock.now()
+        self.statistics.count_response(responses.count, response, infer_ns, responses.last_ns - now)
+        responses.count += 1
 
     def stop(self) -> None:
         """Accept no more requests."""
@@ -292,6 +297,17 @@ class Model:
         if not self.inflight and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
+
+
+class _Responses:
+    """What a request of a decoupled model has had so far: how many responses, when the first, and the last."""
+
+    __slots__ = ("count", "first_ns", "last_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first_ns = 0
+        self.last_ns = 0
 
 
 def _tell_times(batch: Batch, request: InferRequest) -> None:

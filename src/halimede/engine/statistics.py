@@ -10,7 +10,8 @@ from enum import Enum
 from time import time_ns
 
 from halimede.backends.batch import Batch
-from halimede.core.requests import InferRequest
+from halimede.core.errors import CancelledError
+from halimede.core.requests import InferRequest, InferResponse
 
 
 class FailureReason(Enum):
@@ -78,6 +79,31 @@ class BatchStatistics:
         self.compute_output = Duration()
 
 
+MAX_RESPONSE_INDEX = 999
+"""Later responses of a request are not counted by their index, so that statistics stay of a bounded size."""
+
+
+class ResponseStatistics:
+    """The responses of one index: the first ones of all requests, or the second ones, and so on.
+
+    Attributes:
+        compute_infer: what the model took for them, from the response before or from the execution's start.
+        compute_output: what it took to hand them on; empty ones are not counted.
+        success, fail, cancel: both together, of responses with outputs, with an error, and for cancelled requests.
+        empty_response: what the model took to say that there are no more.
+    """
+
+    __slots__ = ("cancel", "compute_infer", "compute_output", "empty_response", "fail", "success")
+
+    def __init__(self) -> None:
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.success = Duration()
+        self.fail = Duration()
+        self.empty_response = Duration()
+        self.cancel = Duration()
+
+
 class ModelStatistics:
     """All counts of one model version.
 
@@ -89,6 +115,7 @@ class ModelStatistics:
         queue, compute_input, compute_infer, compute_output: of successful requests.
         cache_hit, cache_miss: look-ups in the response cache.
         batches: total batch size → its statistics.
+        responses: the responses of a decoupled model by their index, up to MAX_RESPONSE_INDEX.
         failures: failed requests by reason.
         request_us, queue_us, compute_us: histograms in microseconds.
         first_response_ms: histogram of the times from receipt to first response, in milliseconds.
@@ -115,6 +142,7 @@ class ModelStatistics:
         "queue",
         "queue_us",
         "request_us",
+        "responses",
         "success",
     )
 
@@ -131,6 +159,7 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.batches: dict[int, BatchStatistics] = {}
+        self.responses: list[ResponseStatistics] = []
         self.failures = dict.fromkeys(FailureReason, 0)
         self.request_us = Histogram(DURATION_BOUNDS_US)
         self.queue_us = Histogram(DURATION_BOUNDS_US)
@@ -200,6 +229,28 @@ class ModelStatistics:
         self.request_us.observe(request_ns // 1_000)
         self.queue_us.observe(queue_ns // 1_000)
         self.first_response_ms.observe(first_response_ns // 1_000_000)
+
+    def count_response(
+        self, index: int, response: InferResponse | None, infer_ns: int, output_ns: int
+    ) -> None:
+        """Count one response of a decoupled model; None says that the one before was the last."""
+        responses = self.responses
+        if index >= len(responses):
+            if index > MAX_RESPONSE_INDEX:
+                return
+            responses.append(ResponseStatistics())
+        counts = responses[index]
+        counts.compute_infer.add(infer_ns)
+        if response is None:
+            counts.empty_response.add(infer_ns)
+            return
+        counts.compute_output.add(output_ns)
+        if response.error is None:
+            counts.success.add(infer_ns + output_ns)
+        elif isinstance(response.error, CancelledError):
+            counts.cancel.add(infer_ns + output_ns)
+        else:
+            counts.fail.add(infer_ns + output_ns)
 
     def count_failure(self, request_ns: int, reason: FailureReason) -> None:
         """Count a request that failed."""

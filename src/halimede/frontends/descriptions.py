@@ -10,7 +10,7 @@ from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.lifecycle import Lifecycle
-from halimede.engine.statistics import BatchStatistics, Duration
+from halimede.engine.statistics import BatchStatistics, Duration, ResponseStatistics
 
 EXTENSIONS = (
     "classification",
@@ -91,9 +91,8 @@ def statistics(model: ServedModel) -> dict[str, Any]:
             "cache_miss": _duration(counts.cache_miss),
         },
         "batch_stats": [_batch(size, batch) for size, batch in sorted(counts.batches.items())],
-        # Counted per response of a decoupled model, and per backend that tracks its memory: none does.
-        "memory_usage": [],
-        "response_stats": {},
+        "memory_usage": [],  # counted by backends that track their memory: none does
+        "response_stats": {str(index): _response(each) for index, each in enumerate(counts.responses)},
     }
 
 
@@ -103,6 +102,17 @@ def _tensor(signature: Signature, spec: TensorSpec) -> dict[str, Any]:
 
 def _duration(duration: Duration) -> dict[str, int]:
     return {"count": duration.count, "ns": duration.ns}
+
+
+def _response(counts: ResponseStatistics) -> dict[str, Any]:
+    return {
+        "compute_infer": _duration(counts.compute_infer),
+        "compute_output": _duration(counts.compute_output),
+        "success": _duration(counts.success),
+        "fail": _duration(counts.fail),
+        "empty_response": _duration(counts.empty_response),
+        "cancel": _duration(counts.cancel),
+    }
 
 
 def _batch(size: int, batch: BatchStatistics) -> dict[str, Any]:
