@@ -10,6 +10,7 @@ import orjson
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
+from halimede.frontends.http.json_faults import find_fault
 
 MAX_NESTING: Final = 100
 
@@ -69,7 +70,7 @@ def parse_members(data: Buffer) -> Any:
     except RecursionError:
         raise NestingError from None
     except ValueError as error:  # an integer of thousands of digits
-        raise _error(error) from None
+        raise _error(error, text) from None
 
 
 def _parse_with_tokens(
@@ -85,7 +86,7 @@ def _parse_with_tokens(
             tokens += (before, b"NaN" if token == b"NaN" else sign.strip(b"+") + b"Infinity")
             position = match.end()
     if not tokens:
-        raise _error(why)
+        raise _error(why, data)
     rest = data[position:]
     try:
         # `json` is laxer than JSON in other ways, and recursive; what it reads is known to be right beforehand.
@@ -94,11 +95,12 @@ def _parse_with_tokens(
     except RecursionError:
         raise NestingError from None
     except ValueError as error:
-        raise _error(error) from None
+        raise _error(error, data) from None
 
 
-def _error(error: ValueError) -> InvalidArgumentError:
+def _error(error: ValueError, data: bytes) -> InvalidArgumentError:
     text = str(error)
     if "depth" in text.lower() or "recursion" in text.lower():
         return NestingError()
-    return InvalidArgumentError(f"failed to parse the request JSON buffer: {text}")
+    reason = find_fault(data) or text
+    return InvalidArgumentError(f"failed to parse the request JSON buffer: {reason}")
