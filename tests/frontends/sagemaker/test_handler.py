@@ -135,12 +135,17 @@ def test_ping_tells_what_its_mode_says(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("POST", "/ping", 405), ("GET", "/invocations", 405), ("PUT", "/models", 400), ("GET", "/other", 400)],
+    ("method", "path", "status", "body"),
+    [
+        ("POST", "/ping", 405, b'{"error":"Method Not Allowed"}'),
+        ("GET", "/invocations", 405, b'{"error":"Method Not Allowed"}'),
+        ("PUT", "/models", 400, b""),
+        ("GET", "/other", 400, b""),
+    ],
 )
-def test_what_is_no_call_has_no_body(method: str, path: str, status: int) -> None:
+def test_what_is_no_call_is_refused(method: str, path: str, status: int, body: bytes) -> None:
     with endpoint() as server:
-        assert server.plain(request(method, path)) == (status, b"")
+        assert server.plain(request(method, path)) == (status, body)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from halimede.core.errors import HalimedeError
 from halimede.engine.engine import Engine
-from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
+from halimede.frontends.http.answers import BackgroundAnswers, error_body, refuse_restricted, respond_error
 from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.sagemaker.invocations import Invocations
 from halimede.frontends.sagemaker.models import Models, respond_bad_request
@@ -29,7 +29,7 @@ class _Frontend:
         route = find_route(exchange.path)
         call = route.calls.get(exchange.method)
         if call is None:
-            exchange.respond(route.other)
+            exchange.respond(route.other, (error_body("Method Not Allowed"),) if route.other == 405 else ())
             return
         if self._restrictions and refuse_restricted(exchange, self._restrictions, call.category):
             return
