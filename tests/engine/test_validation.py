@@ -108,7 +108,25 @@ TEXTS = [
         model(spec("A", (16,)), spec("B", (16,))),
         {"A": tensor((1, 16)), "B": tensor((2, 16))},
         (),
-        "input 'B' batch size does not match other inputs for 'm'",
+        "input 'A' batch size does not match other inputs for 'm'",
+    ),
+    (
+        model(spec("A", (16,)), spec("B", (16,))),
+        {"A": tensor((4,)), "B": tensor((1, 16))},
+        (),
+        "input 'A' batch size does not match other inputs for 'm'",
+    ),
+    (
+        model(spec("A", (16,)), spec("B", (16,))),
+        {"A": tensor((1, 16), INT32), "B": tensor(())},
+        (),
+        "input 'B' has no shape but model requires batch dimension for 'm'",
+    ),
+    (
+        ONE,
+        {"A": tensor((5, 15))},
+        (),
+        "inference request batch-size must be <= 4 for 'm'",
     ),
     (ONE, {"A": tensor((5, 16))}, (), "inference request batch-size must be <= 4 for 'm'"),
     (

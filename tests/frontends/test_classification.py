@@ -34,6 +34,11 @@ def test_output_without_batch_is_one_row() -> None:
     assert elements(classes.array) == ["4.000000:2", "3.000000:3", "2.000000:1", "1.000000:0:a"]
 
 
+def test_an_empty_label_is_none() -> None:
+    classes = classify(tensor(INT8, [1, 2]), 2, ["a", ""], batched=False)
+    assert elements(classes.array) == ["2:1", "1:0:a"]
+
+
 def test_largest_unsigned_integers_are_ordered() -> None:
     classes = classify(tensor(UINT64, [0, 2**64 - 1, 2**63]), 3, [], batched=False)
     assert elements(classes.array) == [f"{2**64 - 1}:1", f"{2**63}:2", "0:0"]

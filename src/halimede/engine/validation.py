@@ -41,14 +41,12 @@ def validate(request: InferRequest, signature: Signature) -> None:
         rows = 1
         if batched:
             if not shape:
-                msg = f"input '{name}' has no shape but model requires batch dimension for '{model}'"
-                raise _invalid(request, msg)
+                _check_batch(request, signature)
             rows = shape[0]
             if batch_size < 0:
                 batch_size = rows
             elif batch_size != rows:
-                msg = f"input '{name}' batch size does not match other inputs for '{model}'"
-                raise _invalid(request, msg)
+                _check_batch(request, signature)
             shape = shape[1:]
         byte_size = tensor.byte_size
         request.byte_size += byte_size
@@ -68,15 +66,35 @@ def validate(request: InferRequest, signature: Signature) -> None:
         _check_required(request, signature)
 
 
-def _checked_batch_size(request: InferRequest, signature: Signature, batch_size: int) -> int:
-    """The batch size of a request without rows, or without inputs (-1), if it may have none."""
+def _check_batch(request: InferRequest, signature: Signature) -> None:
+    """Are the batch dimensions of all inputs right? Asked before an error is told that would hide that they are not.
+
+    Of several inputs that do not fit together tritonserver mostly names one of the first, as this does.
+    """
+    if signature.max_batch_size == 0:
+        return
     model = request.model_name
+    batch_size = -1
+    for name, tensor in reversed(request.inputs.items()):
+        if not tensor.shape:
+            msg = f"input '{name}' has no shape but model requires batch dimension for '{model}'"
+            raise _invalid(request, msg)
+        if batch_size not in (-1, tensor.shape[0]):
+            msg = f"input '{name}' batch size does not match other inputs for '{model}'"
+            raise _invalid(request, msg)
+        batch_size = tensor.shape[0]
     if batch_size > signature.max_batch_size:
         msg = f"inference request batch-size must be <= {signature.max_batch_size} for '{model}'"
         raise _invalid(request, msg)
+
+
+def _checked_batch_size(request: InferRequest, signature: Signature, batch_size: int) -> int:
+    """The batch size of a request without rows, or without inputs (-1), if it may have none."""
+    _check_batch(request, signature)
     if batch_size < 0:
         return 1
-    for name, tensor in request.inputs.items():  # each has to hold one row at least
+    model = request.model_name
+    for name, tensor in reversed(request.inputs.items()):  # each has to hold one row at least
         elements = prod(tensor.shape[1:])
         if tensor.datatype is BYTES and elements:
             raise _invalid(request, _too_few_strings(name, model, elements, 0))
@@ -89,6 +107,7 @@ def _checked(request: InferRequest, signature: Signature, spec: TensorSpec, tens
     """The tensor under the backend's shape, once datatype, shape and size are right."""
     model, name = request.model_name, spec.name
     if tensor.datatype is not spec.datatype:
+        _check_batch(request, signature)
         msg = (
             f"inference input '{name}' data-type is '{tensor.datatype}', "
             f"but model '{model}' expects '{spec.datatype}'"
@@ -100,6 +119,7 @@ def _checked(request: InferRequest, signature: Signature, spec: TensorSpec, tens
         dim in (-1, size) for dim, size in zip(expected, shape, strict=True)
     )
     if not fits:
+        _check_batch(request, signature)
         msg = (
             f"unexpected shape for input '{name}' for model '{model}'. "
             f"Expected {_dims(expected)}, got {_dims(shape)}. "

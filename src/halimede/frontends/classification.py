@@ -18,7 +18,7 @@ def classify(tensor: Tensor, count: int, labels: Sequence[str], batched: bool) -
     Args:
         tensor: the output; each row of a batch is classified for itself, flattened.
         count: how many classes; fewer come if the output has fewer.
-        labels: index → label; an index beyond has none.
+        labels: index → label; an index beyond has none, nor has one whose label is empty.
         batched: whether the first dimension is the batch's.
 
     Raises:
@@ -36,7 +36,7 @@ def classify(tensor: Tensor, count: int, labels: Sequence[str], batched: bool) -
     for position, row in enumerate(rows):
         for rank, index in enumerate(_highest(row, kept)):
             text = form.format(row[index], index)
-            if index < len(labels):
+            if index < len(labels) and labels[index]:
                 text = f"{text}:{labels[index]}"
             classes[position, rank] = text.encode()
     return Tensor.from_array(BYTES, classes if batched else classes.reshape(-1))

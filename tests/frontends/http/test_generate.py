@@ -282,7 +282,7 @@ def test_parameters_and_forwarded_headers_reach_the_model(held: Held, client: Cl
     held.respond(LAST)
     assert client.read().status == 200
     assert request.id == "7"
-    assert request.parameters == {"X-A": "1", "X-B": "2", "x-b": "body", "a": 1}
+    assert request.parameters == {"X-A": "1", "X-B": "2", "x-b": "body", "a": 1, "id": "7"}
 
 
 @pytest.mark.parametrize("call", ["generate", "generate_stream"])

@@ -118,7 +118,7 @@ def test_members_of_parameters_are_treated_alike() -> None:
 
 def test_the_first_of_equal_parameters_counts() -> None:
     request = read('{"x": 1, "id": "a", "x": 2, "id": "b", "parameters": {"x": 3}}')
-    assert (request.id, request.parameters) == ("a", {"x": 1})
+    assert (request.id, request.parameters) == ("a", {"x": 1, "id": "a"})
 
 
 def test_bare_tokens_are_read() -> None:

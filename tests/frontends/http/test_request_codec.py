@@ -180,7 +180,13 @@ def test_broken_json_after_an_identifier_is_refused(text: bytes) -> None:
             {"inputs": [], "outputs": [
                 {"name": "O", "parameters": {"shared_memory_region": "r", "classification": 1}}
             ]},
-            "either 'shared_memory_region' or 'classification'",
+            "Output can't set both 'shared_memory_region' and 'classification'",
+        ),
+        (
+            {"inputs": [], "outputs": [
+                {"name": "O", "parameters": {"shared_memory_region": "r", "binary_data": True}}
+            ]},
+            "Output can't set both 'shared_memory_region' and 'binary_data'",
         ),
     ],
 )  # fmt: skip
@@ -207,6 +213,14 @@ def test_the_first_of_two_equal_outputs_counts() -> None:
     outputs = [{"name": "O", "parameters": {"binary_data": True}}, {"name": "O"}]
     plan, _, _ = decode({"inputs": [], "outputs": outputs})
     assert (plan.outputs, plan.output_plans) == (("O",), {"O": OutputPlan(binary=True)})
+
+
+def test_an_empty_sequence_id_is_told_apart_from_none() -> None:
+    plan, _, _ = decode({"inputs": [], "parameters": {"sequence_id": ""}})
+    assert plan.scheduling is not None
+    assert plan.scheduling.sequence_id == ""
+    plan, _, _ = decode({"inputs": [], "parameters": {"sequence_id": 0}})
+    assert plan.scheduling is None
 
 
 def test_a_long_sequence_id_is_refused() -> None:

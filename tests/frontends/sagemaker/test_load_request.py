@@ -58,7 +58,10 @@ def test_an_alias_is_short_and_printable(alias: str) -> None:
         ({**RIGHT, "url": None}, "'url' must be a string"),
         ({**RIGHT, "url": ""}, "'url' must be a string, not empty"),
         ({**RIGHT, "url": "/a\0b"}, "and without null characters"),
-        (b'{"model_name": "\\ud800", "url": "/x", "other": NaN}', "The surrogate pair in string is invalid. at 16"),
+        (
+            b'{"model_name": "\\ud800", "url": "/x", "other": NaN}',
+            "The surrogate pair in string is invalid. at 16",
+        ),
         (b"{", "failed to parse the request JSON buffer"),
         (b"x" * (LIMIT + 1), "exceeds the maximum allowed input size of 4096 bytes"),
     ],

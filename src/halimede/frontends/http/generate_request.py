@@ -23,7 +23,7 @@ class GenerateRequest(NamedTuple):
     Attributes:
         id: the client's identifier, "" if it gave none.
         inputs: name → tensor, in the order of the JSON.
-        parameters: everything else.
+        parameters: everything else, and the identifier too.
     """
 
     id: str
@@ -58,7 +58,7 @@ def read_generate_request(body: Buffer, signature: Signature, max_bytes: int) ->
                     _take(request, nested, nested_value, signature, max_bytes)
             except HalimedeError as error:
                 raise type(error)(f"Converting keyword: 'parameters': {error.message}") from None
-        elif name != _ID or name in signature.inputs:
+        else:
             _take(request, name, value, signature, max_bytes)
     return request
 

@@ -137,7 +137,7 @@ def _read_parameters(plan: RequestPlan, parameters: dict[str, Any]) -> None:
             case _:
                 custom[key] = _custom_value(key, value)
     plan.parameters = custom or None
-    if priority or timeout or sequence or start or end:
+    if priority or timeout or sequence != 0 or start or end:
         plan.scheduling = Scheduling(priority, timeout, sequence, start, end)
 
 
@@ -228,10 +228,10 @@ def _read_output(entry: dict[str, Any]) -> tuple[str, OutputPlan]:
         )
         raise InvalidArgumentError(msg)
     if "shared_memory_region" in parameters:
-        for other in ("classification", "binary_data"):
-            if parameters.get(other):
-                msg = f"output '{name}' can have either 'shared_memory_region' or '{other}', not both"
-                raise InvalidArgumentError(msg)
+        if "classification" in parameters:
+            raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
+        if binary:
+            raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
         raise _no_shared_memory(f"output '{name}'")
     return name, OutputPlan(binary, classes)
 
