@@ -193,17 +193,19 @@ def test_all_families_are_declared_and_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "filled"),
+    ("method", "path", "status", "filled", "media_type"),
     [
-        ("GET", "/metrics", 200, True),
-        ("GET", "/metrics/", 200, True),
-        ("GET", "/", 200, False),
-        ("GET", "/v2/health/live", 200, False),
-        ("POST", "/metrics", 405, False),
-        ("HEAD", "/other", 405, False),
+        ("GET", "/metrics", 200, True, "text/plain; charset=utf-8"),
+        ("GET", "/metrics/", 200, True, "text/plain; charset=utf-8"),
+        ("GET", "/", 200, False, "text/plain; charset=utf-8"),
+        ("GET", "/v2/health/live", 200, False, "text/plain; charset=utf-8"),
+        ("POST", "/metrics", 405, True, "application/json"),
+        ("HEAD", "/other", 405, True, "application/json"),
     ],
 )
-def test_the_port_answers_as_tritonservers_does(method: str, path: str, status: int, filled: bool) -> None:
+def test_the_port_answers_as_tritonservers_does(
+    method: str, path: str, status: int, filled: bool, media_type: str
+) -> None:
     engine = fake_engine()
     responses: list[tuple[int, bytes, str]] = []
 
@@ -214,7 +216,7 @@ def test_the_port_answers_as_tritonservers_does(method: str, path: str, status: 
         cast("Exchange", SimpleNamespace(method=method, path=path, respond=respond))
     )
     [(code, body, content_type)] = responses
-    assert (code, bool(body), content_type) == (status, filled, "text/plain; charset=utf-8")
+    assert (code, bool(body), content_type) == (status, filled, media_type)
 
 
 def test_a_prometheus_parser_reads_a_scrape() -> None:

@@ -14,6 +14,7 @@ from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
+from halimede.frontends.http.answers import error_body
 from halimede.frontends.http.protocol import Exchange
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -249,7 +250,7 @@ class Metrics:
     def answer(self, exchange: Exchange) -> None:
         """Answer one HTTP request; as with tritonserver, paths other than that of the metrics are empty."""
         if exchange.method != "GET":
-            exchange.respond(405, content_type=CONTENT_TYPE)
+            exchange.respond(405, (error_body("Method Not Allowed"),), "application/json")
         elif exchange.path in ("/metrics", "/metrics/"):
             exchange.respond(200, (self.render(),), CONTENT_TYPE)
         else:
