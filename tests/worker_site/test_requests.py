@@ -2,19 +2,18 @@
 
 import asyncio
 import json
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from halimede_worker import requests
 from halimede_worker.errors import TritonModelException
 from halimede_worker.memory import Memory, Outgoing
 from halimede_worker.preferred_memory import MemoryType, PreferredMemory
-from halimede_worker.requests import InferenceRequest, decode_request, encode_request
+from halimede_worker.requests import InferenceRequest, decode_request
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import runtime
 from halimede_worker.senders import FINAL, InferenceResponseSender
@@ -94,19 +93,19 @@ def test_request_takes_its_arguments_in_the_order_of_the_original() -> None:
     outgoing = Outgoing(Memory())
     assert request.inputs() == [tensor]
     assert request.trace() is trace
-    encoded = encode_request(request, outgoing)
+    encoded = request._encoded(outgoing)
     assert encoded[:8] == ("m", 2, "id", 5, 3, 9, '{"p": 1}', ("OUT",))
     assert [tensor[:3] for tensor in encoded[8]] == [("IN", FP32, (2,))]
     assert encoded[9] == (1, 3)
 
 
 def test_request_without_options_travels_with_their_defaults() -> None:
-    assert encode_request(a_request(), Outgoing(Memory())) == ("m", -1, "", 0, 0, 0, "", (), (), None)
+    assert a_request()._encoded(Outgoing(Memory())) == ("m", -1, "", 0, 0, 0, "", (), (), None)
 
 
 def test_texts_of_a_request_may_be_bytes() -> None:
     request = a_request(model_name=b"m", request_id=b"id", requested_output_names=[b"OUT", "OUT"])
-    encoded = encode_request(request, Outgoing(Memory()))
+    encoded = request._encoded(Outgoing(Memory()))
     assert (encoded[0], encoded[2], encoded[7]) == ("m", "id", ("OUT",))
 
 
@@ -226,18 +225,17 @@ def test_request_gets_no_attributes() -> None:
 def test_received_input_goes_on_to_another_model_as_it_is() -> None:
     server = Server()
     [tensor] = a_served_request(server).inputs()
-    encoded = encode_request(a_request(inputs=[tensor]), Outgoing(Memory()))
+    encoded = a_request(inputs=[tensor])._encoded(Outgoing(Memory()))
     assert encoded[8][0][:4] == ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes())
 
 
 # Run by another model
 
 
-class Calls(ModuleType):
+class Calls:
     """Stands for the module that calls the server."""
 
     def __init__(self) -> None:
-        super().__init__("halimede_worker.bls")
         self.made: list[tuple[InferenceRequest, bool]] = []
 
     def execute_inference(self, request: InferenceRequest, decoupled: bool) -> str:
@@ -254,7 +252,8 @@ class Calls(ModuleType):
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls()
-    monkeypatch.setitem(sys.modules, "halimede_worker.bls", calls)
+    monkeypatch.setattr(requests, "execute_inference", calls.execute_inference)
+    monkeypatch.setattr(requests, "execute_inference_async", calls.execute_inference_async)
     return calls
 
 
@@ -288,7 +287,7 @@ def test_execution_needs_a_truth_value(calls: Calls, decoupled: Any) -> None:
 def test_served_request_that_is_run_again_asks_this_very_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "model_name", "mine")
     monkeypatch.setattr(runtime, "args", {"model_version": "3"})
-    encoded = encode_request(a_served_request(Server(), parameters='{"p": 1}'), Outgoing(Memory()))
+    encoded = a_served_request(Server(), parameters='{"p": 1}')._encoded(Outgoing(Memory()))
     assert encoded[:8] == ("mine", 3, "id", 0, 1, 250, '{"p": 1}', ("OUT",))
 
 
@@ -439,7 +438,7 @@ def test_release_flags_that_are_none_are_refused(flags: int) -> None:
 
 def test_preferred_memory_is_numbered_as_in_the_original() -> None:
     gpu = PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU)
-    encoded = encode_request(a_request(preferred_memory=gpu), Outgoing(Memory()))
+    encoded = a_request(preferred_memory=gpu)._encoded(Outgoing(Memory()))
     assert encoded[9] == (0, 0)
 
 

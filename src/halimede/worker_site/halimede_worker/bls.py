@@ -8,7 +8,7 @@ import asyncio
 import threading
 from asyncio import AbstractEventLoop, Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Protocol, Tuple, Union
 
 from . import wire
 from .answers import answers
@@ -16,17 +16,23 @@ from .calls import CallChannel, channels, closed
 from .errors import TritonModelException
 from .iterators import ResponseIterator
 from .memory import Outgoing
-from .requests import encode_request
 from .responses import InferenceResponse
 from .runtime import Stage, runtime
-
-if TYPE_CHECKING:
-    from .requests import InferenceRequest
 
 Result = Union[InferenceResponse, ResponseIterator]
 
 
-def execute_inference(request: "InferenceRequest", decoupled: bool) -> Result:
+class OutgoingRequest(Protocol):
+    """A request that a model makes of another."""
+
+    def request_id(self) -> str:
+        """What the model calls it."""
+
+    def _encoded(self, outgoing: Outgoing) -> Tuple[Any, ...]:
+        """What the server reads; `outgoing` takes the tensors that go through shared memory."""
+
+
+def execute_inference(request: OutgoingRequest, decoupled: bool) -> Result:
     """Have another model run the request.
 
     Returns:
@@ -60,7 +66,7 @@ def execute_inference(request: "InferenceRequest", decoupled: bool) -> Result:
     return response
 
 
-def execute_inference_async(request: "InferenceRequest", decoupled: bool) -> "Future[Result]":
+def execute_inference_async(request: OutgoingRequest, decoupled: bool) -> "Future[Result]":
     """Have another model run the request, without holding up the event loop that runs.
 
     Returns:
@@ -87,13 +93,13 @@ def _check_stage() -> None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
 
 
-def _send(channel: CallChannel, request: "InferenceRequest", decoupled: bool, waits: bool) -> int:
+def _send(channel: CallChannel, request: OutgoingRequest, decoupled: bool, waits: bool) -> int:
     """Send the request: the number of the call."""
     release(channel)
     outgoing = Outgoing(runtime.memory)
     number = channel.number()
     try:
-        encoded = encode_request(request, outgoing)
+        encoded = request._encoded(outgoing)
         channel.send((wire.INFER, number, encoded, decoupled, waits), outgoing.fresh)
     except MemoryError as error:
         raise TritonModelException(
@@ -130,10 +136,10 @@ class _LoopCalls:
         self.loop = loop
         self.channel = channels.take()
         # The requests too: what their tensors view has to stay until the server has read of it
-        self._running: Dict[int, Tuple[Future[Result], InferenceRequest]] = {}
+        self._running: Dict[int, Tuple[Future[Result], OutgoingRequest]] = {}
         loop.add_reader(self.channel.socket.fileno(), self._readable)
 
-    def start(self, request: "InferenceRequest") -> "Future[Result]":
+    def start(self, request: OutgoingRequest) -> "Future[Result]":
         """Make one more call."""
         future: Future[Result] = self.loop.create_future()
         try:
@@ -200,7 +206,7 @@ _local = threading.local()
 """`calls`: the `_LoopCalls` of the thread's event loop, if there are any."""
 
 
-def _open_stream(loop: AbstractEventLoop, request: "InferenceRequest") -> "Future[Result]":
+def _open_stream(loop: AbstractEventLoop, request: OutgoingRequest) -> "Future[Result]":
     """A future of the iterator over the responses, which is there with the first of them."""
     future: Future[Result] = loop.create_future()
     channel = channels.take()

@@ -5,6 +5,7 @@ import threading
 from typing import TYPE_CHECKING, Any, List, Optional, Protocol, Sequence, Set, SupportsIndex, Tuple, Union
 
 from .arguments import INT64, UINT32, UINT64, Signature
+from .bls import execute_inference, execute_inference_async
 from .errors import TritonModelException
 from .memory import Memory, Outgoing
 from .parameters import parameters_json
@@ -276,8 +277,6 @@ class InferenceRequest:
             TypeError: `decoupled` is no truth value.
             TritonModelException: the model is not loaded yet, or unloads.
         """
-        from .bls import execute_inference
-
         return execute_inference(self, _EXEC.truth("decoupled", decoupled))
 
     def async_exec(self, decoupled: bool = False) -> "Future[InferenceResponse | ResponseIterator]":
@@ -287,9 +286,32 @@ class InferenceRequest:
             RuntimeError: no event loop is running.
             TypeError: `decoupled` is no truth value.
         """
-        from .bls import execute_inference_async
-
         return execute_inference_async(self, _ASYNC_EXEC.truth("decoupled", decoupled))
+
+    def _encoded(self, outgoing: Outgoing) -> Tuple[Any, ...]:
+        """The request to another model, for a message.
+
+        Returns:
+            Model name and version, request id, correlation id, flags, timeout, parameters as JSON, names of outputs,
+            inputs, and the preferred memory's type and device or None.
+
+        Raises:
+            MemoryError: there is no shared memory for the inputs.
+        """
+        preferred = self._preferred_memory
+        served = self._origin is not None
+        return (
+            self._model_name,
+            int(runtime.args["model_version"]) if served else self._model_version,
+            self._request_id,
+            self._correlation_id,
+            self._flags,
+            self._timeout,
+            self._parameters,
+            self._wanted,
+            tuple([encode_tensor(tensor, outgoing) for tensor in self.inputs()]),
+            None if preferred is None else encode_preferred_memory(preferred),
+        )
 
 
 def _correlation_id(value: Any) -> Union[int, str]:
@@ -348,29 +370,3 @@ def encoded_form(request: InferenceRequest) -> Tuple[EncodedRequest, Memory]:
         request._encoded_inputs,
     )
     return encoded, request._origin.memory
-
-
-def encode_request(request: InferenceRequest, outgoing: Outgoing) -> Tuple[Any, ...]:
-    """The request to another model for a message.
-
-    Returns:
-        Model name and version, request id, correlation id, flags, timeout, parameters as JSON, names of outputs,
-        inputs, and the preferred memory's type and device or None.
-
-    Raises:
-        MemoryError: there is no shared memory for the inputs.
-    """
-    preferred = request._preferred_memory
-    served = request._origin is not None
-    return (
-        request._model_name,
-        int(runtime.args["model_version"]) if served else request._model_version,
-        request._request_id,
-        request._correlation_id,
-        request._flags,
-        request._timeout,
-        request._parameters,
-        request._wanted,
-        tuple([encode_tensor(tensor, outgoing) for tensor in request.inputs()]),
-        None if preferred is None else encode_preferred_memory(preferred),
-    )
