@@ -4,13 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.errors import ApiError
-
-if TYPE_CHECKING:
-    from halimede.hosting.http.connection import ClientConnection
 
 logger = logging.getLogger("halimede")
 
@@ -40,6 +37,39 @@ def response_head(status: int, headers: Headers) -> bytes:
     return "".join(lines).encode("latin-1")
 
 
+class Connection(Protocol):
+    """What a request needs of the connection that it came on."""
+
+    @property
+    def client(self) -> str:
+        """The client's address."""
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether the client reads too slowly."""
+
+    def body_wanted(self) -> None:
+        """Somebody is there to take the body."""
+
+    def taken(self) -> None:
+        """There is room for more of the body."""
+
+    def end_of_head(self) -> bytes:
+        """What ends the head of the response."""
+
+    def last_request(self) -> None:
+        """Close after the response."""
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes."""
+
+    def answered(self, request: "Request") -> None:
+        """The response has been written."""
+
+    def abort(self) -> None:
+        """Break the connection off."""
+
+
 class Request:
     """One request and its response.
 
@@ -65,7 +95,7 @@ class Request:
         "on_writable",
     )
 
-    def __init__(self, connection: "ClientConnection", head: Head) -> None:
+    def __init__(self, connection: Connection, head: Head) -> None:
         self._connection = connection
         self._pieces: list[bytes] = []
         self._waiting = 0

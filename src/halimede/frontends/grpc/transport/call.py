@@ -6,11 +6,13 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from halimede.core.tensors import Buffer
 from halimede.frontends.grpc.transport.compression import Compressor
-from halimede.frontends.grpc.transport.flow import MANY_BUFFERS
+from halimede.frontends.grpc.transport.flow import MANY_BUFFERS, Sender
 from halimede.frontends.grpc.transport.frames import DATA, END_HEADERS, END_STREAM, HEADERS
+from halimede.frontends.grpc.transport.messages import MessageReader
 from halimede.frontends.grpc.transport.responses import (
     GZIP_HEADERS_BLOCK,
     HEADERS_BLOCK,
@@ -19,13 +21,6 @@ from halimede.frontends.grpc.transport.responses import (
     trailers_only,
 )
 
-if TYPE_CHECKING:
-    from halimede.frontends.grpc.transport.connection import GrpcProtocol
-    from halimede.frontends.grpc.transport.flow import Sender
-    from halimede.frontends.grpc.transport.headers import RequestHead
-    from halimede.frontends.grpc.transport.messages import MessageReader
-
-Buffer = bytes | bytearray | memoryview
 Metadata = Mapping[str, str | bytes]
 
 
@@ -57,6 +52,54 @@ class StreamMethod:
 
 
 Method = UnaryMethod | StreamMethod
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What the headers of a request say.
+
+    Attributes:
+        path: the method's full path.
+        method: what handles it; None where the request is refused.
+        unary: its handler, where it is a unary method.
+        metadata: the application's headers, lower-case; names ending in "-bin" have bytes.
+        timeout: nanoseconds until the deadline; -1 for none.
+        encoding: how compressed messages are compressed.
+        compression: the zlib level at which replies are compressed; 0 for not.
+        refusal: the header block to refuse the request with; empty if it is good.
+    """
+
+    path: str
+    method: Method | None
+    unary: Callable[[Call, memoryview], None] | None
+    metadata: Metadata
+    timeout: int
+    encoding: str
+    compression: int
+    refusal: bytes
+
+
+class Receiver(Protocol):
+    """What a call needs of the receiving half of its connection."""
+
+    @property
+    def stream_window(self) -> int:
+        """Bytes that the client may send on a new stream."""
+
+    def resume(self, call: Call) -> None:
+        """Hand over the messages of a call that was paused."""
+
+
+class Connection(Protocol):
+    """What a call needs of its connection."""
+
+    @property
+    def inbound(self) -> Receiver:
+        """The receiving half."""
+
+    def forget(self, call: Call) -> None:
+        """The call has been answered."""
+
 
 # the frames around a small reply, each as one pack: HEADERS, DATA and the message's prefix; then the trailers
 _HEAD = struct.Struct(f">4sBL{len(HEADERS_BLOCK)}sHBHLBL")
@@ -115,7 +158,7 @@ class Call:
         "waiting",
     )
 
-    def __init__(self, connection: GrpcProtocol, sender: Sender, stream: int, head: RequestHead) -> None:
+    def __init__(self, connection: Connection, sender: Sender[Call], stream: int, head: RequestHead) -> None:
         self.path = head.path
         self.metadata = head.metadata
         self.deadline = -1
@@ -238,6 +281,10 @@ class Call:
         if self.paused:
             self.paused = False
             self.connection.inbound.resume(self)
+
+    def tell_if_writable(self) -> None:
+        """Tell the handler, which was told otherwise, that the call is writable, if it is."""
+        self.sender.tell_if_writable(self)
 
     def enqueue(self, parts: Sequence[Buffer], *, compressed: bool) -> None:
         """Send a message as it is; what the client's windows do not allow waits."""

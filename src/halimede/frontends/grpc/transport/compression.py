@@ -7,10 +7,9 @@ import zlib
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from halimede.frontends.grpc.transport.call import Buffer, Call
+from halimede.core.tensors import Buffer
 
 # up to so many bytes the work is shorter than the hand-over to a thread is worth
 INLINE_SIZE = 16_384
@@ -51,6 +50,27 @@ def gzip(parts: Sequence[Buffer], level: int) -> bytes:
     return b"".join((*(compressor.compress(part) for part in parts), compressor.flush()))
 
 
+class CompressedCall(Protocol):
+    """A call whose messages are compressed."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing is sent any more."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the client takes what is sent."""
+
+    def enqueue(self, parts: Sequence[Buffer], *, compressed: bool) -> None:
+        """Send a message as it is."""
+
+    def finish(self, status: int = 0, message: str = "") -> None:
+        """End the call."""
+
+    def tell_if_writable(self) -> None:
+        """Tell the handler, which was told otherwise, that the call is writable, if it is."""
+
+
 class Compressor:
     """Compresses what one call sends and keeps its order.
 
@@ -61,7 +81,7 @@ class Compressor:
 
     __slots__ = ("_call", "_level", "_todo", "waiting", "working")
 
-    def __init__(self, call: Call, level: int) -> None:
+    def __init__(self, call: CompressedCall, level: int) -> None:
         self._call = call
         self._level = level
         self._todo: deque[Sequence[Buffer] | tuple[int, str]] = deque()
@@ -105,7 +125,7 @@ class Compressor:
         call.enqueue([work.result()], compressed=True)
         self._next()
         if not was_writable and not call.closed:
-            call.sender.tell_if_writable(call)
+            call.tell_if_writable()
 
 
 def _size(parts: Sequence[Buffer]) -> int:

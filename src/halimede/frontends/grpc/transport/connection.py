@@ -73,7 +73,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
     """
 
     inbound: Inbound
-    sender: Sender
+    sender: Sender[Call]
 
     def __init__(
         self,

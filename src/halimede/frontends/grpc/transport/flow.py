@@ -5,9 +5,10 @@ from __future__ import annotations
 from asyncio import WriteTransport
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from halimede.core.clock import Clock
+from halimede.core.tensors import Buffer
 from halimede.frontends.grpc.transport.frames import (
     DATA,
     DEFAULT_TABLE_SIZE,
@@ -24,9 +25,6 @@ from halimede.frontends.grpc.transport.frames import (
 )
 from halimede.frontends.grpc.transport.responses import NO_DYNAMIC_TABLE
 
-if TYPE_CHECKING:
-    from halimede.frontends.grpc.transport.call import Buffer, Call
-
 # what one call may send before the next has its turn, and what gathers before the socket is tried
 BURST = 256 * 2**10
 # as many buffers of messages queued on a call make it unwritable, however short they are
@@ -37,7 +35,34 @@ JOIN_SIZE = 64 * 2**10
 TRANSPORT_HIGH_WATER = 256 * 2**10
 
 
-class Sender:
+class SendingCall(Protocol):
+    """What the sender needs of a call, and keeps there.
+
+    Attributes:
+        stream: its stream.
+        send_window: what the peer still takes on it.
+        outbox: what waits to be sent, the beginning first; None before anything had to wait.
+        queued: bytes in the outbox.
+        in_turn: it is among those that the sender goes round.
+        trailers: the block that ends the call, to be sent once the outbox is empty; None while there is more to come.
+    """
+
+    stream: int
+    send_window: int
+    outbox: deque[memoryview] | None
+    queued: int
+    in_turn: bool
+    trailers: bytes | None
+
+    @property
+    def writable(self) -> bool:
+        """Whether the client takes what is sent."""
+
+
+C = TypeVar("C", bound=SendingCall)
+
+
+class Sender(Generic[C]):
     """Writes frames to the transport, and DATA only as the peer's windows and the socket allow.
 
     Attributes:
@@ -57,8 +82,8 @@ class Sender:
         clock: Clock,
         calls: Sized,
         high_water: int,
-        finished: Callable[[Call], None],
-        writable: Callable[[Call], None],
+        finished: Callable[[C], None],
+        writable: Callable[[C], None],
     ) -> None:
         transport.set_write_buffer_limits(high=TRANSPORT_HIGH_WATER)
         self.high_water = high_water
@@ -77,7 +102,7 @@ class Sender:
         self._corked = False
         self._out: list[Buffer] = []
         self._out_size = 0
-        self._turns: deque[Call] = deque()
+        self._turns: deque[C] = deque()
         self._pumping = False
         self._tell_table_size = False
         self._table_told = False
@@ -130,21 +155,21 @@ class Sender:
         self.sent += 1
         self.write(frame(HEADERS, flags, stream, block))
 
-    def end(self, call: Call, block: bytes) -> None:
+    def end(self, call: C, block: bytes) -> None:
         """Send the block that ends a call."""
         self.write_block(call.stream, block, END_HEADERS | END_STREAM)
         self._finished(call)
 
     # messages that wait
 
-    def enqueued(self, call: Call, length: int) -> None:
+    def enqueued(self, call: C, length: int) -> None:
         """Count `length` bytes more in a call's outbox, and send what may be sent."""
         call.queued += length
         self.queued += length
         self._take_turn(call)
         self.pump()
 
-    def drop(self, call: Call) -> None:
+    def drop(self, call: C) -> None:
         """Forget what waits on a call that has ended."""
         self.queued -= call.queued
         call.queued = 0
@@ -153,7 +178,7 @@ class Sender:
             call.in_turn = False
             self._turns.remove(call)
 
-    def _take_turn(self, call: Call) -> None:
+    def _take_turn(self, call: C) -> None:
         if not call.in_turn and call.send_window > 0:
             call.in_turn = True
             self._turns.append(call)
@@ -173,7 +198,7 @@ class Sender:
         finally:
             self._pumping = False
 
-    def _send_some(self, call: Call) -> None:
+    def _send_some(self, call: C) -> None:
         allowed = left = min(call.queued, call.send_window, self.window, BURST)
         outbox = call.outbox
         assert outbox is not None  # bytes are queued, so there is one
@@ -208,7 +233,7 @@ class Sender:
         if not was_writable:
             self.tell_if_writable(call)
 
-    def tell_if_writable(self, call: Call) -> None:
+    def tell_if_writable(self, call: C) -> None:
         """Tell a call's handler, which was told otherwise, that it is writable, if it is."""
         if call.writable:
             self._writable(call)
@@ -232,7 +257,7 @@ class Sender:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is beyond 2^31-1")
         self.pump()
 
-    def stream_window_grown(self, call: Call, increment: int) -> bool:
+    def stream_window_grown(self, call: C, increment: int) -> bool:
         """Take a WINDOW_UPDATE of a stream; False if its window is beyond the limit."""
         call.send_window += increment
         if call.send_window > MAX_WINDOW:
@@ -242,7 +267,7 @@ class Sender:
             self.pump()
         return True
 
-    def set_stream_window(self, size: int, calls: Iterable[Call]) -> None:
+    def set_stream_window(self, size: int, calls: Iterable[C]) -> None:
         """Take a new initial window, which moves those of the open streams, below zero even.
 
         What it allows to send waits for `pump`.

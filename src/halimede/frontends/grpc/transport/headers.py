@@ -3,13 +3,12 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from hpack import Decoder, HPACKError
 
 from halimede.core.clock import MILLISECOND, SECOND
-from halimede.frontends.grpc.transport.call import Call, Metadata, Method, UnaryMethod
+from halimede.frontends.grpc.transport.call import Method, RequestHead, UnaryMethod
 from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
 from halimede.frontends.grpc.transport.responses import Status, refusal, trailers_only
 
@@ -41,31 +40,6 @@ _NOT_METADATA = frozenset(
 
 class MalformedHeadersError(Exception):
     """The header list breaks HTTP/2's rules: the stream is reset with PROTOCOL_ERROR."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """What the headers of a request say.
-
-    Attributes:
-        path: the method's full path.
-        method: what handles it; None where the request is refused.
-        unary: its handler, where it is a unary method.
-        metadata: the application's headers, lower-case; names ending in "-bin" have bytes.
-        timeout: nanoseconds until the deadline; -1 for none.
-        encoding: how compressed messages are compressed.
-        compression: the zlib level at which replies are compressed; 0 for not.
-        refusal: the header block to refuse the request with; empty if it is good.
-    """
-
-    path: str
-    method: Method | None
-    unary: Callable[[Call, memoryview], None] | None
-    metadata: Metadata
-    timeout: int
-    encoding: str
-    compression: int
-    refusal: bytes
 
 
 class HeaderReader:

@@ -6,20 +6,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from halimede.frontends.grpc.transport import compression
+from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.compression import InflateError
+from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
+from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
 from halimede.frontends.grpc.transport.responses import Status
-
-if TYPE_CHECKING:
-    from halimede.frontends.grpc.transport.call import Call
-    from halimede.frontends.grpc.transport.flow import Sender
-    from halimede.frontends.grpc.transport.limits import GrpcSettings
 
 logger = logging.getLogger("halimede")
 
@@ -50,7 +48,7 @@ class Inbound:
     """
 
     def __init__(
-        self, settings: GrpcSettings, sender: Sender, refuse: Callable[[Call, int, str], None]
+        self, settings: GrpcSettings, sender: Sender[Call], refuse: Callable[[Call, int, str], None]
     ) -> None:
         self._settings = settings
         self._sender = sender

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock, Timer
+from halimede.frontends.grpc.transport.call import Call
+from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.limits import GrpcSettings
-
-if TYPE_CHECKING:
-    from halimede.frontends.grpc.transport.call import Call
-    from halimede.frontends.grpc.transport.flow import Sender
 
 # a cancelled timer stays with the clock until it is due, so none is set further ahead than this
 _MAX_DELAY = 60 * SECOND
@@ -107,7 +105,7 @@ class Lifetime:
     def __init__(
         self,
         connection: ManagedConnection,
-        sender: Sender,
+        sender: Sender[Call],
         settings: GrpcSettings,
         clock: Clock,
         alarms: Alarms,
