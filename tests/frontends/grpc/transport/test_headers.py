@@ -79,6 +79,17 @@ def test_block_is_forgotten_when_the_table_changes() -> None:
     assert metadata != {"user": "a"}
 
 
+@pytest.mark.parametrize("value", [" x", "x ", "  x  ", "\tx", " ", ""])
+def test_metadata_keeps_the_spaces_at_its_ends(value: str) -> None:
+    assert reader().read(Encoder().encode([*REQUEST, ("a", value)])).metadata == {"a": value}
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\0b"])
+def test_metadata_with_line_ends_or_zeros_is_malformed(value: str) -> None:
+    with pytest.raises(MalformedHeadersError):
+        reader().read(Encoder().encode([*REQUEST, ("a", value)]))
+
+
 def test_repeated_metadata_is_joined_and_binary_gives_the_last() -> None:
     fields = [("a", "1"), ("a", "2"), ("b-bin", "AAE="), ("b-bin", "AAI")]
     assert reader().read(Encoder().encode([*REQUEST, *fields])).metadata == {"a": "1,2", "b-bin": b"\x00\x02"}

@@ -30,7 +30,7 @@ TIMEOUT_UNITS = {
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 _BAD_NAME = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9a-z]")
-_BAD_VALUE = re.compile(rb"[\x00\r\n]|^[ \t]|[ \t]$")
+_BAD_VALUE = re.compile(rb"[\x00\r\n]")
 _TIMEOUT = re.compile(r"[0-9]{1,8}[HMSmun]")
 # not the application's: the transport's own, and names that gRPC reserves
 _NOT_METADATA = frozenset(
