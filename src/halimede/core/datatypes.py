@@ -49,6 +49,8 @@ FP32 = Datatype("FP32", 11, 4, np.dtype("<f4"))
 FP64 = Datatype("FP64", 12, 8, np.dtype("<f8"))
 BYTES = Datatype("BYTES", 13, 0, np.dtype(np.object_))
 BF16 = Datatype("BF16", 14, 2, np.dtype("<u2"))
+INVALID = Datatype("<invalid>", 0, 1, np.dtype("u1"))
+"""Stands for a datatype name that is unknown; no model has it."""
 
 ALL = (BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16)
 BY_NAME = {datatype.name: datatype for datatype in ALL}

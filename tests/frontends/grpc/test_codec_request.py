@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from halimede.core.datatypes import Datatype
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
-from halimede.core.versions import parse_version
+from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.kserve_pb2 import InferParameter, InferTensorContents, ModelInferRequest
 from tests.frontends.grpc.service_fakes import infer_request
@@ -18,6 +20,11 @@ def decode(message: ModelInferRequest | bytes, decoder: RequestDecoder | None = 
     encoded = message if isinstance(message, bytes) else message.SerializeToString()
     plan, identifier, tensors = (decoder or RequestDecoder()).decode(memoryview(encoded))
     return plan.request(identifier, tensors, lambda *_: None, 7, None)
+
+
+def plan_of(message: ModelInferRequest) -> RequestPlan:
+    plan, _, _ = RequestDecoder().decode(memoryview(message.SerializeToString()))
+    return plan
 
 
 def with_contents(datatype: str, **contents: list[object]) -> ModelInferRequest:
@@ -165,32 +172,86 @@ def test_an_input_without_data_is_refused() -> None:
         decode(message)
 
 
-def test_more_raw_contents_than_inputs_are_refused() -> None:
-    message = infer_request()
-    message.raw_input_contents.append(b"")
+@pytest.mark.parametrize(
+    ("datatype", "contents"),
+    [
+        ("INT32", {"int_contents": [1, 2], "uint_contents": [1, 2]}),
+        ("INT32", {"int_contents": [1, 2], "bytes_contents": [b"a", b"b"]}),
+        ("FP32", {"fp32_contents": [1.0, 2.0], "fp64_contents": [1.0, 2.0]}),
+    ],
+)
+def test_two_kinds_of_contents_in_one_input_are_refused(
+    datatype: str, contents: dict[str, list[object]]
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(with_contents(datatype, **contents))
 
-    with pytest.raises(InvalidArgumentError, match=r"expected 1 entries in raw_input_contents.* but got 2"):
-        decode(message)
+    assert caught.value.message == (
+        "unexpected explicit tensor data for input tensor 'i' for model 'm', binary data was already supplied."
+    )
 
 
-def test_duplicates_are_refused() -> None:
-    message = infer_request()
+def test_more_raw_contents_than_inputs_are_ignored() -> None:
+    message = infer_request(b"1234")
+    message.raw_input_contents.append(b"5678")
+
+    assert [bytes(tensor.data) for tensor in decode(message).inputs.values()] == [b"1234"]
+
+
+def test_raw_contents_without_inputs_are_left_to_the_model_to_refuse() -> None:
+    message = ModelInferRequest(model_name="m", raw_input_contents=[b"1234"])
+
+    assert decode(message).inputs == {}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "prefix"), [("r1", "[request id: r1] "), ("", "[request id: <id_unknown>] ")]
+)
+def test_a_repeated_input_is_refused_with_the_id_of_the_request(identifier: str, prefix: str) -> None:
+    message = infer_request(identifier=identifier)
     message.inputs.add(name="INPUT0", datatype="FP32", shape=[1])
-    with pytest.raises(InvalidArgumentError, match="input 'INPUT0' already exists in request"):
-        decode(message)
+    message.raw_input_contents.append(bytes(4))
 
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == f"{prefix}input 'INPUT0' already exists in request"
+
+
+def test_a_repeated_output_is_wanted_once_with_the_first_count_of_its_classes() -> None:
     message = infer_request()
-    message.outputs.add(name="o")
-    message.outputs.add(name="o")
-    with pytest.raises(InvalidArgumentError, match="output 'o' already exists in request"):
+    for count in (0, 1, 2):
+        output = message.outputs.add(name="o")
+        if count:
+            output.parameters["classification"].int64_param = count
+
+    assert decode(message).outputs == ("o",)
+    assert plan_of(message).classes == {"o": 1}
+
+
+def test_a_request_that_contradicts_itself_names_its_model_all_the_same() -> None:
+    message = infer_request(model="m", version="3")
+    message.parameters["priority"].int64_param = -1
+    plan = plan_of(message)
+
+    assert (plan.model_name, plan.model_version) == ("m", 3)
+    with pytest.raises(InvalidArgumentError, match="priority"):
         decode(message)
 
 
-def test_an_unknown_datatype_is_refused() -> None:
-    with pytest.raises(
-        InvalidArgumentError, match="unknown datatype 'FLOAT', it should be one of BOOL, UINT8"
-    ):
-        decode(infer_request(datatype="FLOAT"))
+def test_an_unknown_datatype_is_left_to_the_model_to_refuse() -> None:
+    tensor = decode(infer_request(datatype="FLOAT")).inputs["INPUT0"]
+
+    assert str(tensor.datatype) == "<invalid>"
+
+
+def test_contents_of_an_unknown_datatype_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(with_contents("FLOAT", fp32_contents=[1.0, 2.0]))
+
+    assert caught.value.message == (
+        "unexpected explicit tensor data for input tensor 'i' for model 'm' of type 'FP32', "
+        "expected datatype '<invalid>'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +270,7 @@ def test_an_unknown_datatype_is_refused() -> None:
         (
             "priority",
             InferParameter(int64_param=-1),
-            "invalid value for 'priority' parameter, expected a value >= 0, got -1",
+            "invalid value for 'priority', expected value >= 0.",
         ),
         (
             "timeout",
@@ -219,18 +280,12 @@ def test_an_unknown_datatype_is_refused() -> None:
         (
             "custom",
             InferParameter(uint64_param=1),
-            (
-                "invalid value type for 'custom' parameter, "
-                "expected bool_param, int64_param, string_param or double_param."
-            ),
+            ("invalid value type for 'custom' parameter, expected int64_param, bool_param, or string_param."),
         ),
         (
             "custom",
             InferParameter(),
-            (
-                "invalid value type for 'custom' parameter, "
-                "expected bool_param, int64_param, string_param or double_param."
-            ),
+            ("invalid value type for 'custom' parameter, expected int64_param, bool_param, or string_param."),
         ),
     ],
 )
@@ -246,12 +301,35 @@ def test_parameters_of_a_wrong_type_are_refused(name: str, parameter: InferParam
 def test_reserved_parameters_are_refused_but_for_one() -> None:
     message = infer_request()
     message.parameters["triton_enable_empty_final_response"].bool_param = True
-    plan, _, _ = RequestDecoder().decode(memoryview(message.SerializeToString()))
+    plan = plan_of(message)
     assert plan.parameters is not None
     assert plan.parameters.empty_final
 
-    message.parameters["triton_other"].bool_param = True
-    with pytest.raises(InvalidArgumentError, match=r"reserved.*triton_enable_empty_final_response"):
+    message.parameters["triton_other"].uint64_param = 1
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == (
+        "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting with "
+        "'triton_' are allowed: triton_enable_empty_final_response"
+    )
+
+
+def test_a_negative_timeout_is_a_very_long_one() -> None:
+    message = infer_request()
+    message.parameters["timeout"].int64_param = -5
+
+    assert decode(message).timeout_us == 2**64 - 5
+
+
+def test_text_as_a_sequence_id_has_a_longest_length() -> None:
+    message = infer_request()
+    message.parameters["sequence_id"].string_param = "x" * 128
+    assert decode(message).sequence_id == "x" * 128
+
+    message.parameters["sequence_id"].string_param = "x" * 129
+    with pytest.raises(
+        UnsupportedError, match=r"^string correlation ID cannot be longer than 128 characters$"
+    ):
         decode(message)
 
 
@@ -268,44 +346,109 @@ def test_classification_needs_a_positive_count() -> None:
     message = infer_request()
     wanted = message.outputs.add(name="o").parameters["classification"]
     wanted.int64_param = 3
-    plan, _, _ = RequestDecoder().decode(memoryview(message.SerializeToString()))
-    assert plan.classes == {"o": 3}
+    assert plan_of(message).classes == {"o": 3}
 
-    wanted.int64_param = 0
+    for count in (0, -5):
+        wanted.int64_param = count
+        with pytest.raises(
+            InvalidArgumentError, match=r"^invalid value for 'classification' parameter, expected >= 0$"
+        ):
+            decode(message)
+    wanted.string_param = "3"
     with pytest.raises(
-        InvalidArgumentError, match="'classification' parameter of output 'o', expected a value > 0"
+        InvalidArgumentError,
+        match=r"^invalid value type for 'classification' parameter, expected int64_param$",
     ):
         decode(message)
-    wanted.string_param = "3"
-    with pytest.raises(InvalidArgumentError, match="'classification' parameter, expected int64_param"):
+
+
+SHARED_MEMORY = [
+    (
+        {"shared_memory_region": InferParameter(int64_param=1)},
+        "invalid value type for 'shared_memory_region' parameter for tensor 'T', expected string_param.",
+    ),
+    (
+        {"shared_memory_region": InferParameter(string_param="r")},
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor 'T'",
+    ),
+    (
+        {"shared_memory_byte_size": InferParameter(string_param="4")},
+        "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter for tensor 'T'",
+    ),
+    (
+        {"shared_memory_offset": InferParameter(int64_param=4)},
+        "'shared_memory_offset' can not be specified without 'shared_memory_region' parameter for tensor 'T'",
+    ),
+    (
+        {
+            "shared_memory_region": InferParameter(string_param="r"),
+            "shared_memory_byte_size": InferParameter(bool_param=True),
+        },
+        "invalid value type for 'shared_memory_byte_size' parameter for tensor 'T', expected int64_param.",
+    ),
+    (
+        {
+            "shared_memory_region": InferParameter(string_param="r"),
+            "shared_memory_offset": InferParameter(),
+            "shared_memory_byte_size": InferParameter(bool_param=True),
+        },
+        "invalid value type for 'shared_memory_offset' parameter for tensor 'T', expected int64_param.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parameters", "text"), SHARED_MEMORY)
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_parameters_of_shared_memory_have_to_make_sense(
+    kind: str, parameters: dict[str, InferParameter], text: str
+) -> None:
+    message = infer_request()
+    tensor = message.inputs[0] if kind == "input" else message.outputs.add()
+    tensor.name = "T"
+    for name, parameter in parameters.items():
+        tensor.parameters[name].CopyFrom(parameter)
+
+    with pytest.raises(InvalidArgumentError) as caught:
         decode(message)
+    assert caught.value.message == text
 
 
 def test_shared_memory_is_refused_clearly() -> None:
     message = infer_request()
-    message.inputs[0].parameters["shared_memory_region"].string_param = "r"
+    in_region(message.inputs[0].parameters)
     with pytest.raises(
         UnsupportedError, match=r"input 'INPUT0'.*shared memory is not available in this version"
     ):
         decode(message)
 
     message = infer_request()
-    message.outputs.add(name="o").parameters["shared_memory_byte_size"].int64_param = 4
+    in_region(message.outputs.add(name="o").parameters)
     with pytest.raises(UnsupportedError, match=r"output 'o'.*shared memory is not available in this version"):
         decode(message)
 
 
-def test_versions_are_positive_integers() -> None:
-    assert parse_version("") == -1
-    assert parse_version("12") == 12
-    for text in ("abc", "1.0", " 1", "1_0", "٣", "9" * 20, "9" * 9999):
-        with pytest.raises(
-            InvalidArgumentError, match="failed to get model version from specified version string"
-        ):
-            parse_version(text)
-    for text in ("0", "-1"):
-        with pytest.raises(InvalidArgumentError, match=r"version should be an integral value > 0$"):
-            parse_version(text)
+def test_shared_memory_excludes_contents_and_classification() -> None:
+    message = with_contents("FP32", fp32_contents=[1.0, 2.0])
+    in_region(message.inputs[0].parameters)
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == (
+        "unexpected 'content' provided when using shared memory for input tensor 'i' for model 'm'"
+    )
+
+    message = infer_request()
+    parameters = message.outputs.add(name="o").parameters
+    in_region(parameters)
+    parameters["classification"].int64_param = 2
+    with pytest.raises(
+        InvalidArgumentError, match=r"^output can't set both 'shared_memory_region' and 'classification'$"
+    ):
+        decode(message)
+
+
+def in_region(parameters: Any) -> None:
+    parameters["shared_memory_region"].string_param = "r"
+    parameters["shared_memory_byte_size"].int64_param = 4
 
 
 def test_unusual_encodings_are_decoded_by_protobuf() -> None:
@@ -354,5 +497,6 @@ def test_damaged_requests_are_refused_or_read_as_protobuf_reads_them(data: st.Da
     expected = ModelInferRequest.FromString(bytes(encoded))
     assert request.model_name == expected.model_name
     assert request.id == expected.id
-    assert [bytes(tensor.data) for tensor in request.inputs.values()] == list(expected.raw_input_contents)
+    raw = list(expected.raw_input_contents)[: len(expected.inputs)]
+    assert [bytes(tensor.data) for tensor in request.inputs.values()] == raw
     assert list(request.inputs) == [entry.name for entry in expected.inputs]

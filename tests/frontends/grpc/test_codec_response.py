@@ -141,9 +141,9 @@ def test_streamed_errors_and_ends_name_their_request() -> None:
     refused = ModelStreamInferResponse.FromString(refusal("wrong", "r1"))
     assert (refused.error_message, refused.infer_response) == ("wrong", ModelInferResponse(id="r1"))
 
-    error = ModelStreamInferResponse.FromString(stream_error("wrong", "r1", "m", final=False))
+    error = ModelStreamInferResponse.FromString(stream_error("wrong", "r1", "m", "3", final=False))
     assert (error.error_message, error.infer_response.id) == ("wrong", "r1")
-    assert error.infer_response.model_name == "m"
+    assert (error.infer_response.model_name, error.infer_response.model_version) == ("m", "3")
     assert error.infer_response.parameters["triton_final_response"].HasField("bool_param")
     assert not error.infer_response.parameters["triton_final_response"].bool_param
 

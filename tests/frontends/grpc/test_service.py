@@ -110,10 +110,20 @@ def test_errors_of_the_model_are_the_status_of_the_call() -> None:
             "Request for unknown model: 'identity' version 9 is not found",
         ),
         (
+            infer_request(version="0"),
+            NotFoundError,
+            "Request for unknown model: 'identity' version 0 is not found",
+        ),
+        (
+            infer_request(version="-1"),
+            InvalidArgumentError,
+            "invalid model version specified '-1' , version should be an integral value > 0",
+        ),
+        (
             infer_request(version="x"),
             InvalidArgumentError,
             (
-                "failed to get model version from specified version string 'x' (details: not an integer), "
+                "failed to get model version from specified version string 'x' (details: stol), "
                 "version should be an integral value > 0"
             ),
         ),

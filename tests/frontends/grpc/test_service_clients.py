@@ -268,21 +268,23 @@ def test_the_asyncio_client_is_served(url: str) -> None:
 
 
 def test_with_triton_grpc_error_a_stream_ends_with_the_status(url: str) -> None:
-    tensor, _ = fp32_input(1, 4)
+    tensor = triton.InferInput("INPUT0", [1, 1], "BYTES")
+    tensor.set_data_from_numpy(np.array([[b"text"]], np.object_))
+    classes = [triton.InferRequestedOutput("OUTPUT0", class_count=1)]
 
     async def run() -> None:
         async with triton_aio.InferenceServerClient(url) as client:
 
             async def requests() -> Any:
-                yield {"model_name": "none", "inputs": [tensor]}
+                yield {"model_name": "text", "inputs": [tensor], "outputs": classes}
                 await asyncio.sleep(30)
 
             stream = client.stream_infer(requests(), headers={"triton_grpc_error": "true"})
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 async for _ in stream:
                     pass
-            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-            assert caught.value.details() == "Request for unknown model: 'none' is not found"
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "BYTES" in str(caught.value.details())
 
     asyncio.run(run())
 

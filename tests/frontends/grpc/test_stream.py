@@ -193,14 +193,61 @@ def test_an_error_is_told_in_the_stream_which_goes_on() -> None:
 
 def test_an_error_before_the_model_is_found_names_its_request() -> None:
     call = open_stream(FakeEngine())
-    call.receive(infer_request(identifier="x", datatype="FLOAT"))
+    for version in ("", "x"):
+        call.receive(infer_request(identifier="x", version=version))
 
-    (message,) = received(call)
-    assert "unknown datatype 'FLOAT'" in message.error_message
-    assert message.infer_response.id == "x"
+    unknown, unreadable = received(call)
+    assert unknown.error_message == "Request for unknown model: 'identity' is not found"
+    assert unreadable.error_message.startswith(
+        "failed to get model version from specified version string 'x'"
+    )
+    assert unknown.infer_response == unreadable.infer_response == ModelInferResponse(id="x")
 
 
-def test_with_triton_grpc_error_the_first_error_ends_the_stream_and_cancels_the_rest() -> None:
+def test_an_error_of_the_model_names_model_and_version_as_the_request_did() -> None:
+    model = FakeModel()
+    call = open_stream(FakeEngine(model))
+    for version in ("", "1"):
+        call.receive(infer_request(version=version))
+    for request in model.requests:
+        request.respond(InferResponse(error=InternalError("it broke")), True)
+
+    responses = [message.infer_response for message in received(call)]
+    assert [(each.model_name, each.model_version) for each in responses] == [
+        ("identity", ""),
+        ("identity", "1"),
+    ]
+
+
+def test_a_request_that_contradicts_itself_hears_first_whether_there_is_its_model() -> None:
+    call = open_stream(FakeEngine(FakeModel()))
+    for name in ("none", "identity"):
+        message = infer_request(model=name)
+        message.parameters["priority"].int64_param = -1
+        call.receive(message)
+
+    assert [message.error_message for message in received(call)] == [
+        "Request for unknown model: 'none' is not found",
+        "invalid value for 'priority', expected value >= 0.",
+    ]
+
+
+def test_with_triton_grpc_error_a_request_that_is_not_taken_does_not_end_the_stream() -> None:
+    model = FakeModel(answer=echo)
+    call = open_stream(FakeEngine(model), {"triton_grpc_error": "true"})
+    call.receive(infer_request(model="none", identifier="1"))
+    call.receive(infer_request(identifier="2"))
+
+    refused, answered = received(call)
+    assert (refused.error_message, refused.infer_response.id) == (
+        "Request for unknown model: 'none' is not found",
+        "1",
+    )
+    assert answered.infer_response.id == "2"
+    assert not call.ended
+
+
+def test_with_triton_grpc_error_the_first_error_of_a_model_ends_the_stream_and_cancels_the_rest() -> None:
     model = FakeModel()
     call = open_stream(FakeEngine(model), {"triton_grpc_error": "true"})
     for identifier in "123":

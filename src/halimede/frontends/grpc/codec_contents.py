@@ -27,10 +27,16 @@ def contents_data(contents: InferTensorContents, datatype: Datatype, name: str, 
     """The elements of input `name` as the bytes of `datatype`; integers wider than it are cut to its width.
 
     Raises:
-        InvalidArgumentError: they are in a field for another datatype.
+        InvalidArgumentError: they are in a field for another datatype, or in more than one.
     """
     data: Buffer = b""
-    for descriptor, values in contents.ListFields():
+    for index, (descriptor, values) in enumerate(contents.ListFields()):
+        if index:
+            msg = (
+                f"unexpected explicit tensor data for input tensor '{name}' for model '{model}', "
+                "binary data was already supplied."
+            )
+            raise InvalidArgumentError(msg)
         element, carried = _FIELDS[descriptor.name]
         if datatype not in carried:
             msg = (

@@ -12,9 +12,12 @@ FINAL_RESPONSE: Final = "triton_final_response"
 EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
 
 _RESERVED: Final = "triton_"
-_SHARED_MEMORY: Final = "shared_memory_"
+_REGION: Final = "shared_memory_region"
+_OFFSET: Final = "shared_memory_offset"
+_BYTE_SIZE: Final = "shared_memory_byte_size"
 _UINT64: Final = (1 << 64) - 1
 _INT64_MAX: Final = (1 << 63) - 1
+_LONGEST_SEQUENCE_ID: Final = 128
 
 _EXPECTED: Final[Mapping[str, tuple[str, ...]]] = {
     "sequence_id": ("int64_param", "string_param"),
@@ -23,10 +26,6 @@ _EXPECTED: Final[Mapping[str, tuple[str, ...]]] = {
     "priority": ("int64_param", "uint64_param"),
     "timeout": ("int64_param",),
     EMPTY_FINAL_RESPONSE: ("bool_param",),
-    "classification": ("int64_param",),
-    "shared_memory_region": ("string_param",),
-    "shared_memory_byte_size": ("int64_param",),
-    "shared_memory_offset": ("int64_param",),
 }
 _CUSTOM: Final = ("bool_param", "int64_param", "string_param", "double_param")
 
@@ -57,31 +56,33 @@ def read_request_parameters(parameters: Mapping[str, InferParameter]) -> Request
     """The parameters of a request, sorted by what they mean.
 
     Raises:
-        InvalidArgumentError: a reserved name, a wrong type or a negative number.
+        InvalidArgumentError: a reserved name, a wrong type or a negative priority.
+        UnsupportedError: a correlation id that is too long.
     """
     found = RequestParameters()
     for name, parameter in parameters.items():
+        if name.startswith(_RESERVED) and name != EMPTY_FINAL_RESPONSE:
+            msg = (
+                f"parameter keys starting with '{_RESERVED}' are reserved for Triton usage. "
+                f"Only the following keys starting with '{_RESERVED}' are allowed: {EMPTY_FINAL_RESPONSE}"
+            )
+            raise InvalidArgumentError(msg)
         value = _value(name, parameter)
         match name:
             case "sequence_id":
-                found.sequence_id = value if isinstance(value, str) else int(value) & _UINT64
+                found.sequence_id = _sequence_id(value)
             case "sequence_start":
                 found.sequence_start = bool(value)
             case "sequence_end":
                 found.sequence_end = bool(value)
             case "priority":
-                found.priority = _not_negative(name, value)
+                found.priority = int(value)
+                if found.priority < 0:
+                    raise InvalidArgumentError("invalid value for 'priority', expected value >= 0.")
             case "timeout":
-                found.timeout_us = _not_negative(name, value)
+                found.timeout_us = int(value) & _UINT64
             case "triton_enable_empty_final_response":
                 found.empty_final = bool(value)
-            case _ if name.startswith(_RESERVED):
-                msg = (
-                    f"parameter keys starting with '{_RESERVED}' are reserved for Triton usage and should not be "
-                    f"specified. Only the following keys starting with '{_RESERVED}' are allowed: "
-                    f"{EMPTY_FINAL_RESPONSE}"
-                )
-                raise InvalidArgumentError(msg)
             case _:
                 found.custom[name] = value
     return found
@@ -91,39 +92,81 @@ def read_classification(name: str, parameters: Mapping[str, InferParameter]) -> 
     """How many classes the client wants of output `name`; 0 for the tensor itself.
 
     Raises:
-        InvalidArgumentError: a wrong type, or a count that is not positive.
+        InvalidArgumentError: a wrong type, a count that is not positive, or classes in shared memory.
         UnsupportedError: the output is wanted in shared memory.
     """
-    refuse_shared_memory("output", name, parameters)
-    if "classification" not in parameters:
-        return 0
-    count = int(_value("classification", parameters["classification"]))
-    if count <= 0:
-        msg = f"invalid value for 'classification' parameter of output '{name}', expected a value > 0, got {count}"
-        raise InvalidArgumentError(msg)
+    shared = _names_region(name, parameters)
+    count = 0
+    if "classification" in parameters:
+        parameter = parameters["classification"]
+        if not parameter.HasField("int64_param"):
+            raise InvalidArgumentError(
+                "invalid value type for 'classification' parameter, expected int64_param"
+            )
+        count = parameter.int64_param
+        if count <= 0:
+            raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
+        if shared:
+            raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
+    if shared:
+        raise _no_shared_memory("output", name)
     return count
 
 
-def refuse_shared_memory(kind: str, name: str, parameters: Mapping[str, InferParameter]) -> None:
-    """Raise if the tensor is said to be in shared memory.
+def refuse_shared_memory(
+    name: str, parameters: Mapping[str, InferParameter], model: str, *, contents: bool
+) -> None:
+    """Raise if an input is said to be in shared memory.
 
     Args:
-        kind: ``input`` or ``output``.
-        name: the tensor.
+        name: the input.
         parameters: its parameters.
+        model: the model.
+        contents: the message has contents for it.
 
     Raises:
-        InvalidArgumentError: a parameter of shared memory has a wrong type.
+        InvalidArgumentError: the parameters of shared memory contradict each other or have a wrong type.
         UnsupportedError: shared memory is asked for.
     """
-    for key, parameter in parameters.items():
-        if key.startswith(_SHARED_MEMORY) and key in _EXPECTED:
-            _value(key, parameter)
-            msg = (
-                f"{kind} '{name}' has parameter '{key}', but shared memory is not available in this version: "
-                f"send and receive tensors in the messages"
+    if _names_region(name, parameters):
+        if contents:
+            raise InvalidArgumentError(
+                f"unexpected 'content' provided when using shared memory for input tensor '{name}' "
+                f"for model '{model}'"
             )
-            raise UnsupportedError(msg)
+        raise _no_shared_memory("input", name)
+
+
+def _names_region(tensor: str, parameters: Mapping[str, InferParameter]) -> bool:
+    """Whether a tensor is said to be in shared memory, in parameters that make sense."""
+    shared = _REGION in parameters
+    if shared and not parameters[_REGION].HasField("string_param"):
+        raise _wrong_tensor_type(_REGION, tensor, "string_param")
+    for name in (_OFFSET, _BYTE_SIZE):
+        if name not in parameters:
+            continue
+        if not shared:
+            msg = f"'{name}' can not be specified without '{_REGION}' parameter for tensor '{tensor}'"
+            raise InvalidArgumentError(msg)
+        if not parameters[name].HasField("int64_param"):
+            raise _wrong_tensor_type(name, tensor, "int64_param")
+    if shared and _BYTE_SIZE not in parameters:
+        msg = f"'{_BYTE_SIZE}' must be specified along with '{_REGION}' parameter for tensor '{tensor}'"
+        raise InvalidArgumentError(msg)
+    return shared
+
+
+def _wrong_tensor_type(name: str, tensor: str, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"invalid value type for '{name}' parameter for tensor '{tensor}', expected {expected}."
+    )
+
+
+def _no_shared_memory(kind: str, name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{kind} '{name}' has parameter '{_REGION}', but shared memory is not available in this version: "
+        f"send and receive tensors in the messages"
+    )
 
 
 def write_parameters(target: Mapping[str, InferParameter], parameters: Mapping[str, ParameterValue]) -> None:
@@ -147,16 +190,16 @@ def _value(name: str, parameter: InferParameter) -> ParameterValue:
     kind = parameter.WhichOneof("parameter_choice")
     expected = _EXPECTED.get(name, _CUSTOM)
     if kind is None or kind not in expected:
-        words = " or ".join([", ".join(expected[:-1]), expected[-1]] if len(expected) > 1 else expected)
+        words = "int64_param, bool_param, or string_param" if expected is _CUSTOM else " or ".join(expected)
         raise InvalidArgumentError(f"invalid value type for '{name}' parameter, expected {words}.")
     value: ParameterValue = getattr(parameter, kind)
     return value
 
 
-def _not_negative(name: str, value: ParameterValue) -> int:
-    number = int(value)
-    if number < 0:
-        raise InvalidArgumentError(
-            f"invalid value for '{name}' parameter, expected a value >= 0, got {number}"
-        )
-    return number
+def _sequence_id(value: ParameterValue) -> int | str:
+    if not isinstance(value, str):
+        return int(value) & _UINT64
+    if len(value.encode()) > _LONGEST_SEQUENCE_ID:
+        msg = f"string correlation ID cannot be longer than {_LONGEST_SEQUENCE_ID} characters"
+        raise UnsupportedError(msg)
+    return value

@@ -2,23 +2,28 @@
 
 from collections.abc import Mapping
 
-from halimede.core.datatypes import BY_NAME, Datatype
-from halimede.core.errors import InvalidArgumentError
-from halimede.core.requests import InferRequest, Respond
+from halimede.core.datatypes import BY_NAME, INVALID, Datatype
+from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.requests import InferRequest, Respond, request_prefix
 from halimede.core.tensors import Buffer, Tensor
-from halimede.core.versions import parse_version
 from halimede.frontends.grpc.codec_contents import contents_data
 from halimede.frontends.grpc.codec_parameters import (
+    RequestParameters,
     read_classification,
     read_request_parameters,
     refuse_shared_memory,
 )
 from halimede.frontends.grpc.codec_response import ResponseLayout
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
+from halimede.frontends.grpc.versions import parse_version
+
+Input = tuple[str, Datatype, tuple[int, ...]]
 
 
 class RequestPlan:
     """All of a request but its id and raw tensors.
+
+    A request that contradicts itself has a plan, too: its client hears first whether there is the model.
 
     Attributes:
         model_name: the model.
@@ -30,11 +35,13 @@ class RequestPlan:
         classes: output → how many classes of it are wanted; empty for tensors only.
         parameters: the request's parameters, or None.
         layout: the response's bytes, remembered from the last request of this plan.
+        error: why no request can be made of it, as class and text; None if one can.
     """
 
     __slots__ = (
         "classes",
         "contents",
+        "error",
         "inputs",
         "layout",
         "model_name",
@@ -48,22 +55,29 @@ class RequestPlan:
         self.model_name: str = message.model_name
         self.version_text: str = message.model_version
         self.model_version = parse_version(message.model_version)
-        self.parameters = read_request_parameters(message.parameters) if message.parameters else None
-        self.inputs = _read_inputs(message)
-        self.contents = None if raw else _read_contents(message, self.inputs)
-        if raw:
-            _refuse_contents(message)
+        self.parameters: RequestParameters | None = None
+        self.inputs: tuple[Input, ...] = ()
+        self.contents: list[Buffer] | None = None
         self.classes: dict[str, int] = {}
-        names: dict[str, None] = {}
+        self.outputs: tuple[str, ...] = ()
+        self.layout = ResponseLayout()
+        self.error: tuple[type[HalimedeError], str] | None = None
+        try:
+            self._read(message, raw=raw)
+        except HalimedeError as error:
+            self.error = type(error), error.message
+
+    def _read(self, message: ModelInferRequest, *, raw: bool) -> None:
+        """Read all but the model, in the order in which Triton tells what is wrong."""
+        if message.parameters:
+            self.parameters = read_request_parameters(message.parameters)
+        self.inputs = _read_inputs(message)
+        self.contents = _read_contents(message, self.inputs, raw=raw)
         for output in message.outputs:
-            if output.name in names:
-                raise InvalidArgumentError(f"output '{output.name}' already exists in request")
-            names[output.name] = None
             count = read_classification(output.name, output.parameters) if output.parameters else 0
             if count:
-                self.classes[output.name] = count
-        self.outputs = tuple(names)
-        self.layout = ResponseLayout()
+                self.classes.setdefault(output.name, count)
+        self.outputs = tuple(dict.fromkeys(output.name for output in message.outputs))
 
     def request(
         self,
@@ -77,17 +91,19 @@ class RequestPlan:
 
         Args:
             identifier: the client's identifier.
-            tensors: the raw tensors, one an input, or empty if the plan has their contents.
+            tensors: the raw tensors, one an input, or empty if the plan has their contents; more are ignored.
             respond: where responses go.
             received_ns: when the request was complete.
             forwarded: headers that become parameters, or None.
 
         Raises:
-            InvalidArgumentError: not as many tensors as inputs.
+            HalimedeError: the request contradicts itself, or has fewer tensors than inputs.
         """
+        if self.error is not None:
+            raise self._refusal(identifier)
         data: list[memoryview] | list[Buffer] = tensors if self.contents is None else self.contents
-        if len(data) != len(self.inputs):
-            raise self._wrong_count(len(data))
+        if len(data) < len(self.inputs):
+            raise _no_data(self.inputs[len(data)][0], self.model_name)
         inputs = {}
         for (name, datatype, shape), view in zip(self.inputs, data, strict=False):
             inputs[name] = Tensor(datatype, shape, view)
@@ -112,54 +128,47 @@ class RequestPlan:
             request.parameters = {**(request.parameters or {}), **forwarded}
         return request
 
-    def _wrong_count(self, count: int) -> InvalidArgumentError:
-        if count < len(self.inputs):
-            return _no_data(self.inputs[count][0], self.model_name)
-        return InvalidArgumentError(
-            f"expected {len(self.inputs)} entries in raw_input_contents, one for each input, "
-            f"but got {count} for model '{self.model_name}'"
-        )
+    def _refusal(self, identifier: str) -> HalimedeError:
+        assert self.error is not None, "only a plan with an error refuses"
+        kind, text = self.error
+        return kind(request_prefix(identifier) + text if kind is _RepeatedInputError else text)
 
 
-def _read_inputs(message: ModelInferRequest) -> tuple[tuple[str, Datatype, tuple[int, ...]], ...]:
-    inputs: dict[str, tuple[str, Datatype, tuple[int, ...]]] = {}
+class _RepeatedInputError(InvalidArgumentError):
+    """An input was given twice, of which Triton tells together with the request's id."""
+
+
+def _read_inputs(message: ModelInferRequest) -> tuple[Input, ...]:
+    inputs: dict[str, Input] = {}
     for entry in message.inputs:
         name = entry.name
         if name in inputs:
-            raise InvalidArgumentError(f"input '{name}' already exists in request")
-        datatype = BY_NAME.get(entry.datatype)
-        if datatype is None:
-            msg = (
-                f"input '{name}' for model '{message.model_name}' has unknown datatype '{entry.datatype}', "
-                f"it should be one of {', '.join(BY_NAME)}"
-            )
-            raise InvalidArgumentError(msg)
-        if entry.parameters:
-            refuse_shared_memory("input", name, entry.parameters)
-        inputs[name] = (name, datatype, tuple(entry.shape))
+            raise _RepeatedInputError(f"input '{name}' already exists in request")
+        inputs[name] = (name, BY_NAME.get(entry.datatype, INVALID), tuple(entry.shape))
     return tuple(inputs.values())
 
 
 def _read_contents(
-    message: ModelInferRequest, inputs: tuple[tuple[str, Datatype, tuple[int, ...]], ...]
-) -> list[Buffer]:
-    """Every input's data, from its contents."""
-    data = []
+    message: ModelInferRequest, inputs: tuple[Input, ...], *, raw: bool
+) -> list[Buffer] | None:
+    """Every input's data, from its contents; None if the data is raw, and there are no contents, as it should be."""
+    model = message.model_name
+    data: list[Buffer] = []
     for entry, (name, datatype, _) in zip(message.inputs, inputs, strict=True):
-        if not entry.HasField("contents"):
-            raise _no_data(name, message.model_name)
-        data.append(contents_data(entry.contents, datatype, name, message.model_name))
-    return data
-
-
-def _refuse_contents(message: ModelInferRequest) -> None:
-    for entry in message.inputs:
-        if entry.HasField("contents"):
-            msg = (
-                f"contents field must not be specified when using raw_input_contents for '{entry.name}' "
-                f"for model '{message.model_name}'"
-            )
-            raise InvalidArgumentError(msg)
+        contents = entry.HasField("contents")
+        if entry.parameters:
+            refuse_shared_memory(name, entry.parameters, model, contents=contents)
+        if contents:
+            if raw:
+                msg = (
+                    f"contents field must not be specified when using raw_input_contents for '{name}' "
+                    f"for model '{model}'"
+                )
+                raise InvalidArgumentError(msg)
+            data.append(contents_data(entry.contents, datatype, name, model))
+        elif not raw:
+            raise _no_data(name, model)
+    return None if raw else data
 
 
 def _no_data(name: str, model: str) -> InvalidArgumentError:

@@ -115,9 +115,17 @@ def refusal(message: str, identifier: str) -> bytes:
     ).SerializeToString()
 
 
-def stream_error(message: str, identifier: str, model_name: str, *, final: bool) -> bytes:
-    """A ModelStreamInferResponse with an error for a response, which is said to be the last one or not."""
-    response = ModelInferResponse(model_name=model_name, id=identifier)
+def stream_error(message: str, identifier: str, model_name: str, version_text: str, *, final: bool) -> bytes:
+    """A ModelStreamInferResponse with an error for a response, which is said to be the last one or not.
+
+    Args:
+        message: the error's text.
+        identifier: the request's id.
+        model_name: the model.
+        version_text: the version as the request gave it.
+        final: whether it is the last response.
+    """
+    response = ModelInferResponse(model_name=model_name, model_version=version_text, id=identifier)
     response.parameters[FINAL_RESPONSE].bool_param = final
     return ModelStreamInferResponse(error_message=message, infer_response=response).SerializeToString()
 

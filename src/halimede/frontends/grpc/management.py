@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from google.protobuf.json_format import ParseDict
 
 from halimede.core.errors import InvalidArgumentError, NotLoadedError, UnsupportedError
-from halimede.core.versions import parse_version
 from halimede.engine.engine import Engine
 from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends import descriptions
 from halimede.frontends.grpc import kserve_pb2 as pb
+from halimede.frontends.grpc.versions import parse_version
 
 
 class Management:

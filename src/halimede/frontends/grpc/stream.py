@@ -138,7 +138,7 @@ class _Stream:
             self._pause_if_full()
 
     def fail(self, error: HalimedeError, message: bytes) -> None:
-        """Tell by the message that a request failed; or, if the client wishes it so, by ending the stream."""
+        """Tell by the message that a model failed; or, if the client wishes it so, by ending the stream."""
         if not self._real_status:
             self.send([message])
             return
@@ -299,9 +299,12 @@ class _Answer:
         stream.send(stream_parts(parts, final=final))
 
     def _fail(self, error: HalimedeError, final: bool) -> None:
-        """Send an error, which tells no more than the request's id if the request was not taken."""
-        if self.refused or self.plan is None:
-            message = refusal(error.message, self.identifier)
-        else:
-            message = stream_error(error.message, self.identifier, self.plan.model_name, final=final)
+        """Send an error. If the request was not taken, that tells no more than its id, and never ends the stream."""
+        plan = self.plan
+        if self.refused or plan is None:
+            self.stream.send([refusal(error.message, self.identifier)])
+            return
+        message = stream_error(
+            error.message, self.identifier, plan.model_name, plan.version_text, final=final
+        )
         self.stream.fail(error, message)
