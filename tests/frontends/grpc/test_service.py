@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core import datatypes
@@ -21,6 +22,7 @@ from halimede.engine.statistics import ModelStatistics
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.call import StreamMethod, UnaryMethod
+from halimede.frontends.log_settings import LogControl, LogSettings
 from halimede.frontends.restrictions import (
     GRPC_HEADER_PREFIX,
     compile_forward_pattern,
@@ -261,7 +263,7 @@ def test_model_readiness() -> None:
         assert pb.ModelReadyResponse.FromString(call.messages[0]).ready is expected
 
     call = ask(engine, "ModelReady", pb.ModelReadyRequest(name="n"))
-    assert failure(call) == (5, "Request for unknown model: 'n' is not found")
+    assert (call.messages, call.status) == ([pb.ModelReadyResponse(ready=False).SerializeToString()], 0)
     assert failure(ask(engine, "ModelReady", b"\xff"))[0] == 3
 
 
@@ -413,19 +415,22 @@ def test_wrong_load_parameters_are_refused(repository: FakeEngine, name: str, fi
 def test_wrong_unload_parameters_are_refused(repository: FakeEngine) -> None:
     request = pb.RepositoryModelUnloadRequest(model_name="m")
     request.parameters["unload_dependents"].string_param = "yes"
-    text = "invalid value type for unload parameter 'unload_dependents', expected bool_param."
+    text = "invalid value type for 'unload_dependents' parameter, expected bool_param."
     assert failure(ask(repository, "RepositoryModelUnload", request)) == (3, text)
 
+
+def test_unknown_unload_parameters_are_ignored(repository: FakeEngine) -> None:
     request = pb.RepositoryModelUnloadRequest(model_name="m")
+    request.parameters["config"].string_param = "{}"
     request.parameters["x"].bool_param = True
-    assert failure(ask(repository, "RepositoryModelUnload", request)) == (
-        3,
-        "unrecognized unload parameter 'x'.",
-    )
+
+    assert ask(repository, "RepositoryModelUnload", request).status == 0
+    assert repository.lifecycle.done == [("unload", "m", False)]
 
 
 def test_repositories_have_no_names(repository: FakeEngine) -> None:
     for method, request in (
+        ("RepositoryIndex", pb.RepositoryIndexRequest(repository_name="r")),
         ("RepositoryModelLoad", pb.RepositoryModelLoadRequest(repository_name="r", model_name="m")),
         ("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(repository_name="r", model_name="m")),
     ):
@@ -435,12 +440,77 @@ def test_repositories_have_no_names(repository: FakeEngine) -> None:
         )
 
 
+def log_request(**settings: bool | int | str | None) -> pb.LogSettingsRequest:
+    request = pb.LogSettingsRequest()
+    for name, value in settings.items():
+        setting = request.settings[name]
+        if isinstance(value, bool):
+            setting.bool_param = value
+        elif isinstance(value, int):
+            setting.uint32_param = value
+        elif value is not None:
+            setting.string_param = value
+    return request
+
+
+def test_log_settings_are_read() -> None:
+    call = ask(FakeEngine(), "LogSettings", log_request())
+
+    settings = pb.LogSettingsResponse.FromString(call.messages[0]).settings
+    assert {name: MessageToDict(value) for name, value in settings.items()} == {
+        "log_file": {"stringParam": ""},
+        "log_info": {"boolParam": True},
+        "log_warning": {"boolParam": True},
+        "log_error": {"boolParam": True},
+        "log_verbose_level": {"uint32Param": 0},
+        "log_format": {"stringParam": "default"},
+    }
+
+
+def test_log_settings_are_changed_and_told_as_they_are_then() -> None:
+    applied: list[LogSettings] = []
+    control = LogControl(apply=applied.append)
+    request = log_request(log_info=False, log_verbose_level=2, log_format="ISO8601", unknown="x")
+    call = ask(FakeEngine(), "LogSettings", request, ServiceSettings(log=control))
+
+    settings = pb.LogSettingsResponse.FromString(call.messages[0]).settings
+    assert not settings["log_info"].bool_param
+    assert (settings["log_verbose_level"].uint32_param, settings["log_format"].string_param) == (2, "ISO8601")
+    assert applied == [LogSettings(info=False, verbose=2, format="ISO8601")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "text"),
+    [
+        ({"log_info": 1}, 3, "expect boolean for 'log_info'"),
+        ({"log_warning": "true"}, 3, "expect boolean for 'log_warning'"),
+        ({"log_error": None}, 3, "expect boolean for 'log_error'"),
+        ({"log_verbose_level": True}, 3, "expect int32 for 'log_verbose_level'"),
+        ({"log_format": 1}, 3, "expect string for 'log_format'"),
+        ({"log_format": "x"}, 3, "invalid argument for log_format, got: x"),
+        ({"log_file": 1}, 12, "log file location can not be updated through network protocol"),
+        (
+            {"log_file": "f", "log_info": 1},
+            12,
+            "log file location can not be updated through network protocol",
+        ),
+    ],
+)
+def test_wrong_log_settings_are_refused_and_change_nothing(
+    settings: dict[str, bool | int | str | None], status: int, text: str
+) -> None:
+    control = LogControl()
+    request = log_request(**{"log_error": False, **settings})
+
+    assert failure(ask(FakeEngine(), "LogSettings", request, ServiceSettings(log=control))) == (status, text)
+    assert control.settings == LogSettings()
+
+
 def test_methods_of_later_versions_say_so() -> None:
     for method, subject in (
         ("SystemSharedMemoryRegister", "shared memory"),
         ("CudaSharedMemoryStatus", "shared memory"),
         ("TraceSetting", "trace settings"),
-        ("LogSettings", "log settings"),
     ):
         expected = (12, f"{method} is not available in this version: it has no {subject}")
         assert failure(ask(FakeEngine(), method, b"")) == expected

@@ -189,12 +189,22 @@ def test_methods_of_later_versions_are_unimplemented(client: Any) -> None:
         client.get_system_shared_memory_status,
         client.get_cuda_shared_memory_status,
         client.get_trace_settings,
-        client.get_log_settings,
     ):
         with pytest.raises(InferenceServerException) as caught:
             call()
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
         assert "not available in this version" in caught.value.message()
+
+
+def test_log_settings_are_changed_by_a_client(client: Any) -> None:
+    changed = client.update_log_settings({"log_verbose_level": 1, "log_info": False}, as_json=True)[
+        "settings"
+    ]
+
+    assert client.get_log_settings(as_json=True)["settings"] == changed
+    assert changed["log_verbose_level"] == {"uint32_param": 1}
+    with pytest.raises(InferenceServerException, match="invalid argument for log_format, got: x"):
+        client.update_log_settings({"log_format": "x"})
 
 
 def test_models_are_unloaded_and_loaded(client: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from google.protobuf.json_format import ParseDict
 
-from halimede.core.errors import InvalidArgumentError, NotLoadedError, UnsupportedError
+from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError, UnsupportedError
 from halimede.engine.engine import Engine
 from halimede.engine.ensembles.served import ServedModel
 from halimede.frontends import descriptions
@@ -29,8 +29,12 @@ class Management:
         return pb.ServerReadyResponse(ready=self._lifecycle.ready)
 
     async def model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
-        """Whether a model is ready for inference."""
-        ready = await self._lifecycle.model_ready(request.name, parse_version(request.version))
+        """Whether a model is ready for inference; one that there is not is not."""
+        version = parse_version(request.version)
+        try:
+            ready = await self._lifecycle.model_ready(request.name, version)
+        except NotFoundError:
+            ready = False
         return pb.ModelReadyResponse(ready=ready)
 
     def server_metadata(self, _request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
@@ -65,6 +69,8 @@ class Management:
 
     async def repository_index(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
         """The models that there are, loaded or not, in all repositories."""
+        if request.repository_name:
+            raise _no_repositories()
         await self._lifecycle.refresh()
         response = pb.RepositoryIndexResponse()
         for row in self._lifecycle.index(request.ready):
@@ -92,11 +98,11 @@ def _load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> d
         kind = parameter.WhichOneof("parameter_choice")
         if name == "config":
             if kind != "string_param":
-                raise _wrong_type("load", name, "string_param")
+                raise _wrong_type(name, "string_param")
             found[name] = parameter.string_param
         elif name.startswith("file:"):
             if kind != "bytes_param":
-                raise _wrong_type("load", name, "bytes_param")
+                raise _wrong_type(name, "bytes_param")
             found[name] = parameter.bytes_param
         else:
             raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
@@ -104,18 +110,18 @@ def _load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> d
 
 
 def _unload_dependents(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> bool:
-    dependents = False
-    for name, parameter in parameters.items():
-        if name != "unload_dependents":
-            raise InvalidArgumentError(f"unrecognized unload parameter '{name}'.")
-        if parameter.WhichOneof("parameter_choice") != "bool_param":
-            raise _wrong_type("unload", name, "bool_param")
-        dependents = parameter.bool_param
-    return dependents
+    """Whether to unload what the model is made of, too; other parameters are ignored."""
+    if "unload_dependents" not in parameters:
+        return False
+    parameter = parameters["unload_dependents"]
+    if not parameter.HasField("bool_param"):
+        msg = "invalid value type for 'unload_dependents' parameter, expected bool_param."
+        raise InvalidArgumentError(msg)
+    return parameter.bool_param
 
 
-def _wrong_type(action: str, name: str, expected: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"invalid value type for {action} parameter '{name}', expected {expected}.")
+def _wrong_type(name: str, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"invalid value type for load parameter '{name}', expected {expected}.")
 
 
 def _no_repositories() -> UnsupportedError:

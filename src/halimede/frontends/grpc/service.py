@@ -16,6 +16,7 @@ from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
 from halimede.frontends.grpc.infer import ModelInfer
+from halimede.frontends.grpc.log_settings import log_settings
 from halimede.frontends.grpc.management import Management
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
@@ -38,7 +39,6 @@ _LACKING: Final = {
     "CudaSharedMemoryRegister": ("shared memory", "shared-memory"),
     "CudaSharedMemoryUnregister": ("shared memory", "shared-memory"),
     "TraceSetting": ("trace settings", "trace"),
-    "LogSettings": ("log settings", "logging"),
 }
 
 
@@ -100,6 +100,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
             "model-repository",
             _answering_later(pb.RepositoryModelUnloadRequest, management.unload, tasks),
         ),
+        "LogSettings": ("logging", _answering(pb.LogSettingsRequest, partial(log_settings, settings.log))),
     }
     for name, (subject, group) in _LACKING.items():
         served[name] = (group, UnaryMethod(partial(_lacking, subject)))
