@@ -103,7 +103,7 @@ def test_errors_of_the_model_are_the_status_of_the_call() -> None:
         (
             b"\xff",
             InvalidArgumentError,
-            "failed to parse the request: it is not a valid ModelInferRequest message",
+            "Unable to parse request: it is not a valid ModelInferRequest message",
         ),
         (infer_request(model="x"), NotFoundError, "Request for unknown model: 'x' is not found"),
         (

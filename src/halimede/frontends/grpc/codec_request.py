@@ -138,4 +138,4 @@ def _parse(encoded: bytes) -> ModelInferRequest:
 
 
 def _malformed() -> InvalidArgumentError:
-    return InvalidArgumentError("failed to parse the request: it is not a valid ModelInferRequest message")
+    return InvalidArgumentError("Unable to parse request: it is not a valid ModelInferRequest message")

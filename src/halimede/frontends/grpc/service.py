@@ -167,7 +167,7 @@ def _parse(request: type[Request], message: memoryview) -> Request:
     try:
         return request.FromString(bytes(message))
     except DecodeError:
-        msg = f"failed to parse the request: it is not a valid {request.DESCRIPTOR.name} message"
+        msg = f"Unable to parse request: it is not a valid {request.DESCRIPTOR.name} message"
         raise InvalidArgumentError(msg) from None
 
 
