@@ -317,6 +317,21 @@ def test_model_statistics(described: FakeEngine) -> None:
     assert failure(call) == (3, "requested model 'x' is not available")
 
 
+def test_statistics_have_the_responses_of_decoupled_models_by_their_index(described: FakeEngine) -> None:
+    (model,) = described.lifecycle.loaded_models()
+    model.statistics.count_response(0, InferResponse(), 5, 3)
+    model.statistics.count_response(1, InferResponse(error=InternalError("it broke")), 4, 2)
+    model.statistics.count_response(2, None, 6, 0)
+
+    call = ask(described, "ModelStatistics", pb.ModelStatisticsRequest(name="m"))
+    (statistics,) = pb.ModelStatisticsResponse.FromString(call.messages[0]).model_stats
+    first, second, third = (statistics.response_stats[index] for index in ("0", "1", "2"))
+    assert (first.compute_infer.ns, first.compute_output.ns) == (5, 3)
+    assert (first.success.count, first.success.ns) == (1, 8)
+    assert (second.fail.count, second.fail.ns) == (1, 6)
+    assert (third.empty_response.count, third.empty_response.ns, third.compute_output.count) == (1, 6, 0)
+
+
 @dataclass
 class Row:
     name: str
