@@ -19,6 +19,7 @@ from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
+from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
 from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
@@ -92,6 +93,7 @@ class WorkerInstance(Instance):
         outputs: tuple[str, ...],
         *,
         decoupled: bool,
+        reshaping: Reshaping | None = None,
         timeout_s: float = 0,
         concurrency: int = 1,
         worker: Worker | None = None,
@@ -105,6 +107,7 @@ class WorkerInstance(Instance):
             arguments: what the model's `initialize` is given.
             outputs: all outputs of the model.
             decoupled: any number of responses may answer a request.
+            reshaping: gives outputs the shapes that clients see; None if they have them.
             timeout_s: how long an execution may take; 0 for ever.
             concurrency: how many executions a model with a coroutine `execute` runs at once.
             worker: a process that runs already, for the first start; None to start one.
@@ -118,6 +121,7 @@ class WorkerInstance(Instance):
         self._arguments = arguments
         self._outputs = outputs
         self._decoupled = decoupled
+        self._reshaping = reshaping
         self._timeout_s = timeout_s
         self._concurrency = concurrency
         self._spare = worker
@@ -364,6 +368,8 @@ class WorkerInstance(Instance):
                 else self._later(sent, first + offset, offset)
                 for offset, encoded in enumerate(responses)
             ]
+            if self._reshaping is not None:
+                sent.batch.responses = [self._reshaping.apply(each) for each in sent.batch.responses]
         del self._sent[first]
         self._ran(sent, began, ended, held)
 
@@ -419,6 +425,8 @@ class WorkerInstance(Instance):
     def _response(self, number: int, encoded: tuple[Any, ...] | None, final: bool) -> None:
         memory = self._running.memory
         response = None if encoded is None else decode_response(encoded, memory)
+        if response is not None and self._reshaping is not None:
+            response = self._reshaping.apply(response)
         if memory.untidy:
             self._running.tidy_later()
         opened = self._open.get(number)

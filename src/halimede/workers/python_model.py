@@ -9,10 +9,12 @@ from google.protobuf import json_format
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.config.document import config_document
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.workers.host import Launch, WorkerHost, WorkerName
 from halimede.workers.instance import WorkerInstance
 from halimede.workers.python_settings import PythonSettings
+from halimede.workers.reshaping import Reshaping
 from halimede.workers.worker import Worker
 from halimede_worker import wire
 
@@ -121,6 +123,7 @@ class PythonModel(BackendModel):
             arguments,
             tuple(output.name for output in source.config.output),
             decoupled=source.config.model_transaction_policy.decoupled,
+            reshaping=Reshaping.of(Signature.from_config(source.config)),
             timeout_s=self._settings.execution_timeout_s,
             concurrency=self._settings.concurrency,
         )
