@@ -121,11 +121,34 @@ def test_square_sends_a_number_as_often_as_it_says(tmp_path: Path, value: int) -
     assert outputs == [[value]] * max(0, value)
 
 
+@pytest.mark.parametrize(("values", "outputs"), [([7], {"OUT": [7], "IDX": [0]}), ([], {})])
+def test_repeat_that_is_not_decoupled_gives_one_response(
+    tmp_path: Path, slept: list[float], values: list[int], outputs: dict[str, list[int]]
+) -> None:
+    model = load(tmp_path, REPEAT.replace("decoupled: true", ""))
+    (response,) = model.run(repeated(values, [20][: len(values)], wait=5))
+    assert response.error is None
+    assert {name: tensor.array.tolist() for name, tensor in response.outputs.items()} == outputs
+    assert slept == [0.02 if values else 0.005]
+
+
+def test_repeat_that_is_not_decoupled_fails_a_request_for_several_responses(tmp_path: Path) -> None:
+    model = load(tmp_path, REPEAT.replace("decoupled: true", ""))
+    several, one = model.run(repeated([7, 8], [0, 0]), repeated([9], [0]))
+    assert several.error is not None
+    assert "is not decoupled and cannot send more than one response, but IN has 2" in several.error.message
+    assert one.outputs["OUT"].array.tolist() == [9]
+
+
+def test_square_has_to_be_decoupled(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"needs model_transaction_policy \{ decoupled: true \}"):
+        load(tmp_path, SQUARE.replace("decoupled: true", ""))
+
+
 @pytest.mark.parametrize("text", [REPEAT, SQUARE])
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("decoupled: true", "", "needs model_transaction_policy { decoupled: true }"),
         ("backend:", "max_batch_size: 4 backend:", "needs max_batch_size: 0, got 4"),
         (
             '"IN" data_type: TYPE_INT32',

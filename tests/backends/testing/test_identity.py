@@ -84,9 +84,27 @@ def test_reshape_of_input_and_output_is_undone(tmp_path: Path) -> None:
     assert model(IN=floats([1, 2, 3]).reshape(1, 3, 1))["OUT"].shape == (1, 1, 3)
 
 
-def test_missing_optional_input_has_no_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("datatype", "zero"), [("FP32", 0.0), ("INT8", 0), ("BOOL", False), ("STRING", b"")])
+@pytest.mark.parametrize(("dims", "tail"), [("-1", (1,)), ("2, -1", (2, 1)), ("3", (3,))])
+def test_optional_input_that_is_left_out_comes_back_as_zeros(
+    tmp_path: Path, datatype: str, zero: object, dims: str, tail: tuple[int, ...]
+) -> None:
+    optional = f"data_type: TYPE_{datatype} dims: [{dims}]"
+    text = CONFIG.replace(
+        '"INPUT1" data_type: TYPE_FP32 dims: [-1]', f'"INPUT1" {optional} optional: true'
+    ).replace('"OUTPUT1" data_type: TYPE_FP32 dims: [-1]', f'"OUTPUT1" {optional}')
+    each = request({"INPUT0": floats([1], [2])})
+    each.batch_size = 2
+    (response,) = load(tmp_path, text).run(each)
+    zeros = response.outputs["OUTPUT1"].array
+    assert zeros.shape == (2, *tail)
+    assert set(zeros.reshape(-1).tolist()) == {zero}
+
+
+def test_optional_input_that_is_left_out_has_no_output_that_was_not_asked_for(tmp_path: Path) -> None:
     text = CONFIG.replace('"INPUT1" data_type: TYPE_FP32', '"INPUT1" data_type: TYPE_FP32 optional: true')
-    assert list(load(tmp_path, text)(INPUT0=floats([1]))) == ["OUTPUT0"]
+    (response,) = load(tmp_path, text).run(request({"INPUT0": floats([1])}, ("OUTPUT0",)))
+    assert list(response.outputs) == ["OUTPUT0"]
 
 
 def test_responses_carry_the_four_parameters(tmp_path: Path) -> None:

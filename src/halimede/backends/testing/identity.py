@@ -1,5 +1,6 @@
 """Backend `identity`: gives each request its inputs back, unread and uncopied. For tests and measurements."""
 
+from math import prod
 from time import monotonic_ns, sleep
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
@@ -18,11 +19,16 @@ RESPONSE_PARAMETERS: dict[str, ParameterValue] = {
     "param2": False,
     "param3": 123.123,
 }
+LENGTH_BYTES = 4
+"""An empty string is its length alone."""
+
 _TRACING = ("enable_custom_tracing", "nested_span_count", "single_activity_frequency")
 
 
 class IdentityModel(BackendModel):
     """Any number of inputs, each copied to the output of its number, or else of its position.
+
+    An optional input that a request leaves out is taken for zeros or empty strings, of size 1 where its size varies.
 
     Parameters: `execute_delay_ms`, the time an execution takes; `instance_wise_delay_multiplier`, by which, times
     its number, an instance takes longer; `creation_delay_sec`, the time it takes to make an instance.
@@ -91,9 +97,20 @@ class IdentityInstance(Instance):
         wanted, inputs = request.outputs, request.inputs
         outputs: dict[str, Tensor] = {}
         for source, spec in self._outputs:
-            if source in inputs and (not wanted or spec.name in wanted):
-                outputs[spec.name] = self._reshaped(spec, inputs[source]) if spec.reshaped else inputs[source]
+            if wanted and spec.name not in wanted:
+                continue
+            tensor = inputs.get(source)
+            if tensor is None:
+                outputs[spec.name] = self._zeros(spec, request.batch_size)
+            else:
+                outputs[spec.name] = self._reshaped(spec, tensor) if spec.reshaped else tensor
         return InferResponse(outputs, dict(RESPONSE_PARAMETERS))
+
+    def _zeros(self, spec: TensorSpec, batch_size: int) -> Tensor:
+        """What stands for an optional input that was not sent."""
+        lead = (batch_size,) if self._lead else ()
+        shape = lead + tuple([1 if dim == -1 else dim for dim in spec.dims])
+        return Tensor(spec.datatype, shape, bytes(prod(shape) * (spec.datatype.itemsize or LENGTH_BYTES)))
 
     def _reshaped(self, spec: TensorSpec, tensor: Tensor) -> Tensor:
         lead, shape = self._lead, tensor.shape
