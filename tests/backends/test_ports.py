@@ -108,6 +108,25 @@ def test_scalars_become_one_element(tmp_path: Path) -> None:
     assert not single.output[0].HasField("reshape")
 
 
+@pytest.mark.parametrize("dims", ["2", "1, 3", "-1"])
+def test_scalars_are_one_element_in_the_configuration(tmp_path: Path, dims: str) -> None:
+    tensor = f"data_type: TYPE_FP32 dims: [{dims}]"
+    text = f'input {{ name: "INPUT0" {tensor} }} output {{ name: "OUTPUT0" {tensor} }}'
+    with pytest.raises(InvalidArgumentError) as caught:
+        load(tmp_path, text, onnx_models.identity(dims=(), batching=False))
+    assert caught.value.message == (
+        "unable to load model 'm', scalar tensor 'INPUT0', should only provide 1 in the model configuration when the "
+        f"model doesn't support batching. Model configuration provided: [{dims.replace(' ', '')}]."
+    )
+
+
+@pytest.mark.parametrize("dims", ["1", "1, 1"])
+def test_scalars_may_be_listed_as_one_element(tmp_path: Path, dims: str) -> None:
+    tensor = f"data_type: TYPE_FP32 dims: [{dims}]"
+    text = f'input {{ name: "INPUT0" {tensor} }} output {{ name: "OUTPUT0" {tensor} }}'
+    assert load(tmp_path, text, onnx_models.identity(dims=(), batching=False)).config.max_batch_size == 0
+
+
 def test_sequence_outputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         load(tmp_path, "", onnx_models.sequence_output())

@@ -237,8 +237,13 @@ def _check_dims(
         )
         raise InvalidArgumentError(msg)
     if not batched and not shape:
-        # a scalar, which the configuration can only say as one element; or a shape that is left open
-        return
+        if set(dims) <= {1}:  # one element, since a configuration has no scalars
+            return
+        msg = (
+            f"unable to load model '{config.name}', scalar tensor '{name}', should only provide 1 in the model "
+            f"configuration when the model doesn't support batching. Model configuration provided: {_dims(dims)}."
+        )
+        raise InvalidArgumentError(msg)
     full = (-1, *dims) if batched else dims
     fits = len(full) == len(shape) and all(
         expected == dim or (expected == -1 and not exact) for expected, dim in zip(shape, full, strict=True)
