@@ -244,6 +244,54 @@ def test_model_whose_outputs_cannot_follow_the_batch_is_refused(tmp_path: Path) 
         load_onnx(tmp_path, stuck, "max_batch_size: 8")
 
 
+def made_for(rows: int) -> onnx.ModelProto:
+    """X → Y, FP32[rows, 2] → FP32[rows, 2], adding 1, 2, … to the rows: it can take no other number of them."""
+    offsets = np.arange(1, rows + 1, dtype=np.float32).reshape(rows, 1)
+    shape = np.array([rows, 2], np.int64)
+    return onnx_models.build(
+        [
+            onnx.helper.make_node("Reshape", ["X", "S"], ["XS"]),
+            onnx.helper.make_node("Add", ["XS", "C"], ["Y"]),
+        ],
+        {"X": (onnx_models.FLOAT, [rows, 2])},
+        {"Y": (onnx_models.FLOAT, [rows, 2])},
+        [onnx.numpy_helper.from_array(shape, "S"), onnx.numpy_helper.from_array(offsets, "C")],
+    )
+
+
+LISTED = """
+    input { name: "X" data_type: TYPE_FP32 dims: [2] }
+    output { name: "Y" data_type: TYPE_FP32 dims: [2] }
+"""
+
+
+@pytest.mark.parametrize("listed", ["", LISTED])
+def test_model_made_for_batches_of_max_batch_size_serves_smaller_ones(tmp_path: Path, listed: str) -> None:
+    model = load_ir(tmp_path, made_for(4), "max_batch_size: 4\n" + listed)
+    assert list(model.config.input[0].dims) == [2]
+    rows = floats([10, 20], [30, 40], [50, 60], [70, 80])
+    added = [[11, 21], [32, 42], [53, 63], [74, 84]]
+    assert model(X=rows)["Y"].tolist() == added
+    assert model(X=rows[:1])["Y"].tolist() == added[:1]
+    first, second = model.run(request({"X": rows[:2]}), request({"X": rows[2:3]}))
+    assert first.outputs["Y"].array.tolist() == added[:2]
+    assert second.outputs["Y"].array.tolist() == added[2:3]
+    assert model(X=rows[:1])["Y"].tolist() == added[:1]
+
+
+@pytest.mark.parametrize("largest", [2, 8])
+def test_model_made_for_batches_of_another_size_is_refused(tmp_path: Path, largest: int) -> None:
+    with pytest.raises(HalimedeError, match=r"does not let its inputs be reshaped|does not support batching"):
+        load_ir(tmp_path, made_for(4), f"max_batch_size: {largest}")
+
+
+def test_model_that_need_not_stay_fixed_at_max_batch_size_is_freed(tmp_path: Path) -> None:
+    model = load_ir(tmp_path, fixed_identity(4), "max_batch_size: 4")
+    assert isinstance(model.instance, OpenVinoInstance)
+    assert model.instance._rows == 0
+    assert model(INPUT0=floats([1, 2]))["OUTPUT0"].tolist() == [[1, 2]]
+
+
 def test_fixed_batch_refuses_other_sizes_unless_they_are_padded(tmp_path: Path) -> None:
     fixed = "max_batch_size: 4\n" + parameter("SKIP_OV_DYNAMIC_BATCHSIZE", "YES")
     strict = load_ir(tmp_path / "strict", onnx_models.add_sub(dims=(2,)), fixed)

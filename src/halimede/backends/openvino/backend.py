@@ -4,6 +4,7 @@ The instances of a model share one compiled model, so that weights and threads a
 request of its own, and as many run at a time as there are streams.
 """
 
+import logging
 import re
 from pathlib import Path
 from threading import Lock
@@ -17,8 +18,15 @@ from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.openvino.errors import openvino_error, plain_text
 from halimede.backends.openvino.settings import CPU, OpenVinoSettings
-from halimede.backends.openvino.shapes import batches_by_layout, name_of, ports_of, reshape
-from halimede.backends.ports import Ports, check, complete
+from halimede.backends.openvino.shapes import (
+    batches_by_layout,
+    fixed_rows,
+    name_of,
+    outputs_follow,
+    ports_of,
+    reshape,
+)
+from halimede.backends.ports import check, complete
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BF16
 from halimede.core.errors import (
@@ -29,6 +37,8 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.core.tensors import Array
+
+logger = logging.getLogger("halimede")
 
 _SMALL = 65_536
 """Bytes up to which a copy costs less than a tensor over memory that may not be written."""
@@ -48,6 +58,8 @@ class OpenVinoModel(BackendModel):
         self._core: Any = None
         self._read: Any = None
         self._compiled: Any = None
+        self._rows = 0  # of the only batch that it takes
+        self._pads = False
         self._lock = Lock()
 
     def complete_config(self) -> None:
@@ -59,16 +71,16 @@ class OpenVinoModel(BackendModel):
         lead = _lead(config.max_batch_size, settings)
         if not lead and unlisted and batches_by_layout(model):
             lead = -1
-        reshape(model, config, settings, lead)
-        complete(config, self._ports(settings), dict(self.options.settings))
+        self._reshape(settings, lead)
+        complete(config, ports_of(model, self._rows), dict(self.options.settings))
 
     def check_config(self) -> None:
         """Hold the complete configuration against the model, whose inputs take its batch size."""
         config = self.source.config
         refuse_decoupled(config)
         settings = OpenVinoSettings.of(config)
-        reshape(self._model(settings), config, settings, _lead(config.max_batch_size, settings))
-        check(config, self._ports(settings))
+        self._reshape(settings, _lead(config.max_batch_size, settings))
+        check(config, ports_of(self._model(settings), self._rows))
 
     def create_instance(self, spec: InstanceSpec) -> Instance:
         """An instance with an infer request of its own."""
@@ -84,16 +96,39 @@ class OpenVinoModel(BackendModel):
             if self._compiled is None:
                 self._compile(settings)
             request = self._compiled.create_infer_request()
-        rows = config.max_batch_size if settings.fixed_batch else 0
         signature = Signature.from_config(config)
-        return OpenVinoInstance(request, signature, rows, pad=settings.pad, may_block=settings.device != CPU)
+        may_block = settings.device != CPU
+        return OpenVinoInstance(request, signature, self._rows, pad=self._pads, may_block=may_block)
 
     def close(self) -> None:
         """Give up the compiled model; its memory is free once no instance holds it."""
         self._read = self._compiled = self._core = None
 
-    def _ports(self, settings: OpenVinoSettings) -> Ports:
-        return ports_of(self._read, self.source.config.max_batch_size if settings.fixed_batch else 0)
+    def _reshape(self, settings: OpenVinoSettings, lead: int) -> None:
+        """Give the model's inputs their first dimension; see `shapes.reshape`.
+
+        Where that cannot be free, as the model is made for batches of exactly `max_batch_size` rows, it stays fixed,
+        and smaller batches are filled up.
+        """
+        config = self.source.config
+        model, largest = self._model(settings), config.max_batch_size
+        self._rows, self._pads = (largest if settings.fixed_batch else 0), settings.pad
+        is_fixed = lead == -1 and largest > 0 and fixed_rows(model) == largest
+        try:
+            reshape(model, config, settings, lead)
+        except InvalidArgumentError:
+            if not is_fixed:
+                raise
+        else:
+            if not is_fixed or outputs_follow(model):
+                return
+        reshape(model, config, settings, largest)
+        self._rows, self._pads = largest, True
+        logger.info(
+            "model '%s' takes batches of exactly %d rows; smaller ones are filled up with zeros",
+            config.name,
+            largest,
+        )
 
     def _model(self, settings: OpenVinoSettings) -> Any:
         """The model as read from its file, until it is compiled."""

@@ -91,6 +91,25 @@ def reshape(model: Any, config: ModelConfig, settings: OpenVinoSettings, lead: i
         raise InvalidArgumentError(msg) from error
 
 
+def fixed_rows(model: Any) -> int:
+    """The rows of the only batch that a model is made for: the first dimension of all its inputs. 0 if there is none.
+
+    Args:
+        model: an `openvino.Model`.
+    """
+    shapes = [port.partial_shape for port in model.inputs]
+    if any(shape.rank.is_dynamic or len(shape) == 0 for shape in shapes):
+        return 0
+    rows = {_sizes(shape)[0] for shape in shapes}
+    return max(rows.pop(), 0) if len(rows) == 1 else 0
+
+
+def outputs_follow(model: Any) -> bool:
+    """Whether the first dimension of every output is as free as that of the inputs."""
+    shapes = [port.partial_shape for port in model.outputs]
+    return all(shape.rank.is_dynamic or (len(shape) > 0 and shape[0].is_dynamic) for shape in shapes)
+
+
 def _wanted(shape: list[int] | None, entry: ModelInput | None, lead: int) -> list[int] | None:
     """The shape that an input is to have; None for any number of dimensions."""
     if entry is not None:
