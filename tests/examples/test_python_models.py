@@ -107,7 +107,9 @@ def test_bls_asks_the_model_that_the_request_names(client: Client, model: str) -
 
 
 def test_bls_tells_of_an_undefined_model(client: Client) -> None:
-    expected = "Error when running inference: Request for unknown model: 'undefined' is not found"
+    expected = (
+        "Failed for execute the inference request. Model 'undefined' is not ready. Request for unknown model"
+    )
     with pytest.raises(InferenceServerException, match=expected):
         client.client.infer("bls_sync", named(client, "undefined"))
 

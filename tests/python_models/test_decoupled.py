@@ -348,8 +348,10 @@ def test_exception_in_a_coroutine_is_told(models: Models, setting: str) -> None:
     for _ in range(3):
         status, message = models.infer_error(name)
         assert status == "500"
-        assert message.startswith(
+        file = models.repository / name / "1" / "model.py"
+        assert message == (
             f"Failed to process the request(s) for model '{name}_0', message: ValueError: in the loop\n\nAt:\n"
+            f"  {file}(6): execute\n"
         )
 
 

@@ -55,7 +55,8 @@ def test_one_request_object_can_be_executed_again_and_at_the_same_time(server: S
 def test_what_is_wrong_with_a_request_comes_as_a_response(server: Server) -> None:
     unknown = error_of(echo([1], model="nope").exec())
     assert unknown == (
-        "Model nope - Error when running inference: Request for unknown model: 'nope' is not found"
+        "Model nope - Error when running inference: Failed for execute the inference request. Model 'nope' is not "
+        "ready. Request for unknown model: 'nope' is not found"
     )
     missing = InferenceRequest(inputs=[], requested_output_names=[], model_name="identity").exec()
     assert error_of(missing) == (
@@ -68,9 +69,11 @@ def test_what_is_wrong_with_a_request_comes_as_a_response(server: Server) -> Non
     ).exec()
     assert "unexpected inference output 'NOPE' for model 'identity'" in error_of(output)
     twice = InferenceRequest(
-        inputs=echo([1]).inputs() * 2, requested_output_names=[], model_name="identity"
+        request_id="r", inputs=echo([1]).inputs() * 2, requested_output_names=[], model_name="identity"
     ).exec()
-    assert "input 'INPUT0' already exists in request" in error_of(twice)
+    assert error_of(twice) == (
+        "Model identity - Error when running inference: [request id: r] input 'INPUT0' already exists in request"
+    )
     assert result(echo([7]).exec()) == [7]
 
 
@@ -87,15 +90,16 @@ def test_a_failed_execution_is_told_verbatim_with_its_code(server: Server) -> No
 
 def test_a_decoupled_model_needs_decoupled(server: Server) -> None:
     assert error_of(count(2).exec()) == (
-        "Model square is using the decoupled. The current BLS request call doesn't support models using the "
-        "decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls "
-        "for decoupled models.'"
+        "Model square - Error when running inference: Model square is using the decoupled. The current BLS request "
+        "call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument "
+        "to the 'exec' or 'async_exec' calls for decoupled models.'"
     )
 
 
 def test_outputs_preferred_on_a_gpu_that_is_not_there_are_an_error(server: Server) -> None:
     gpu = PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU, 0)
-    assert "all allocation types failed" in error_of(echo([1], preferred_memory=gpu).exec())
+    refused = error_of(echo([1], preferred_memory=gpu).exec())
+    assert refused.startswith("BackendMemory::Create, all allocation types failed:\n\tGPU: ")
     cpu = PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU, 0)
     assert result(echo([1], preferred_memory=cpu).exec()) == [1]
 

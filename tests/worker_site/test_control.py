@@ -92,9 +92,6 @@ def test_a_refusal_says_what_failed(server: Server, call: Callable[..., object],
     [
         (load_model, (5,)),
         (load_model, ("m", None)),
-        (load_model, ("m", "{}", {5: b""})),
-        (load_model, ("m", "{}", {"file:1/model.py": "text"})),
-        (load_model, ("m", "{}", {"file:1/model.py": 5})),
         (unload_model, (None,)),
         (unload_model, ("m", "yes")),
         (is_model_ready, (5,)),
@@ -106,6 +103,23 @@ def test_wrong_types_are_type_errors(
 ) -> None:
     with pytest.raises(TypeError, match=rf"^{call.__name__}\(\): incompatible function arguments"):
         call(*arguments)
+    assert server.messages == []
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "text"),
+    [
+        ({5: b""}, RuntimeError, "Unable to cast Python instance to C++ type"),
+        ({"file:1/model.py": "text"}, TypeError, "Object of type 'str' is not an instance of 'bytes'"),
+        ({"file:1/model.py": 5}, TypeError, "Object of type 'int' is not an instance of 'bytes'"),
+    ],
+)
+def test_paths_are_text_and_contents_bytes(
+    server: Server, files: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error) as caught:
+        load_model("m", "{}", files)
+    assert str(caught.value).startswith(text)
     assert server.messages == []
 
 

@@ -1,3 +1,4 @@
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,18 @@ def test_an_output_is_found_by_its_name() -> None:
     response = InferenceResponse(outputs)
     assert helpers.get_output_tensor_by_name(response, "A") is outputs[0]
     assert helpers.get_output_tensor_by_name(response, "Z") is None
+
+
+def test_stand_ins_for_requests_and_responses_will_do() -> None:
+    found: Any = SimpleNamespace(name=lambda: "A")
+    request: Any = SimpleNamespace(inputs=lambda: [found])
+    response: Any = SimpleNamespace(output_tensors=lambda: [found])
+    assert helpers.get_input_tensor_by_name(request, "A") is found
+    assert helpers.get_output_tensor_by_name(response, "A") is found
+    with pytest.raises(AttributeError, match="no attribute 'inputs'"):
+        helpers.get_input_tensor_by_name(response, "A")
+    with pytest.raises(AttributeError, match="no attribute 'output_tensors'"):
+        helpers.get_output_tensor_by_name(request, "A")
 
 
 def test_the_configuration_of_a_tensor_is_found_by_its_name() -> None:

@@ -246,12 +246,17 @@ def test_labels_are_a_dictionary(server: Server, labels: Any) -> None:
     assert refusal(family.Metric, labels=labels) == "Failed to create metric. Labels must be a dictionary."
 
 
-@pytest.mark.parametrize("labels", [{"a": 1}, {1: "a"}, {"a": None}, {"a": b"x"}, {"a": True}])
+@pytest.mark.parametrize("labels", [{"a": 1}, {"a": None}, {"a": b"x"}, {"a": True}])
 def test_labels_are_texts(server: Server, labels: Any) -> None:
     family = MetricFamily("n", "d", MetricFamily.GAUGE)
     assert refusal(family.Metric, labels=labels).startswith(
         f"Error when creating Metric: {P}attempt to access JSON non-string as string"
     )
+
+
+def test_the_name_of_a_label_is_taken_as_text(server: Server) -> None:
+    family = MetricFamily("n", "d", MetricFamily.GAUGE)
+    assert refusal(family.Metric, labels={1: "a"}) == f"Error when creating Metric: {P}Invalid label name"
 
 
 @pytest.mark.parametrize(
@@ -273,9 +278,9 @@ def test_wrong_buckets_are_refused(server: Server, kind: MetricKind, buckets: An
 
 
 @pytest.mark.parametrize("bound", ["a", "1", None])
-def test_a_bound_that_is_no_number_is_a_type_error(server: Server, bound: Any) -> None:
+def test_a_bound_that_is_no_number_cannot_be_cast(server: Server, bound: Any) -> None:
     family = MetricFamily("n", "d", MetricFamily.HISTOGRAM)
-    with pytest.raises(TypeError, match=r"buckets' items must be float"):
+    with pytest.raises(RuntimeError, match=r"^Unable to cast Python instance to C\+\+ type: "):
         family.Metric(buckets=[1, bound])
 
 

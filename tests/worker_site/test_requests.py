@@ -423,13 +423,18 @@ def test_served_request_can_be_rescheduled() -> None:
     assert marks == [False, True, False]
 
 
-@pytest.mark.parametrize("flags", [0, 3, 4])
-def test_release_flags_that_are_none_are_refused(flags: int) -> None:
+@pytest.mark.parametrize(("flags", "rescheduled"), [(0, False), (1, False), (2, True), (3, True), (4, False)])
+def test_one_bit_of_the_release_flags_reschedules(flags: int, rescheduled: bool) -> None:
     request = a_served_request(Server())
-    with pytest.raises(TritonModelException, match=f"Unsupported flags provided: {flags}"):
-        request.set_release_flags(flags)
+    request.set_release_flags(flags)
+    assert request._rescheduled is rescheduled
+
+
+@pytest.mark.parametrize("flags", [-1, 1 << 32, "1", None, 1.0])
+def test_release_flags_that_are_none_are_type_errors(flags: Any) -> None:
+    request = a_served_request(Server())
     with pytest.raises(TypeError, match=r"^set_release_flags\(\): incompatible function arguments\."):
-        request.set_release_flags(-flags - 1)
+        request.set_release_flags(flags)
     assert request._rescheduled is False
 
 

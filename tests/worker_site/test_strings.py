@@ -121,6 +121,13 @@ def test_deserialize_bytes_tensor_gives_a_flat_array_of_objects() -> None:
     assert strings.deserialize_bytes_tensor(b"").shape == (0,)
 
 
-def test_deserialize_bytes_tensor_refuses_what_is_cut_off() -> None:
-    with pytest.raises(ValueError, match="ends inside an element"):
-        strings.deserialize_bytes_tensor(framed(b"x", b"yz")[:-1])
+@pytest.mark.parametrize(
+    ("data", "needed"),
+    [
+        (framed(b"x", b"yz")[:-1], "11 bytes for unpacking 2 bytes at offset 9"),
+        (framed(b"x") + b"\x01", "9 bytes for unpacking 4 bytes at offset 5"),
+    ],
+)
+def test_deserialize_bytes_tensor_refuses_what_is_cut_off(data: bytes, needed: str) -> None:
+    with pytest.raises(struct.error, match=f"^unpack_from requires a buffer of at least {needed} "):
+        strings.deserialize_bytes_tensor(data)

@@ -8,7 +8,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
+from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.tensors import Tensor
 from halimede.workers.channel import Channel, Message
@@ -69,7 +69,7 @@ class ModelCall:
         """The call in a message; the tensors view `memory`.
 
         Raises:
-            InvalidArgumentError: two inputs have the same name.
+            InternalError: two inputs have the same name.
         """
         (
             self.model_name, self.model_version, self.id, self.sequence_id, self.flags, self.timeout_us,
@@ -79,7 +79,11 @@ class ModelCall:
         for tensor in inputs:
             name: str = tensor[0]
             if name in self.inputs:
-                raise InvalidArgumentError(f"input '{name}' already exists in request")
+                msg = (
+                    f"Model {self.model_name} - Error when running inference: [request id: "
+                    f"{self.id or '<id_unknown>'}] input '{name}' already exists in request"
+                )
+                raise InternalError(msg)
             self.inputs[name] = decoded = memory.tensor(tensor)
             # what the caller made is for this call alone; what it received and passes on, it may go on reading
             decoded.shared = type(tensor[3]) is tuple and not memory.made(tensor[3])

@@ -103,7 +103,7 @@ class PythonModel(BackendModel):
             raise InvalidArgumentError("Invalid stub name: contains invalid characters")
         source = self.source
         arguments = {
-            "model_config": json.dumps(config_document(source.config)),
+            "model_config": json.dumps(config_document(source.config), separators=(",", ":")),
             "model_instance_kind": spec.kind.removeprefix("KIND_"),
             "model_instance_name": spec.name,
             "model_instance_device_id": str(spec.device),

@@ -86,16 +86,22 @@ class ModelCalls:
             received_ns=self._now(),
         )
         try:
-            return request if self._submit(answer, request, self._find(name, call.model_version)) else None
+            model = self._find(name, call.model_version)
         except NotLoadedError as error:
             if self._demand is not None:
-                model = "" if caller is None else caller.model
-                found = self._demand(name, call.model_version, model, is_loading)
+                its_name = "" if caller is None else caller.model
+                found = self._demand(name, call.model_version, its_name, is_loading)
                 task = asyncio.get_running_loop().create_task(self._submit_later(answer, request, found))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 return request
-            _refuse(call, _FAILED.format(name, error.message))
+            _refuse(call, _not_ready(name, error))
+            return None
+        except HalimedeError as error:
+            _refuse(call, _not_ready(name, error))
+            return None
+        try:
+            return request if self._submit(answer, request, model) else None
         except HalimedeError as error:
             _refuse(call, _FAILED.format(name, error.message))
         return None
@@ -121,9 +127,11 @@ class ModelCalls:
         """
         call, caller, name = answer.call, answer.caller, request.model_name
         if model.signature.decoupled and not call.decoupled:
-            _refuse(call, _DECOUPLED.format(name))
+            _refuse(call, _FAILED.format(name, _DECOUPLED.format(name)))
             return False
-        self._check_memory(call)
+        if call.preferred_memory is not None and call.preferred_memory[0] == _GPU and not self._gpus:
+            _refuse(call, _NO_GPU)
+            return False
         if call.blocks and caller is not None and isinstance(model, Model):
             answer.waits = True
             if not self._waits.add(caller, call, request, _Instances(model)):
@@ -132,15 +140,6 @@ class ModelCalls:
         model.infer(request)
         answer.submitted = True
         return True
-
-    def _check_memory(self, call: ModelCall) -> None:
-        """Raise an error if the call wants its outputs where the machine has no memory."""
-        if call.preferred_memory is not None and call.preferred_memory[0] == _GPU and not self._gpus:
-            msg = (
-                "BackendMemory::Create, all allocation types failed: the preferred memory is GPU memory, and this "
-                "server has no GPU; prefer TRITONSERVER_MEMORY_CPU, or leave out preferred_memory"
-            )
-            raise InternalError(msg)
 
 
 _FAILED = "Model {} - Error when running inference: {}"
@@ -151,10 +150,21 @@ _DECOUPLED = (
     "models.'"
 )
 
+_NO_GPU = (
+    "BackendMemory::Create, all allocation types failed:\n\tGPU: the preferred memory is GPU memory, and this server "
+    "has no GPU; prefer TRITONSERVER_MEMORY_CPU, or leave out preferred_memory"
+)
+
 _ENDLESS = (
     "the call would wait for ever: every instance of model '{}' waits, itself or through models that it calls, for "
     "this call. More instances (`instance_group`) of the models that call each other let it be served"
 )
+
+
+def _not_ready(name: str, error: HalimedeError) -> str:
+    """What a call of a model reads that cannot be found, and why."""
+    text = f"Failed for execute the inference request. Model '{name}' is not ready. {error.message}"
+    return _FAILED.format(name, text)
 
 
 def _refuse(call: ModelCall, text: str) -> None:

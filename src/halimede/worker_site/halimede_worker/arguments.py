@@ -86,15 +86,15 @@ class Signature:
             raise self.mismatch(argument, "float", value) from None
 
     def truth(self, argument: str, value: Any) -> bool:
-        """True or False, or what says by `__bool__` which of them it is."""
-        if not hasattr(type(value), "__bool__"):  # texts and lists have none
+        """True or False, or what says by `__bool__` which of them it is; not None."""
+        if value is None or not hasattr(type(value), "__bool__"):  # texts and lists have none
             raise self.mismatch(argument, "bool", value)
         return bool(value)
 
     def instance(self, argument: str, value: Any, kind: Type[T]) -> T:
         """An object of that class."""
         if not isinstance(value, kind):
-            raise self.mismatch(argument, kind.__name__, value)
+            raise self.mismatch(argument, kind.__name__.lstrip("_"), value)
         return value
 
     def sequence(self, argument: str, value: Any) -> List[Any]:

@@ -92,7 +92,8 @@ def _contents(name: str, files: Any) -> "Optional[Dict[str, bytes]]":
     """The files for the message.
 
     Raises:
-        TypeError: a path is no text or a content no bytes.
+        RuntimeError: a path is no text.
+        TypeError: a content is no bytes.
         TritonModelException: they are no dictionary, or one is too large.
     """
     if files is None:
@@ -103,8 +104,14 @@ def _contents(name: str, files: Any) -> "Optional[Dict[str, bytes]]":
         )
     contents: Dict[str, bytes] = {}
     for path, content in files.items():
+        if not isinstance(path, (str, bytes)):
+            raise RuntimeError(
+                f"Unable to cast Python instance to C++ type: files' paths must be str, got {type(path)}"
+            )
+        if not isinstance(content, bytes):
+            raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
         path = _LOAD.text("files' paths", path)
-        contents[path] = bytes(_LOAD.instance("files' contents", content, bytes))
+        contents[path] = bytes(content)
         if len(content) > _LARGEST_FILE:
             raise TritonModelException(
                 f"failed to load model '{name}', file {path!r} has {len(content)} bytes, more than {_LARGEST_FILE}"

@@ -178,8 +178,9 @@ def take(source: Any) -> Tuple[int, np.ndarray, Device]:
 def _capsule_of(source: Any) -> Any:
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
         raise TritonModelException(
-            "Provided tensor is not supported. Tensor must be a DLPack capsule or have `__dlpack__` and "
-            "`__dlpack_device__` attributes."
+            # with the original's spaces
+            "Provided tensor is not supported. Tensor must be a DLPack capsule         or have `__dlpack__` and "
+            "`__dlpack_device__` attributes"
         )
     # on a GPU it may still be computed: it is done once that stream gets to it
     stream = {"stream": _LEGACY_STREAM} if source.__dlpack_device__()[0] == CUDA else {}

@@ -6,7 +6,6 @@
 * `PlainError`: an error whose text that caller reads as it is.
 """
 
-import enum
 import importlib
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import FrameType
 from typing import Dict, List
 
 from .arguments import Signature
+from .enumeration import NamedInt
 
 _OURS = str(Path(__file__).parent) + os.sep
 _IMPORT_SYSTEM = ("<frozen importlib", str(Path(importlib.__file__).parent) + os.sep)
@@ -35,7 +35,7 @@ class PlainError(Exception):
         self.number = number
 
 
-class ErrorCode(enum.IntEnum):
+class ErrorCode(NamedInt):
     """What kind of error a `TritonError` is."""
 
     UNKNOWN = 0
@@ -47,6 +47,8 @@ class ErrorCode(enum.IntEnum):
     ALREADY_EXISTS = 6
     CANCELLED = 7
 
+
+ErrorCode.__name__ = "__ErrorCode"  # as it prints in the original
 
 _NEW = Signature.constructor("TritonError(message: str, code: ErrorCode = TritonError.INTERNAL)")
 

@@ -152,8 +152,11 @@ class Executions:
                     asyncio.run_coroutine_threadsafe(work, self._runtime.event_loop())
                     return None
                 else:
-                    loop = self._runtime.event_loop()
-                    returned = asyncio.run_coroutine_threadsafe(returned, loop).result()
+                    future = asyncio.run_coroutine_threadsafe(returned, self._runtime.event_loop())
+                    failure = future.exception()
+                    if failure is not None:  # not raised again, which would add the waiting to where it was
+                        return self._failed(first, requests, began, failure)
+                    returned = future.result()
             return self._answer(first, requests, began, returned)
         except BaseException as error:
             return self._failed(first, requests, began, error)

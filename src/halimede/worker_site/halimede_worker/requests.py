@@ -252,7 +252,7 @@ class InferenceRequest:
 
         Raises:
             TypeError: the flags are no whole number of 32 bits.
-            TritonModelException: the flags are neither, or the request is not one that the model is to answer.
+            TritonModelException: the request is not one that the model is to answer.
         """
         flags = _SET_RELEASE_FLAGS.whole("flags", flags, UINT32)
         if self._origin is None:
@@ -260,12 +260,7 @@ class InferenceRequest:
                 "Unable to set release flags. The request was made by the model; only a request that was passed to "
                 "'execute' can be released or rescheduled."
             )
-        if flags not in (RELEASE_ALL, RELEASE_RESCHEDULE):
-            raise TritonModelException(
-                f"Unable to set release flags. Unsupported flags provided: {flags}. Expected "
-                "TRITONSERVER_REQUEST_RELEASE_ALL or TRITONSERVER_REQUEST_RELEASE_RESCHEDULE."
-            )
-        self._rescheduled = flags == RELEASE_RESCHEDULE
+        self._rescheduled = bool(flags & RELEASE_RESCHEDULE)
 
     def exec(self, decoupled: bool = False) -> "InferenceResponse | ResponseIterator":
         """Have the other model run the request, and wait for its response.

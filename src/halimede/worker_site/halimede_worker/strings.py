@@ -122,9 +122,26 @@ def deserialize_bytes_tensor(encoded_tensor: Buffer) -> np.ndarray:
     """The elements of a BYTES tensor, as a 1-D array of `bytes` objects.
 
     Raises:
-        ValueError: a length or its element is cut off.
+        struct.error: a length or its element is cut off.
     """
-    return array_of(_decode_any(encoded_tensor))
+    try:
+        return array_of(_decode_any(encoded_tensor))
+    except ValueError:
+        raise _cut_off(encoded_tensor) from None
+
+
+def _cut_off(data: Buffer) -> struct.error:
+    """What `struct` says of elements that end too early."""
+    position = 0
+    try:
+        while position < len(data):
+            (length,) = _LENGTH.unpack_from(data, position)
+            position += _LENGTH.size
+            struct.unpack_from(f"<{length}s", data, position)
+            position += length
+    except struct.error as error:
+        return error
+    raise AssertionError("nothing is cut off")
 
 
 def array_of(elements: Sequence[bytes]) -> np.ndarray:

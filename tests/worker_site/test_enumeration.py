@@ -1,0 +1,24 @@
+"""How enumerations print."""
+
+import pytest
+
+from halimede_worker.enumeration import NamedInt
+from halimede_worker.errors import ErrorCode
+from halimede_worker.logger import LogLevel
+from halimede_worker.metrics import MetricKind
+from halimede_worker.preferred_memory import MemoryType
+
+
+@pytest.mark.parametrize(
+    ("member", "text"),
+    [
+        (ErrorCode.CANCELLED, "__ErrorCode.CANCELLED"),
+        (LogLevel.INFO, "LogLevel.INFO"),
+        (MetricKind.GAUGE, "MetricKind.GAUGE"),
+        (MemoryType.TRITONSERVER_MEMORY_CPU, "MemoryType.TRITONSERVER_MEMORY_CPU"),
+    ],
+)
+def test_members_print_their_names(member: NamedInt, text: str) -> None:
+    assert str(member) == f"{member}" == "{}".format(member) == text  # noqa: UP032 - each has a way of its own
+    assert repr(member) == f"<{text}: {int(member)}>"
+    assert f"{member:>60}" == text.rjust(60)
