@@ -167,3 +167,11 @@ def test_worker_is_written_in_the_oldest_python_that_it_supports() -> None:
     assert len(sources) > 20
     for source in sources:
         ast.parse(source.read_text(), str(source), feature_version=(3, 8))
+
+
+def test_classes_print_as_those_of_the_original() -> None:
+    for name in ("Tensor", "InferenceRequest", "InferenceResponse", "TritonError", "TritonModelException"):
+        assert str(getattr(pb_utils, name)) == f"<class 'c_python_backend_utils.{name}'>"
+    for name in ("InferenceResponseSender", "ResponseIterator", "Metric", "MetricFamily", "Logger"):
+        assert str(getattr(native, name)) == f"<class 'c_python_backend_utils.{name}'>"
+    assert str(pb_utils.ModelConfig) == "<class 'triton_python_backend_utils.ModelConfig'>"

@@ -22,6 +22,8 @@ _IMPORT_SYSTEM = ("<frozen importlib", str(Path(importlib.__file__).parent) + os
 class TritonModelException(Exception):  # noqa: N818 - models know it by this name
     """A model, or a call that it made of the server, failed."""
 
+    __module__ = "c_python_backend_utils"
+
 
 class PlainError(Exception):
     """An error whose text is the whole message: neither its type nor where it was raised is told.
@@ -63,6 +65,8 @@ class TritonError:
     Raises:
         TypeError: the message is no text, or the code is none of the codes.
     """
+
+    __module__ = "c_python_backend_utils"
 
     __slots__ = ("_code", "_message")
 

@@ -18,6 +18,8 @@ class ResponseIterator:
     have been seen, another loop sees them all again. Any thread may use it.
     """
 
+    __module__ = "c_python_backend_utils"
+
     __slots__ = ("__weakref__", "_channel", "_finished", "_index", "_lock", "_number", "_responses", "_used")
 
     def __init__(self, channel: CallChannel, number: int) -> None:

@@ -50,6 +50,8 @@ class Logger:
     Until `initialize` begins, messages go to standard error.
     """
 
+    __module__ = "c_python_backend_utils"
+
     LogLevel = LogLevel
     INFO = LogLevel.INFO
     WARNING = LogLevel.WARNING

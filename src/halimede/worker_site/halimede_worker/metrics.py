@@ -78,6 +78,8 @@ class MetricFamily:
             metric of the server.
     """
 
+    __module__ = "c_python_backend_utils"
+
     __slots__ = ("_kind", "_number", "_process", "_state")
 
     COUNTER = MetricKind.COUNTER
@@ -133,6 +135,8 @@ class Metric:
 
     It is no longer scraped once all its objects are gone, or the family object that gave it.
     """
+
+    __module__ = "c_python_backend_utils"
 
     __slots__ = ("_kind", "_number", "_process", "_state")
 

@@ -11,6 +11,8 @@ class ModelConfig:
         model_config: the configuration as JSON.
     """
 
+    __module__ = "triton_python_backend_utils"
+
     def __init__(self, model_config: str) -> None:
         self._model_config: Dict[str, Any] = json.loads(model_config)
 

@@ -29,6 +29,8 @@ class PreferredMemory:
         TypeError: an argument is of another type.
     """
 
+    __module__ = "c_python_backend_utils"
+
     __slots__ = ("_device", "_type")
 
     def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: SupportsIndex = 0) -> None:

@@ -91,6 +91,8 @@ class InferenceRequest:
             no type that they may have.
     """
 
+    __module__ = "c_python_backend_utils"
+
     __slots__ = (
         "__weakref__",
         "_cancelled",

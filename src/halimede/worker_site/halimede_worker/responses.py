@@ -33,6 +33,8 @@ class InferenceResponse:
         TritonModelException: an output is None, or a parameter is of no type that parameters may have.
     """
 
+    __module__ = "c_python_backend_utils"
+
     __slots__ = ("_error", "_outputs", "_parameters")
 
     def __init__(

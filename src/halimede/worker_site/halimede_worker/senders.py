@@ -88,6 +88,8 @@ class InferenceResponseSender:
         transmitter: what brings responses to the server; None for a request that the model itself made.
     """
 
+    __module__ = "c_python_backend_utils"
+
     __slots__ = (
         "__weakref__",
         "_cancelled",

@@ -36,6 +36,8 @@ class Tensor:
         TritonModelException: the name is empty, or no datatype is like the array's dtype.
     """
 
+    __module__ = "c_python_backend_utils"
+
     # Either _array or _data has the elements:
     # _array, as `as_numpy` gives them;
     # _data, as they were received, or, of what numpy has no form for, as an array of the same bytes.
