@@ -13,6 +13,7 @@ from halimede_worker import wire
 from tests.engine.lifecycle.fakes import FakeModel, World, gone, make_world, rows
 
 P = "Failed to process the request for model 'caller_0', message: "
+POLLED = "failed to load 'other', failed to poll from model repository"
 
 
 @pytest.fixture
@@ -66,8 +67,13 @@ def test_a_model_loads_another_from_files(world: World) -> None:
     [
         ("other", "", None, "there is no directory 'other' in the model repositories"),
         ("../other", "", None, "'../other'"),
-        ("other", "", {"file:1/model.py": b""}, "'config' must be specified for model file override"),
-        ("other", "{}", {"1/model.py": b""}, "unexpected load parameter '1/model.py'"),
+        ("other", "", {"file:1/model.py": b""}, f"{POLLED}: files need a configuration beside them"),
+        (
+            "other",
+            "{}",
+            {"1/model.py": b""},
+            f"{POLLED}: unexpected file '1/model.py', expected 'file:<path>'",
+        ),
         ("other", "{", {"file:1/model.py": b""}, "other"),
     ],
 )

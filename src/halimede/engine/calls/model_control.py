@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from functools import partial
 from typing import Any, Protocol
 
-from halimede.core.errors import HalimedeError, NotFoundError
+from halimede.core.errors import HalimedeError, InternalError, NotFoundError
 from halimede.core.versions import parse_version
 from halimede.engine.ensembles.served import ServedModel
 from halimede_worker import wire
@@ -117,9 +117,16 @@ class ModelControl:
 
         Raises:
             UnavailableError: the control mode is not explicit, or the server is stopping.
-            InvalidArgumentError: the name or a parameter is wrong, or a version failed to load.
-            InternalError: the model is not there, or its configuration cannot be used.
+            InvalidArgumentError: the name is wrong, or a version failed to load.
+            InternalError: the model is not there, or its configuration or a file cannot be used.
         """
+        polled = f"failed to load '{name}', failed to poll from model repository"
+        for path in files or ():
+            if not path.startswith("file:"):
+                msg = f"{polled}: unexpected file {path!r}, expected 'file:<path>'"
+                raise InternalError(msg)
+        if files and not config:
+            raise InternalError(f"{polled}: files need a configuration beside them")
         parameters: dict[str, str | bytes] = {"config": config} if config else {}
         await self._models.load(name, {**parameters, **(files or {})})
 
