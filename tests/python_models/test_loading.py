@@ -28,7 +28,7 @@ def initializing(body: str) -> str:
 
 def completing(body: str) -> str:
     head = f"class TritonPythonModel:\n{EXECUTE}    @staticmethod\n"
-    return f"{head}    def auto_complete_config(config):\n        {body}\n"
+    return f"{head}    def auto_complete_config(config):\n        {body.strip()}\n"
 
 
 def test_import_error_is_told_with_where_it_happened(models: Models) -> None:
@@ -37,6 +37,7 @@ def test_import_error_is_told_with_where_it_happened(models: Models) -> None:
     assert message.startswith(
         f"ModuleNotFoundError: No module named 'no_such_module'\n\nAt:\n  {path}(2): <module>\n  <frozen importlib"
     )
+    assert message.rstrip().endswith(": _find_and_load")
 
 
 def test_syntax_error_is_told_with_its_line_and_no_traceback(models: Models) -> None:
@@ -87,9 +88,61 @@ def test_auto_complete_config_must_return_a_model_config(models: Models, returne
     )
 
 
-def test_auto_complete_config_that_completes_nonsense_is_an_error(models: Models) -> None:
-    message = models.load_error(completing("config.as_dict()['max_batch_size'] = 'many'; return config"))
-    assert f"auto_complete_config function in model 'm{models._count}'" in message
+@pytest.mark.parametrize(
+    "change",
+    [
+        "config.as_dict()['max_batch_size'] = 'many'",
+        "config.as_dict()['nope'] = 1",
+        "config.as_dict()['input'] = 5",
+        "config.add_input({'name': 'A', 'data_type': 'FP32', 'dims': [1]})",
+    ],
+)
+def test_auto_completed_config_that_is_none_is_ignored_with_an_error_in_the_log(
+    models: Models, change: str
+) -> None:
+    name = models.load(completing(f"{change}; return config"))
+    assert [entry["name"] for entry in models.http.get_model_config(name)["input"]] == ["IN"]
+    assert f"auto_complete_config function in model '{name}' made a configuration that is none" in (
+        models.server.log
+    )
+
+
+@pytest.mark.parametrize("value", ["None", "'x'", "[1]"])
+def test_auto_completed_config_that_is_no_object_is_an_error(models: Models, value: str) -> None:
+    message = failure(models, completing(f"config._model_config = {value}; return config"))
+    assert message.startswith("attempt to access non-existing object member 'default_model_filename'")
+
+
+def test_auto_complete_config_changes_only_what_it_may(models: Models) -> None:
+    name = models.load(
+        completing("""
+        values = config.as_dict()
+        values["name"] = "other"
+        values["instance_group"] = [{"count": 2}]
+        values["parameters"] = {"k": {"string_value": "v"}}
+        values["dynamic_batching"] = {"max_queue_delay_microseconds": 7}
+        values.pop("model_transaction_policy", None)
+        config.set_max_batch_size(4)
+        return config
+        """),
+        FLOATS + "model_transaction_policy { decoupled: true }",
+    )
+    config = models.http.get_model_config(name)
+    assert (config["name"], config["max_batch_size"], config["parameters"]) == (name, 4, {})
+    assert [group["count"] for group in config["instance_group"]] == [1]
+    assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 7
+    assert config["model_transaction_policy"] == {"decoupled": True}
+
+
+def test_auto_complete_config_cannot_change_a_scheduler_that_is_set(models: Models) -> None:
+    name = models.load(
+        completing("""
+        config.as_dict()["dynamic_batching"] = {"max_queue_delay_microseconds": 7}
+        return config
+        """),
+        FLOATS + "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 3 }",
+    )
+    assert models.http.get_model_config(name)["dynamic_batching"]["max_queue_delay_microseconds"] == 3
 
 
 def test_auto_completed_config_that_cannot_be_json_is_an_error(models: Models) -> None:

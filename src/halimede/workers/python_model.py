@@ -1,6 +1,7 @@
 """Backend `python`: models that are a Python class, `TritonPythonModel`, each instance in a process of its own."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from halimede.workers.python_settings import PythonSettings
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.worker import Worker
 from halimede_worker import wire
+
+logger = logging.getLogger("halimede")
 
 _BACKEND_ENVIRONMENT: Final = "pb_exec_env_model.py.tar.gz"
 
@@ -77,17 +80,32 @@ class PythonModel(BackendModel):
         }
 
     def complete_config(self) -> None:
-        """Let the model's `auto_complete_config`, in a process of its own, fill in the configuration."""
-        document = self._host.wait(self._complete_config(json.dumps(config_document(self.source.config))))
+        """Let the model's `auto_complete_config`, in a process of its own, fill in the configuration.
+
+        As in Triton, what it may not change stays, and a result that is no configuration is ignored.
+
+        Raises:
+            InternalError: the function failed, or its result is no object at all.
+        """
+        config = self.source.config
+        document = json.loads(self._host.wait(self._complete_config(json.dumps(config_document(config)))))
+        if not isinstance(document, dict):
+            msg = (
+                f"attempt to access non-existing object member 'default_model_filename': the configuration that "
+                f"auto_complete_config in model '{config.name}' made is no object"
+            )
+            raise InternalError(msg)
         completed = ModelConfig()
         try:
-            json_format.ParseDict(json.loads(document), completed)
-        except (json_format.ParseError, ValueError) as error:
-            raise InvalidArgumentError(
-                f"auto_complete_config function in model '{self.source.name}' made a configuration that is none: "
-                f"{error}"
-            ) from error
-        self.source.config.CopyFrom(completed)
+            json_format.ParseDict(document, completed)
+        except (json_format.ParseError, TypeError, ValueError) as error:
+            logger.error(
+                "auto_complete_config function in model '%s' made a configuration that is none, which is ignored: %s",
+                config.name,
+                error,
+            )
+            return
+        _take_over(completed, config)
 
     async def _complete_config(self, document: str) -> str:
         name = WorkerName(self.source.name, self.source.version, self.source.name)
@@ -135,6 +153,19 @@ class PythonModel(BackendModel):
         if self._environment is not None:
             self._environment.release()
             self._environment = None
+
+
+def _take_over(completed: ModelConfig, config: ModelConfig) -> None:
+    """Change in a configuration what a model may complete."""
+    config.max_batch_size = completed.max_batch_size
+    del config.input[:], config.output[:]
+    config.input.extend(completed.input)
+    config.output.extend(completed.output)
+    scheduler = completed.WhichOneof("scheduling_choice")
+    if scheduler is not None and config.WhichOneof("scheduling_choice") is None:
+        getattr(config, scheduler).CopyFrom(getattr(completed, scheduler))
+    if completed.HasField("model_transaction_policy"):
+        config.model_transaction_policy.CopyFrom(completed.model_transaction_policy)
 
 
 def _ignore(_: object) -> None:

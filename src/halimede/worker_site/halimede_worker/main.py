@@ -2,7 +2,6 @@
 
 import asyncio  # noqa: F401 - models use it, and the zygote is to have it
 import contextlib
-import importlib
 import json
 import os
 import socket
@@ -146,7 +145,9 @@ class _Worker:
         package = types.ModuleType(path.parent.name)
         package.__path__ = [directory]
         sys.modules[package.__name__] = package
-        return importlib.import_module(f"{package.__name__}.{path.stem}").TritonPythonModel
+        # not `importlib.import_module`, which tracebacks of models that fail here would show
+        module = __import__(f"{package.__name__}.{path.stem}", fromlist=["TritonPythonModel"])
+        return module.TritonPythonModel
 
     def _hosted_model(self) -> HostedModel:
         """The model that is no file's. One that has completed its configuration is initialized too."""

@@ -79,7 +79,7 @@ class ModelConfig:
         Raises:
             ValueError: a property is unknown, or is not what the configuration says.
         """
-        if not set(transaction_policy_dict) <= {"decoupled"}:
+        if not transaction_policy_dict.keys() <= {"decoupled"}:
             raise ValueError(
                 f"model transaction property in auto-complete-config function for model '{self._model}' "
                 "contains property other than 'decoupled'."
@@ -114,7 +114,7 @@ class ModelConfig:
         if not set(entry) <= set(allowed):
             names = [f"'{name}'" for name in allowed]
             raise ValueError(
-                f"{kind} '{entry.get('name', '')}' {function} contains property other than "
+                f"{kind} '{entry['name']}' {function} contains property other than "
                 f"{', '.join(names[:-1])} and {names[-1]}."
             )
         if "name" not in entry:
