@@ -253,6 +253,25 @@ def test_tensors_of_one_name_all_reach_the_client(models: Models) -> None:
     assert list(response.raw_output_contents) == [np.float32(value).tobytes() for value in (1, 2)]
 
 
+def test_tensors_of_one_name_all_reach_a_model_that_calls(models: Models) -> None:
+    called = models.load(
+        executing("""
+            tensors = [pb_utils.Tensor("OUT", np.full(1, value, np.float32)) for value in (1, 2)]
+            return [pb_utils.InferenceResponse(tensors)]
+        """)
+    )
+    caller = models.load(
+        executing(f"""
+            called = pb_utils.InferenceRequest(
+                model_name="{called}", inputs=requests[0].inputs(), requested_output_names=["OUT"]
+            ).exec()
+            values = [tensor.as_numpy() for tensor in called.output_tensors()]
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.concatenate(values))])]
+        """)
+    )
+    assert models.infer(caller).tolist() == [1, 2]
+
+
 def test_rescheduling_without_iterative_sequences_is_an_error(models: Models) -> None:
     name = models.load(
         executing(

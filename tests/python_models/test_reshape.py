@@ -113,3 +113,15 @@ def test_steps_of_an_ensemble_and_calling_models_see_the_client_s_shape(models: 
     )
     answer = models.http.infer(caller, http_inputs(IN=sized(2, 4)))
     np.testing.assert_array_equal(answer.as_numpy("OUT"), sized(2, 4))
+
+
+def test_tensors_of_one_name_are_all_reshaped(models: Models) -> None:
+    name = models.load(
+        executing("""
+            x = requests[0].inputs()[0].as_numpy()
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x), pb_utils.Tensor("OUT", x + 1)])]
+        """),
+        config("4", "2, 2"),
+    )
+    answer = models.http.infer(name, http_inputs(IN=sized(2, 4))).get_response()
+    assert [output["shape"] for output in answer["outputs"]] == [[2, 4], [2, 4]]

@@ -76,7 +76,7 @@ def encode_response(response: InferResponse, outgoing: ServerOutgoing) -> tuple[
     if response.error is not None:
         return (), "", (code_number(response.error), response.error.message)
     return (
-        tuple([outgoing.tensor(name, tensor) for name, tensor in response.outputs.items()]),
+        tuple([outgoing.tensor(name, tensor) for name, tensor in response.tensors()]),
         orjson.dumps(response.parameters).decode() if response.parameters else "",
         None,
     )

@@ -2,9 +2,9 @@
 
 from math import prod
 
-from halimede.config.signature import Signature, TensorSpec
+from halimede.config.signature import Signature
 from halimede.core.errors import InternalError
-from halimede.core.requests import InferResponse
+from halimede.core.requests import InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
 
 
@@ -19,7 +19,7 @@ class Reshaping:
 
     def __init__(self, signature: Signature) -> None:
         self._lead = 1 if signature.max_batch_size > 0 else 0
-        self._specs = [spec for spec in signature.outputs.values() if spec.reshaped]
+        self._specs = {name: spec for name, spec in signature.outputs.items() if spec.reshaped}
 
     @classmethod
     def of(cls, signature: Signature) -> "Reshaping | None":
@@ -33,22 +33,24 @@ class Reshaping:
         As in Triton, only the batch dimension and the sizes where the configuration has -1 are taken from the model's
         own shape.
         """
-        outputs = response.outputs
-        for spec in self._specs:
-            tensor = outputs.get(spec.name)
-            if tensor is not None:
-                reshaped = self._reshaped(spec, tensor)
-                if reshaped is None:
-                    text = f"output tensor shape does not match size of output for '{spec.name}'"
-                    return InferResponse(error=InternalError(text))
-                outputs[spec.name] = reshaped
+        try:
+            tensors = [(name, self._reshaped(name, tensor)) for name, tensor in response.tensors()]
+        except InternalError as error:
+            return InferResponse(error=error)
+        if len(tensors) > len(response.outputs):
+            return RepeatingResponse(tensors, response.parameters)
+        response.outputs.update(tensors)
         return response
 
-    def _reshaped(self, spec: TensorSpec, tensor: Tensor) -> Tensor | None:
+    def _reshaped(self, name: str, tensor: Tensor) -> Tensor:
+        spec = self._specs.get(name)
+        if spec is None:
+            return tensor
         shape, lead = tensor.shape, self._lead
         places = [lead + place for place, dim in enumerate(spec.backend_dims) if dim == -1]
-        if places and places[-1] >= len(shape):
-            return None
-        sizes = iter([shape[place] for place in places])
-        wanted = shape[:lead] + tuple([next(sizes) if dim == -1 else dim for dim in spec.dims])
-        return tensor.reshaped(wanted) if prod(wanted) == prod(shape) else None
+        if not places or places[-1] < len(shape):
+            sizes = iter([shape[place] for place in places])
+            wanted = shape[:lead] + tuple([next(sizes) if dim == -1 else dim for dim in spec.dims])
+            if prod(wanted) == prod(shape):
+                return tensor.reshaped(wanted)
+        raise InternalError(f"output tensor shape does not match size of output for '{name}'")
