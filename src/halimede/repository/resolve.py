@@ -8,7 +8,7 @@ from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_json, read_config
-from halimede.config.validate import validate
+from halimede.config.validate import validate, validate_settings
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.namespace import Namespace
 from halimede.repository.versions import find_versions, select_versions
@@ -22,7 +22,7 @@ class ResolvedModel:
         directory: the model's directory.
         config: its configuration with name, backend and platform filled in and in normal form. What its
             backend completes, and validity with it, is settled for each version while it loads.
-        versions: the versions that the policy selects, ascending.
+        versions: the versions that the policy selects, ascending; there may be none.
     """
 
     directory: Path
@@ -52,7 +52,7 @@ def resolve(
         namespace: the archive that it lies in, None for a repository.
 
     Raises:
-        HalimedeError: the configuration cannot be read or contradicts itself, or no version is selected.
+        HalimedeError: the configuration cannot be read or contradicts itself.
         OSError: the directory cannot be read.
     """
     if config_override is not None:
@@ -73,13 +73,10 @@ def resolve(
         namespace.rename(config, name)
     placed = placement(config, gpus)
     normalise(config, placed.gpus)
+    validate_settings(config)
     if not auto_complete:
         validate(config, placed.gpus, placed.missing)
     versions = select_versions(config.version_policy, find_versions(directory))
-    if not versions:
-        raise InvalidArgumentError(
-            f"at least one version must be available under the version policy of model '{name}'"
-        )
     return ResolvedModel(directory, config, tuple(versions))
 
 

@@ -46,7 +46,7 @@ def find_versions(directory: Path) -> list[int]:
 
 
 def select_versions(policy: ModelVersionPolicy, found: Iterable[int]) -> list[int]:
-    """The versions of `found` that the policy selects, ascending. An unset policy is ``latest{1}``."""
+    """The versions of `found` that the policy selects, ascending. An unset policy is ``latest{1}``; 0 selects none."""
     versions = sorted(found)
     match policy.WhichOneof("policy_choice"):
         case "all":
@@ -54,5 +54,7 @@ def select_versions(policy: ModelVersionPolicy, found: Iterable[int]) -> list[in
         case "specific":
             wanted = set(policy.specific.versions)
             return [version for version in versions if version in wanted]
+        case "latest":
+            return versions[max(0, len(versions) - policy.latest.num_versions) :]
         case _:
-            return versions[-max(1, policy.latest.num_versions) :]
+            return versions[-1:]

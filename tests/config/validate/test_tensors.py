@@ -77,15 +77,15 @@ def tensor_cases() -> list[Case]:
             ),
         ):
             text = tensors(of_input=entry) if kind == "input" else tensors(of_output=entry)
-            cases.append((text, message, f"{kind}[0].{where}", fix))
+            cases.append((text, f"{message} for m", f"{kind}[0].{where}", fix))
         entry = 'name: "t" data_type: TYPE_FP32 dims: [ 1 ] reshape { }'
         text = tensors(of_input=entry, mbs=0) if kind == "input" else tensors(of_output=entry, mbs=0)
         message = (
-            f"{named} cannot have empty reshape for non-batching model as scalar tensors are not supported"
+            f"{named} cannot have empty reshape for non-batching model as scalar tensors are not supported for m"
         )
         cases.append((text, message, f"{kind}[0].reshape", "reshape { shape: [ 1 ] }"))
         one = f'{kind} {{ name: "t" data_type: TYPE_FP32 dims: 1 }} '
-        message = f"model {kind} 't' is specified more than once"
+        message = f"model {kind} 't' is specified more than once for m"
         cases.append((f"{BASE} {one}{one}", message, f"{kind}[1].name", 'name: "t_1"'))
     return cases
 
@@ -94,7 +94,7 @@ CASES: list[Case] = [
     *tensor_cases(),
     (
         tensors('name: "t" data_type: TYPE_FP32 dims: [ 4, 4 ] format: FORMAT_NHWC'),
-        "model input NHWC/NCHW require 3 dims",
+        "model input NHWC/NCHW require 3 dims for m",
         "input[0].format",
         "format: FORMAT_NONE",
     ),

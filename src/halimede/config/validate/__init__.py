@@ -1,5 +1,10 @@
-"""What is wrong with a configuration by itself, without its files or its model; one module for each area."""
+"""What is wrong with a configuration by itself, without its files or its model; one module for each area.
 
+Its settings are checked when it is read. Its tensors and instances are checked when the model is loaded, because the
+model may complete them.
+"""
+
+from collections.abc import Iterator
 from itertools import chain
 
 from halimede.config.model_config_pb2 import ModelConfig
@@ -17,7 +22,7 @@ from halimede.config.validate.tensors import tensor_problems
 from halimede.config.validate.warmup import warmup_problems
 from halimede.core.errors import InvalidArgumentError
 
-__all__ = ["Problem", "find_problems", "validate"]
+__all__ = ["Problem", "find_problems", "validate", "validate_settings"]
 
 
 def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "") -> list[Problem]:
@@ -28,22 +33,37 @@ def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str 
         gpus: device numbers of the GPUs that instances may be placed on.
         missing: why there are none, to be told where some are asked for; "" for no more than that.
     """
-    return list(
-        chain(
-            model_problems(config),
-            dynamic_batching_problems(config),
-            sequence_problems(config),
-            state_problems(config),
-            ensemble_problems(config),
-            cache_problems(config),
-            metric_problems(config),
-            tensor_problems(config),
-            batch_tensor_problems(config),
-            instance_problems(config, gpus, missing),
-            warmup_problems(config),
-            enum_problems(config),
-        )
+    return [
+        *_setting_problems(config),
+        *state_problems(config),
+        *tensor_problems(config),
+        *batch_tensor_problems(config),
+        *instance_problems(config, gpus, missing),
+        *warmup_problems(config),
+        *enum_problems(config),
+    ]
+
+
+def _setting_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of what a model never completes."""
+    return chain(
+        model_problems(config),
+        dynamic_batching_problems(config),
+        sequence_problems(config),
+        ensemble_problems(config),
+        cache_problems(config),
+        metric_problems(config),
     )
+
+
+def validate_settings(config: ModelConfig) -> None:
+    """Return if nothing is wrong with the settings of a normalised configuration, its tensors and instances aside.
+
+    Raises:
+        InvalidArgumentError: the gravest of what is wrong.
+    """
+    for problem in _setting_problems(config):
+        raise InvalidArgumentError(problem.message)
 
 
 def validate(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "") -> None:

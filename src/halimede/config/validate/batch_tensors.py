@@ -8,6 +8,11 @@ from halimede.config.validate.problem import Problem
 
 def batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of batch inputs and batch outputs."""
+    for problem in _batch_tensor_problems(config):
+        yield problem.naming_model()
+
+
+def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
     inputs = dict.fromkeys(entry.name for entry in config.input)
     outputs = dict.fromkeys(entry.name for entry in config.output)
     for index, batch_input in enumerate(config.batch_input):

@@ -1,6 +1,6 @@
 """One thing that is wrong with a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +19,7 @@ class Problem:
     where: str
     message: str
     fix: str = ""
+
+    def naming_model(self) -> "Problem":
+        """The same, with the model's name at the end of the message."""
+        return replace(self, message=f"{self.message} for {self.model}")

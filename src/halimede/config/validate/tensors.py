@@ -13,6 +13,11 @@ IMAGE_DIMS = 3
 
 def tensor_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of inputs and outputs."""
+    for problem in _tensor_problems(config):
+        yield problem.naming_model()
+
+
+def _tensor_problems(config: ModelConfig) -> Iterator[Problem]:
     for index, entry in enumerate(config.input):
         where = f"input[{index}]"
         yield from _tensor(config, entry, where, "model input")
