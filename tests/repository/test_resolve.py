@@ -56,17 +56,39 @@ def test_name_must_equal_the_directory(model: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("policy", ["specific { versions: [3] }", "all {}"])
-def test_no_selected_version_is_an_error(model: Path, policy: str) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    ["specific { versions: [3] }", "specific { }", "all {}", "latest { num_versions: 0 }", "latest { }"],
+)
+def test_policy_may_select_no_version(model: Path, policy: str) -> None:
     (model / "config.pbtxt").write_text(IDENTITY + f"version_policy {{ {policy} }}")
     if policy == "all {}":
         (model / "1").rmdir()
         (model / "2").rename(model / "02")
-    with pytest.raises(InvalidArgumentError) as caught:
+    assert resolve("m", model).versions == ()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("max_batch_size: -1", "'max_batch_size' must be non-negative value for m"),
+        (
+            "response_cache { enable: true } sequence_batching { }",
+            "Response Cache does not currently support",
+        ),
+        (
+            'platform: "ensemble"',
+            "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
+        ),
+        ("model_metrics { metric_control { } }", "metric control must specify 'metric_identifier'"),
+    ],
+)
+def test_settings_that_no_model_completes_must_be_valid_at_once(
+    model: Path, setting: str, message: str
+) -> None:
+    (model / "config.pbtxt").write_text(f'backend: "identity" {setting}')
+    with pytest.raises(InvalidArgumentError, match=message):
         resolve("m", model)
-    assert (
-        caught.value.message == "at least one version must be available under the version policy of model 'm'"
-    )
 
 
 def test_config_file_may_be_missing_only_while_it_is_completed(model: Path) -> None:

@@ -80,9 +80,7 @@ def tensor_cases() -> list[Case]:
             cases.append((text, f"{message} for m", f"{kind}[0].{where}", fix))
         entry = 'name: "t" data_type: TYPE_FP32 dims: [ 1 ] reshape { }'
         text = tensors(of_input=entry, mbs=0) if kind == "input" else tensors(of_output=entry, mbs=0)
-        message = (
-            f"{named} cannot have empty reshape for non-batching model as scalar tensors are not supported for m"
-        )
+        message = f"{named} cannot have empty reshape for non-batching model as scalar tensors are not supported for m"
         cases.append((text, message, f"{kind}[0].reshape", "reshape { shape: [ 1 ] }"))
         one = f'{kind} {{ name: "t" data_type: TYPE_FP32 dims: 1 }} '
         message = f"model {kind} 't' is specified more than once for m"

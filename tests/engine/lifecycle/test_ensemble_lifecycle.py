@@ -63,9 +63,9 @@ def reason(lifecycle: Lifecycle, name: str = "e") -> str:
     return why
 
 
-async def refusal(lifecycle: Lifecycle, name: str) -> str:
+async def refusal(lifecycle: Lifecycle, name: str, kind: type[HalimedeError] = InvalidArgumentError) -> str:
     """Why the model cannot be loaded."""
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(kind) as caught:
         await lifecycle.load(name, {})
     return str(caught.value)
 
@@ -195,21 +195,32 @@ def test_ensemble_that_would_come_to_need_itself_goes_on_as_it_was(world: World)
         ("ensemble_scheduling { }", "must specify 'step' for ensemble 'e'"),
         ("", "ensemble scheduling must be set for ensemble e whose platform is ensemble"),
         ('output [{ name: "Z" }]', "ensemble output 'Z' for ensemble e' is not used"),
-        (
-            'parameters { key: "a" } model_repository_agents { agents { name: "x" } }',
-            "'model_repository_agents'",
-        ),
     ],
 )
-def test_ensemble_that_is_wrong_by_itself_says_what_is_wrong(world: World, config: str, why: str) -> None:
+def test_ensemble_that_is_wrong_by_itself_is_refused_before_its_models_are_loaded(
+    world: World, config: str, why: str
+) -> None:
     world.add_steps("a")
     directory = world.add_ensemble("e", "a", more=TENSORS + config)
     if config in ("", "ensemble_scheduling { }"):
         (directory / "config.pbtxt").write_text(f'platform: "ensemble" {TENSORS} {config}')
 
     async def test(lifecycle: Lifecycle) -> None:
-        assert why in await refusal(lifecycle, "e")
-        assert why in reason(lifecycle)
+        start = "failed to load 'e', failed to poll from model repository: "
+        assert await refusal(lifecycle, "e", InternalError) == start + why
+        assert world.loads == []
+        assert is_ready(lifecycle)
+
+    world.run(test)
+
+
+def test_ensemble_that_asks_for_what_there_is_not_is_refused(world: World) -> None:
+    world.add_steps("a")
+    world.add_ensemble("e", "a", more=TENSORS + 'model_repository_agents { agents { name: "x" } }')
+
+    async def test(lifecycle: Lifecycle) -> None:
+        assert "'model_repository_agents'" in await refusal(lifecycle, "e")
+        assert "'model_repository_agents'" in reason(lifecycle)
         assert not is_ready(lifecycle)
 
     world.run(test)
@@ -221,7 +232,8 @@ def test_scheduling_without_the_platform_is_refused(world: World) -> None:
     (directory / "config.pbtxt").write_text(text.replace('platform: "ensemble"', ""))
 
     async def test(lifecycle: Lifecycle) -> None:
-        assert "must specify 'platform' or 'backend' for 'e'" in await refusal(lifecycle, "e")
+        why = await refusal(lifecycle, "e", InternalError)
+        assert "must specify 'platform' or 'backend' for 'e'" in why
 
     world.run(test)
 

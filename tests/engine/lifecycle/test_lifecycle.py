@@ -100,8 +100,7 @@ def test_start_tells_whether_all_models_are_ready(world: World, caplog: pytest.L
         broken, good, unreadable = rows(lifecycle)
         assert broken == ("broken", "1", "UNAVAILABLE", "Internal: out of luck")
         assert good == ("good", "1", "READY", "")
-        assert unreadable[:3] == ("unreadable", None, "UNAVAILABLE")
-        assert unreadable[3].startswith("failed to read text proto from ")
+        assert unreadable == ("unreadable", None, "", "")
         assert await lifecycle.stop(1)
 
     with caplog.at_level(logging.INFO, "halimede"):
@@ -240,13 +239,95 @@ def test_directory_of_another_name_is_refused(world: World) -> None:
         why = "unexpected directory name 'm' for model 'other', directory name must equal model name"
         error = await error_of(lifecycle.load("m", {}))
         assert str(error) == f"failed to load 'm', failed to poll from model repository: {why}"
-        assert rows(lifecycle) == [("m", None, "UNAVAILABLE", why)]
-        assert not is_ready(lifecycle)
-        with pytest.raises(NotFoundError, match="'m' has no available versions"):
-            lifecycle.find("m")
+        assert rows(lifecycle) == [("m", None, "", "")]
+        assert is_ready(lifecycle)
+        for version in (-1, 1):
+            with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+                lifecycle.find("m", version)
+        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+            lifecycle.versions("m")
         world.add("m")
         await lifecycle.load("m", {})
         assert rows(lifecycle) == [("m", "1", "READY", "")]
+
+    world.run(test)
+
+
+def test_configuration_that_is_wrong_by_itself_is_refused_before_anything_is_loaded(world: World) -> None:
+    world.add("m", config="max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        error = await error_of(lifecycle.load("m", {}))
+        assert type(error) is InternalError
+        assert str(error) == (
+            "failed to load 'm', failed to poll from model repository: "
+            "dynamic batching preferred size must be <= max batch size for m"
+        )
+        override = {"config": '{"backend": "identity", "max_batch_size": -1}'}
+        error = await error_of(lifecycle.load("m", override))
+        assert type(error) is InternalError
+        assert str(error) == (
+            "failed to load 'm', failed to poll from model repository: "
+            "'max_batch_size' must be non-negative value for m"
+        )
+        assert world.loads == []
+
+    world.run(test)
+
+
+def test_refused_configuration_leaves_versions_as_they_were(world: World) -> None:
+    world.add("m")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await lifecycle.load("m", {})
+        world.add("m", config='name: "other"')
+        assert "failed to poll" in str(await error_of(lifecycle.load("m", {})))
+        assert rows(lifecycle) == [("m", "1", "READY", "")]
+        assert is_ready(lifecycle)
+        await lifecycle.unload("m")
+        await gone(lifecycle)
+        assert "failed to poll" in str(await error_of(lifecycle.load("m", {})))
+        assert rows(lifecycle) == [("m", "1", "UNAVAILABLE", "unloaded")]
+        with pytest.raises(
+            NotFoundError, match=r"^Request for unknown model: 'm' has no available versions$"
+        ):
+            lifecycle.find("m")
+
+    world.run(test)
+
+
+@pytest.mark.parametrize(
+    ("versions", "policy"),
+    [((1,), "latest { num_versions: 0 }"), ((1,), "specific { versions: [3] }"), ((), "all {}")],
+)
+def test_model_without_a_version_that_its_policy_selects_does_not_load(
+    world: World, versions: tuple[int, ...], policy: str
+) -> None:
+    directory = world.add("m", (1,), f"version_policy {{ {policy} }}")
+    if not versions:
+        (directory / "1").rmdir()
+    (world.repository / "m" / "01").mkdir(parents=True)
+    why = "at least one version must be available under the version policy of model 'm'"
+
+    async def test(lifecycle: Lifecycle) -> None:
+        error = await error_of(lifecycle.load("m", {}))
+        assert type(error) is InvalidArgumentError
+        assert str(error) == f"load failed for model 'm': {why}\n"
+        assert rows(lifecycle) == []
+        assert not is_ready(lifecycle)
+        with pytest.raises(
+            NotFoundError, match=r"^Request for unknown model: 'm' has no available versions$"
+        ):
+            lifecycle.find("m")
+        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' version 1 is not found$"):
+            lifecycle.find("m", 1)
+        world.add("m")
+        await lifecycle.load("m", {})
+        assert rows(lifecycle) == [("m", "1", "READY", "")]
+        world.add("m", config="version_policy { latest { num_versions: 0 } }")
+        assert why in str(await error_of(lifecycle.load("m", {})))
+        assert rows(lifecycle) == [("m", "1", "READY", "")]
+        assert is_ready(lifecycle)
 
     world.run(test)
 
@@ -616,7 +697,9 @@ def test_model_in_two_repositories_is_unavailable(world: World) -> None:
 
     async def at_start(lifecycle: Lifecycle) -> None:
         assert rows(lifecycle) == [("m", None, "UNAVAILABLE", reason), ("n", "1", "READY", "")]
-        assert not is_ready(lifecycle)
+        assert is_ready(lifecycle)
+        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+            lifecycle.find("m")
 
     world.run(explicit)
     world.run(at_start, ControlMode.NONE)

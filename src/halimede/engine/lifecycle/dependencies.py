@@ -44,7 +44,9 @@ def lacking(config: ModelConfig, records: Mapping[str, ModelRecord]) -> str:
     absent = [
         need
         for need in needs_of(config)
-        if need not in records or not records[need].known or records[need].reason == AMBIGUOUS
+        if need not in records
+        or not (records[need].known or records[need].reason)
+        or records[need].reason == AMBIGUOUS
     ]
     if absent:
         return f"ensemble {name} contains models that are not available or ambiguous: {', '.join(absent)}"

@@ -194,8 +194,6 @@ class ModelLoader:
         logger.error("Poll failed for model directory '%s': %s", record.name, why)
         logger.info("failed to load '%s'", record.name)
         record.reason = why if snapshot.directories else ""
-        if record.reason and all(v.state is VersionState.UNAVAILABLE for v in record.versions.values()):
-            record.versions.clear()
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
         return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
 
@@ -204,6 +202,9 @@ class ModelLoader:
     ) -> None:
         """Load the versions that changed, swap them in, and unload those that are no longer selected."""
         record.reason = ""
+        record.selects_none = not resolved.versions
+        if record.selects_none:
+            raise self._without_versions(record)
         bases = {number: _basis(resolved, snapshot, files, number) for number in resolved.versions}
         if is_ensemble(resolved.config):
             await self._ensembles.load(record, resolved, bases)
@@ -223,6 +224,15 @@ class ModelLoader:
         record.blueprint = None
         self._swaps.swap(record, resolved.config, resolved.versions, servings)
         logger.info("successfully loaded '%s'", record.name)
+
+    def _without_versions(self, record: ModelRecord) -> InvalidArgumentError:
+        """There is no version to load; what serves goes on."""
+        record.reason = (
+            f"at least one version must be available under the version policy of model '{record.name}'"
+        )
+        logger.error("failed to load '%s': %s", record.name, record.reason)
+        self._table.tell(record.name, None, VersionState.UNAVAILABLE, record.reason)
+        return InvalidArgumentError(f"load failed for model '{record.name}': {record.reason}\n")
 
     async def _load_changed(
         self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]

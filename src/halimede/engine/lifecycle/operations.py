@@ -61,7 +61,7 @@ class Operations:
                 await work(record)
         finally:
             record.operations -= 1
-            if not record.operations and not record.known:
+            if not (record.operations or record.known or record.reason):
                 del self._table.records[record.name]
             self._room.changed()
 

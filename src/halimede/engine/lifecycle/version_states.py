@@ -137,6 +137,7 @@ class ModelRecord:
         name: the model's name.
         versions: by number; those that were selected by the last load, or are still on their way out.
         reason: why the last attempt ended before there were versions to load, else "".
+        selects_none: the last attempt found no version that the version policy selects.
         snapshot: what the last attempt saw on disk; None if it was overridden.
         intact: the last attempt succeeded, and nothing was unloaded since.
         loading: versions are being loaded now.
@@ -153,6 +154,7 @@ class ModelRecord:
     name: str
     versions: dict[int, Version] = field(default_factory=dict)
     reason: str = ""
+    selects_none: bool = False
     snapshot: Snapshot | None = None
     intact: bool = False
     loading: bool = False
@@ -168,9 +170,9 @@ class ModelRecord:
     def ready(self) -> bool:
         """Whether the server can be ready, as far as this model is concerned.
 
-        Versions that were withdrawn don't count.
+        Versions that were withdrawn don't count, nor does a configuration that cannot be read.
         """
-        if self.loading or (self.reason and not self.versions):
+        if self.loading or (self.selects_none and not self.versions):
             return False
         settled = (
             version.state is VersionState.READY or version.withdrawn for version in self.versions.values()
@@ -180,7 +182,7 @@ class ModelRecord:
     @property
     def known(self) -> bool:
         """Whether requests for it are told about its versions, rather than that there is no such model."""
-        return bool(self.versions or self.reason)
+        return bool(self.versions or self.selects_none)
 
     @property
     def dormant(self) -> bool:
