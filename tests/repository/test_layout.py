@@ -4,33 +4,29 @@ import pytest
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.layout import (
-    check_model_name,
     check_repositories,
     find_model,
     find_models,
     inside,
+    is_directory_name,
 )
 
 
-@pytest.mark.parametrize("name", ["", " ", "\t\n"])
-def test_blank_model_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        check_model_name(name)
-    assert caught.value.message == "Model name cannot be empty. Please enter a valid name to deploy."
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a/", "/etc", ".", "./a", "a\0b"])
+def test_name_that_leads_elsewhere_finds_nothing(tmp_path: Path, name: str) -> None:
+    for directory in ("x", "repository/a/b", "repository/x"):
+        (tmp_path / directory).mkdir(parents=True)
+    assert not is_directory_name(name)
+    assert find_model([tmp_path / "repository"], name) == ()
 
 
-@pytest.mark.parametrize("name", ["..", "../x", "a/b", "/etc", "a..b", ".", "a\0b"])
-def test_name_that_leads_elsewhere_is_refused(name: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        check_model_name(name)
-    assert caught.value.message == (
-        f"invalid model name '{name}', model name must not contain path traversal characters"
-    )
-
-
-@pytest.mark.parametrize("name", ["simple", "model.v1", "-x", ".hidden", "modèle", "*"])
-def test_other_names_are_fine(name: str) -> None:
-    check_model_name(name)
+@pytest.mark.parametrize(
+    "name", ["simple", "model.v1", "-x", ".hidden", "modèle", "*", " ", "...", "a..b", "..x"]
+)
+def test_other_names_are_fine(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert is_directory_name(name)
+    assert find_model([tmp_path], name) == (tmp_path / name,)
 
 
 def test_every_directory_is_a_model_and_files_are_not(tmp_path: Path) -> None:

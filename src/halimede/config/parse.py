@@ -201,8 +201,8 @@ def _prepare_field(value: object, field: FieldType, path: str) -> object:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _prepare_map(value, field.message_type.fields_by_name["value"], path)
     if field.is_repeated:
-        if not isinstance(value, list):
-            raise _override_error(f"{path} must be an array")
+        if not isinstance(value, list):  # one element may stand for the array that has only it
+            return [_prepare_value(value, field, path)]
         return [_prepare_value(item, field, f"{path}[{index}]") for index, item in enumerate(value)]
     return _prepare_value(value, field, path)
 

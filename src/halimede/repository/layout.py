@@ -6,18 +6,9 @@ from pathlib import Path
 from halimede.core.errors import InvalidArgumentError
 
 
-def check_model_name(name: str) -> None:
-    """Refuse a name that no model directory has.
-
-    Raises:
-        InvalidArgumentError: it is empty, or would lead out of the repository.
-    """
-    if not name.strip():
-        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
-    if "/" in name or "\0" in name or ".." in name or name == ".":
-        raise InvalidArgumentError(
-            f"invalid model name '{name}', model name must not contain path traversal characters"
-        )
+def is_directory_name(name: str) -> bool:
+    """Whether a directory of a repository can have that name; others would lead elsewhere."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def check_repositories(repositories: Sequence[Path]) -> None:
@@ -51,11 +42,13 @@ def find_models(repositories: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
 
 
 def find_model(repositories: Sequence[Path], name: str) -> tuple[Path, ...]:
-    """The directories of one model, whose name is checked already; empty if there is none.
+    """The directories of one model; empty if there is none, or if no directory can have that name.
 
     Raises:
         OSError: the file system refuses to look.
     """
+    if not is_directory_name(name):
+        return ()
     return tuple(path for repository in distinct(repositories) if (path := repository / name).is_dir())
 
 

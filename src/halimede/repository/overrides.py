@@ -16,6 +16,10 @@ from halimede.repository.layout import inside
 FILE_PREFIX = "file:"
 
 
+class OverrideFilesError(InvalidArgumentError):
+    """Files of a load request cannot stand for a model's directory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """What a load request brings.
@@ -38,11 +42,11 @@ def parse_parameters(parameters: Mapping[str, str | bytes]) -> Override:
     """The override that the parameters of a load request spell.
 
     Args:
-        parameters: ``config`` → JSON text, ``file:<path>`` → the decoded bytes.
+        parameters: ``config`` → JSON text, ``file:<path>`` → the decoded bytes. Slashes before the path are ignored.
 
     Raises:
-        InvalidArgumentError: another parameter, a wrong type, files without ``config``, or a path that
-            leads out of the model directory.
+        OverrideFilesError: files without ``config``, or a path that leads out of the model directory.
+        InvalidArgumentError: another parameter, or a wrong type.
     """
     config: str | None = None
     files: dict[str, bytes] = {}
@@ -54,15 +58,18 @@ def parse_parameters(parameters: Mapping[str, str | bytes]) -> Override:
         elif key.startswith(FILE_PREFIX):
             if isinstance(value, str):
                 raise InvalidArgumentError(f"Load parameter '{key}' must be the bytes of the file")
-            path = key.removeprefix(FILE_PREFIX)
-            inside(Path(), path)
+            path = key.removeprefix(FILE_PREFIX).lstrip("/")
+            try:
+                inside(Path(), path)
+            except InvalidArgumentError as error:
+                raise OverrideFilesError(error.message) from error
             files[path] = value
         else:
             raise InvalidArgumentError(
                 f"unexpected load parameter '{key}', expected 'config' or 'file:<path>'"
             )
     if files and config is None:
-        raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
+        raise OverrideFilesError("Load parameter 'config' must be specified for model file override")
     return Override(config, files)
 
 

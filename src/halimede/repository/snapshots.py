@@ -25,7 +25,7 @@ ABSENT = Snapshot()
 
 
 def sight_model(repositories: Sequence[Path], name: str) -> Snapshot:
-    """What there is of one model, whose name is checked already.
+    """What there is of one model.
 
     Raises:
         OSError: a repository cannot be read.

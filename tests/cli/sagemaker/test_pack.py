@@ -328,10 +328,6 @@ def test_a_model_without_a_version_is_told(place: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_name_that_no_server_takes_is_refused(place: Path, tmp_path: Path) -> None:
-    assert "invalid model name 'a..b'" in refusal(write_model(tmp_path, "a..b"))
-
-
 def test_flat_takes_one_model_with_a_configuration(place: Path, tmp_path: Path) -> None:
     write_model(tmp_path / "r", "m")
     assert refusal(tmp_path / "r", "--flat") == (

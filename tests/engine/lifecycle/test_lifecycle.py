@@ -185,16 +185,22 @@ def test_errors_say_what_is_missing(world: World) -> None:
 # Load
 
 
-@pytest.mark.parametrize("name", ["", "  ", "..", "a/b", "../repository/m"])
-def test_impossible_names_are_refused(world: World, name: str) -> None:
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../repository/m", "./m", "a\0b"])
+def test_names_of_no_directory_are_not_found(world: World, name: str) -> None:
+    world.add("m")
+
     async def test(lifecycle: Lifecycle) -> None:
-        assert isinstance(await error_of(lifecycle.load(name, {})), InvalidArgumentError)
-        assert rows(lifecycle) == []
+        for parameters in ({}, {"config": "{}"}, {"config": "{}", "file:1/model": b""}):
+            error = await error_of(lifecycle.load(name, parameters))
+            assert isinstance(error, InternalError)
+            assert str(error).startswith(f"failed to load '{name}', failed to poll from model repository")
+        assert rows(lifecycle) == [("m", None, "", "")]
+        assert is_ready(lifecycle)
 
     world.run(test)
 
 
-@pytest.mark.parametrize("name", ["nowhere", "n" * 300])
+@pytest.mark.parametrize("name", ["nowhere", "...", "  ", "a..b", "n" * 300])
 def test_loading_what_is_not_there_leaves_nothing(world: World, name: str) -> None:
     async def test(lifecycle: Lifecycle) -> None:
         error = await error_of(lifecycle.load(name, {}))
@@ -224,8 +230,8 @@ def test_failed_load_says_why_and_can_be_repeated(world: World) -> None:
         await error_of(lifecycle.load("m", {}))
         assert rows(lifecycle) == [("m", "1", "UNAVAILABLE", "Unsupported: no such operator")]
         await lifecycle.unload("m")
-        assert rows(lifecycle) == [("m", "1", "UNAVAILABLE", "unloaded")]
-        assert is_ready(lifecycle)
+        assert rows(lifecycle) == [("m", "1", "UNAVAILABLE", "Unsupported: no such operator")]
+        assert not is_ready(lifecycle)
         await lifecycle.load("m", {})
         assert rows(lifecycle) == [("m", "1", "READY", "")]
 
@@ -473,7 +479,12 @@ def test_versions_that_did_not_change_stay(world: World) -> None:
         world.add("m", config="max_batch_size: 2 version_policy { specific { versions: [2, 3] } }")
         await lifecycle.load("m", {})
         assert sorted(world.loads[3:]) == [("m", 2), ("m", 3)]
-        assert [row[1] for row in rows(lifecycle)] == ["2", "3"]
+        await gone(lifecycle)
+        assert rows(lifecycle) == [
+            ("m", "1", "UNAVAILABLE", "unloaded"),
+            ("m", "2", "READY", ""),
+            ("m", "3", "READY", ""),
+        ]
 
     world.run(test)
 
@@ -584,8 +595,8 @@ def test_load_goes_on_when_the_client_gives_up(world: World) -> None:
 # Overrides
 
 
-def test_config_override_lasts_until_the_next_load(world: World) -> None:
-    world.add("m", (1, 2))
+def test_config_override_lasts_until_the_directory_changes_or_the_model_is_unloaded(world: World) -> None:
+    directory = world.add("m", (1, 2))
 
     async def test(lifecycle: Lifecycle) -> None:
         await lifecycle.load("m", {})
@@ -593,6 +604,13 @@ def test_config_override_lasts_until_the_next_load(world: World) -> None:
         config = '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
         await lifecycle.load("m", {"config": config})
         assert lifecycle.versions("m") == [1]
+        await lifecycle.load("m", {})
+        assert lifecycle.versions("m") == [1]
+        await lifecycle.unload("m")
+        await lifecycle.load("m", {})
+        assert lifecycle.versions("m") == [2]
+        await lifecycle.load("m", {"config": config})
+        (directory / "1" / "weights").write_text("new")
         await lifecycle.load("m", {})
         assert lifecycle.versions("m") == [2]
 
@@ -633,6 +651,7 @@ def test_override_files_need_no_repository(world: World) -> None:
         }
         await lifecycle.load("new", parameters)
         assert lifecycle.versions("new") == [1, 2]
+        assert rows(lifecycle) == [], "the index lists what is in the repositories"
         await lifecycle.load("new", parameters)
         await gone(lifecycle)
         assert len(world.temporary()) == 1
@@ -659,7 +678,14 @@ def test_override_files_need_no_repository(world: World) -> None:
             "at least one version must be available under the version policy of model 'm'",
         ),
         ({"config": '{"backend": "identity"}', "file:1/x": b""}, "Internal: no"),
-        ({"file:1/x": b""}, "Load parameter 'config' must be specified for model file override"),
+        (
+            {"file:1/x": b""},
+            "failed to poll from model repository: Load parameter 'config' must be specified for model file override",
+        ),
+        (
+            {"config": "{}", "file:../1/x": b""},
+            "failed to load 'm', failed to poll from model repository: file name '../1/x' must be relative",
+        ),
     ],
 )
 def test_failed_override_leaves_nothing_behind(
@@ -863,7 +889,7 @@ def test_watchers_of_readiness_see_every_change(world: World) -> None:
         await error_of(lifecycle.load("m", {}))
         await lifecycle.unload("m")
         await lifecycle.stop(10)
-        assert seen == [False] + [True, False] * 5
+        assert seen == [False] + [True, False] * 4
 
     asyncio.run(run())
 

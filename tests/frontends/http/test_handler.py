@@ -288,7 +288,11 @@ def test_model_is_loaded_with_its_files_and_configuration(server: ModelServer) -
         ({"other": "x"}, 500, "unexpected error on creating Triton parameter"),
         ({"config": 1}, 500, "attempt to access JSON non-string as string"),
         ({"config": "{}", "file:1/x": "%"}, 400, "'file:1/x' is not base64"),
-        ({"file:1/x": ""}, 400, "Load parameter 'config' must be specified for model file override"),
+        (
+            {"file:1/x": ""},
+            500,
+            "failed to poll from model repository: Load parameter 'config' must be specified for model file override",
+        ),
         ([], 400, "attempt to get members for non-object"),
     ],
 )

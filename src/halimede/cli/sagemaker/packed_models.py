@@ -13,7 +13,6 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.parse import ConfigTextError, parse_text, read_text
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.repository.archive_layout import CONFIG, choose_entry, is_model
-from halimede.repository.layout import check_model_name
 from halimede.repository.packing import is_left_out
 from halimede.repository.versions import select_versions, version_number
 
@@ -125,7 +124,6 @@ def _read_model(name: str, directory: Path, flat: bool) -> ModelConfig:
     Raises:
         HalimedeError: it could not.
     """
-    check_model_name(name)
     path = directory / CONFIG
     config = ModelConfig()
     text = ""

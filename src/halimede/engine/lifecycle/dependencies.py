@@ -60,16 +60,6 @@ def lacking(config: ModelConfig, records: Mapping[str, ModelRecord]) -> str:
     return ""
 
 
-def lacks_withdrawn(needs: Iterable[str], records: Mapping[str, ModelRecord]) -> bool:
-    """Whether one of these models does not serve because it was withdrawn, and not because something is wrong."""
-    return any(
-        need in records
-        and bool(records[need].versions)
-        and all(version.withdrawn for version in records[need].versions.values())
-        for need in needs
-    )
-
-
 def _why(record: ModelRecord) -> str:
     """What there is to say about a model without a loaded version."""
     clauses = " ".join(

@@ -28,7 +28,7 @@ from halimede.core.errors import (
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.served import ServedModel
-from halimede.engine.lifecycle.dependencies import circle, dependents, lacking, lacks_withdrawn
+from halimede.engine.lifecycle.dependencies import circle, dependents, lacking
 from halimede.engine.lifecycle.loading import first_response_bounds, refuse_unsupported
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import (
@@ -166,8 +166,7 @@ class EnsembleLoader:
         except HalimedeError as error:
             if served:
                 logger.warning("'%s' is unavailable: %s", record.name, error)
-            on_purpose = lacks_withdrawn(blueprint.needs, self._table.records)
-            self._swaps.withdraw(record, error.message, on_purpose)
+            self._swaps.withdraw(record)
             return
         if loaded:
             self._swaps.swap(record, blueprint.config, blueprint.bases, loaded)

@@ -38,9 +38,9 @@ from halimede.engine.memory.demands import Demands
 from halimede.engine.memory.ledger import Ledger
 from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.settings import ControlMode, EngineSettings
-from halimede.repository.layout import check_model_name, check_repositories, find_models
+from halimede.repository.layout import check_repositories, find_models
 from halimede.repository.namespace import Namespace
-from halimede.repository.overrides import Override, parse_parameters
+from halimede.repository.overrides import Override, OverrideFilesError, parse_parameters
 from halimede.repository.snapshots import Snapshot
 from halimede.workers.host import WorkerHost
 from halimede.workers.python_settings import check_backend_settings, finalize_seconds
@@ -235,13 +235,17 @@ class Lifecycle:
 
         Raises:
             UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
-            InvalidArgumentError: the name or a parameter is wrong, or a version failed to load.
-            InternalError: the model is not there, or its configuration cannot be used.
+            InvalidArgumentError: a parameter is wrong, or a version failed to load.
+            InternalError: the model is not there, or its configuration or the files cannot be used.
             OutOfMemoryError: there is no memory for it, or no room in the budget.
         """
         self._require_explicit()
-        self._check_name(name)
-        override = parse_parameters(parameters)
+        try:
+            override = parse_parameters(parameters)
+        except OverrideFilesError as error:
+            raise InternalError(
+                f"failed to load '{name}', failed to poll from model repository: {error}"
+            ) from error
         with self._operations.wanted(name):
             await self._operations.load(name, partial(self._load, override=override))
 
@@ -393,11 +397,6 @@ class Lifecycle:
                     del self._table.records[name]
         self._table.tell_readiness()
 
-    def _check_name(self, name: str) -> None:
-        """Refuse a name that no model has."""
-        if self._table.namespaces.find(name) is None:
-            check_model_name(name)
-
     @contextmanager
     def waiting(self, model: str, target: str) -> Iterator[None]:
         """While the model, which is being loaded, waits for the target to be loaded or unloaded.
@@ -477,7 +476,6 @@ class Lifecycle:
 
         if self._settings.control_mode.takes_requests:
             try:
-                self._check_name(name)
                 await self._operations.take_turn(name, load)
             except HalimedeError as error:
                 return error
@@ -502,11 +500,6 @@ class Lifecycle:
     async def _attempt(self, name: str, expected: Snapshot | None = None, explicit: bool = False) -> bool:
         """Load a model that no client asked for now: whether that worked. If not, the log and the index say why."""
         try:
-            check_model_name(name)
-        except InvalidArgumentError as error:
-            logger.error("failed to load '%s': %s", name, error)
-            return False
-        try:
             load = partial(self._load, override=Override(), expected=expected, explicit=explicit)
             with self._operations.wanted(name):
                 await self._operations.load(name, load)
@@ -526,10 +519,8 @@ class Lifecycle:
             await self._operations.take_turn(name, partial(self._withdraw_record, snapshot=snapshot))
 
     async def _withdraw_record(self, record: ModelRecord, snapshot: Snapshot) -> None:
+        self._loader.unload(record)
         if snapshot.directories:
             logger.error("Poll failed for model directory '%s': %s", record.name, AMBIGUOUS)
-            self._loader.unload(record, AMBIGUOUS)
             record.reason = AMBIGUOUS
-        else:
-            self._loader.unload(record)
         record.snapshot = snapshot

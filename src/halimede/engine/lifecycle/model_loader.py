@@ -45,7 +45,7 @@ from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.model import Model
 from halimede.engine.settings import EngineSettings
 from halimede.repository.basis import Basis
-from halimede.repository.layout import check_model_name
+from halimede.repository.layout import is_directory_name
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve
 from halimede.repository.snapshots import Snapshot, sight_directory, sight_model
@@ -97,13 +97,14 @@ class ModelLoader:
         """End the threads, when no load is under way any more."""
         self._loaders.shutdown()
 
-    def unload(self, record: ModelRecord, reason: str = UNLOADED) -> None:
+    def unload(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered."""
         record.intact = False
         record.snapshot = None
+        record.overridden = None
         record.reason = ""
         record.blueprint = None
-        self._swaps.withdraw(record, reason, withdrawn=reason == UNLOADED)
+        self._swaps.withdraw(record)
 
     async def load(self, record: ModelRecord, override: Override, expected: Snapshot | None = None) -> None:
         """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
@@ -125,12 +126,15 @@ class ModelLoader:
             snapshot = await self.look(record.name)
             if expected not in (None, snapshot):
                 return
-            if not (override.given or not record.intact or record.dormant or record.snapshot != snapshot):
+            # what a client brought goes on until the directory changes
+            unchanged = record.intact and snapshot in (record.snapshot, record.overridden)
+            if unchanged and not (override.given or record.dormant):
                 await self._ensembles.load_needed(record.needs)
                 return
             record.intact = False
             record.snapshot = None if override.given else snapshot
-            if override.files:
+            record.overridden = snapshot if override.given and not override.files else None
+            if override.files and is_directory_name(record.name):
                 directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
                 files = OverrideFiles(directory, users=1)
             resolved = await self._resolve(record.name, snapshot, override, files)
@@ -152,7 +156,6 @@ class ModelLoader:
         """What there is of a model on disk.
 
         Raises:
-            InvalidArgumentError: no model can have that name.
             OSError: a repository cannot be read.
         """
         return await self._loop.run_in_executor(self._disk, self._look_for(name))
@@ -162,7 +165,6 @@ class ModelLoader:
         directory = self._table.namespaces.directory(name)
         if directory is not None:
             return partial(sight_directory, directory)
-        check_model_name(name)
         return partial(sight_model, self._settings.model_repositories, name)
 
     async def _resolve(

@@ -77,20 +77,21 @@ class ModelTable:
         return [model for _, record in sorted(self.records.items()) for model in record.models.values()]
 
     def index(self, ready_only: bool = False) -> list[IndexRow]:
-        """One row a version that has a state, and one for each model that was never loaded.
+        """The models on disk: one row a version that was ever loaded, or one for a model that never was.
 
         A model without a version to load has no row.
         """
         rows = []
-        for name in sorted(self.catalog.keys() | self.records.keys()):
+        hosted = {name for name in self.records if self.namespaces.find(name) is not None}
+        for name in sorted(self.catalog.keys() | hosted):
             record = self.records.get(name) or ModelRecord(name)
-            if record.versions:
+            if self.catalog.get(name):
+                rows.append(IndexRow(name, None, VersionState.UNAVAILABLE.value, AMBIGUOUS))
+            elif record.versions:
                 rows += [
                     IndexRow(name, str(number), version.state.value, version.reason)
                     for number, version in sorted(record.versions.items())
                 ]
-            elif self.catalog.get(name) or record.reason == AMBIGUOUS:
-                rows.append(IndexRow(name, None, VersionState.UNAVAILABLE.value, AMBIGUOUS))
             elif name in self.catalog and not record.selects_none:
                 rows.append(IndexRow(name))
         return [row for row in rows if row.state == VersionState.READY.value] if ready_only else rows

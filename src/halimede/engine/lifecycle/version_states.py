@@ -135,10 +135,11 @@ class ModelRecord:
 
     Attributes:
         name: the model's name.
-        versions: by number; those that were selected by the last load, or are still on their way out.
+        versions: by number; all that were ever to be loaded.
         reason: why the last attempt ended before there were versions to load, else "".
         selects_none: the last attempt found no version that the version policy selects.
         snapshot: what the last attempt saw on disk; None if it was overridden.
+        overridden: what it saw on disk if a client brought another configuration for that; else None.
         intact: the last attempt succeeded, and nothing was unloaded since.
         loading: versions are being loaded now.
         turn: held by the operation under way; others queue for it in order of arrival.
@@ -156,6 +157,7 @@ class ModelRecord:
     reason: str = ""
     selects_none: bool = False
     snapshot: Snapshot | None = None
+    overridden: Snapshot | None = None
     intact: bool = False
     loading: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

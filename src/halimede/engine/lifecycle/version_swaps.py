@@ -63,31 +63,20 @@ class VersionSwaps:
                     version.serving.model.config.version_policy.CopyFrom(config.version_policy)
             elif version.state is VersionState.READY:
                 dropped.append(version)
-            elif version.state is VersionState.UNAVAILABLE:
-                del record.versions[number]
-        self._detach(record, dropped, UNLOADED, True)
+        self._detach(record, dropped)
         self._changed(record)
         for serving in replaced:
             self._live.retire(serving)
         self._retire(record, dropped)
 
-    def withdraw(self, record: ModelRecord, reason: str, withdrawn: bool) -> None:
+    def withdraw(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered.
 
-        Args:
-            record: the model.
-            reason: why, for the index.
-            withdrawn: readiness does not wait for it.
+        Versions that failed to load keep the reason for that.
         """
-        serving = []
-        for version in record.versions.values():
-            if version.state is VersionState.READY:
-                serving.append(version)
-            elif version.state in (VersionState.UNLOADING, VersionState.UNAVAILABLE):
-                version.reason = reason
-                version.withdrawn = withdrawn
+        serving = [version for version in record.versions.values() if version.state is VersionState.READY]
         if serving:
-            self._detach(record, serving, reason, withdrawn)
+            self._detach(record, serving)
             self._changed(record)
             self._retire(record, serving)
         self._table.tell_readiness()
@@ -96,15 +85,13 @@ class VersionSwaps:
         for callback in self.on_change:
             callback(record.name)
 
-    def _detach(
-        self, record: ModelRecord, versions: Collection[Version], reason: str, withdrawn: bool
-    ) -> None:
+    def _detach(self, record: ModelRecord, versions: Collection[Version]) -> None:
         """Send no more requests to these versions."""
         for version in versions:
             version.draining, version.serving = version.serving, None
         self._table.publish(record)
         for version in versions:
-            self._table.move(record, version, VersionState.UNLOADING, reason, withdrawn)
+            self._table.move(record, version, VersionState.UNLOADING, UNLOADED, withdrawn=True)
 
     def _retire(self, record: ModelRecord, versions: Collection[Version]) -> None:
         for version in versions:
