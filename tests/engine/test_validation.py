@@ -65,8 +65,13 @@ def test_a_request_without_id_is_named_so() -> None:
         validate(request({}, id=""), ONE)
 
 
+def test_an_output_that_the_model_does_not_have_is_refused_without_the_id_of_the_request() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request({"A": tensor((1, 16))}, ("X",)), ONE)
+    assert caught.value.message == "unexpected inference output 'X' for model 'm'"
+
+
 TEXTS = [
-    (ONE, {"A": tensor((1, 16))}, ("X",), "unexpected inference output 'X' for model 'm'"),
     (
         model(spec("A", (16,)), spec("B", (16,))),
         {"A": tensor((1, 16))},
@@ -189,8 +194,11 @@ def test_a_batch_of_empty_rows_may_be_empty() -> None:
 
 def test_a_wrong_shape_of_a_batching_model_says_what_a_batch_dimension_is() -> None:
     text = refusal(ONE, {"A": tensor((1, 15))})
-    assert text.startswith(
-        "unexpected shape for input 'A' for model 'm'. Expected [-1,16], got [1,15]. NOTE: "
+    assert text == (
+        "unexpected shape for input 'A' for model 'm'. Expected [-1,16], got [1,15]. NOTE: Setting a non-zero "
+        "max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you "
+        "want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size "
+        "to zero. See the model configuration docs for more info on max_batch_size."
     )
 
 

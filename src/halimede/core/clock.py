@@ -149,6 +149,10 @@ class VirtualClock:
         """Call all that is due now, and what those calls make due now."""
         self.advance(0)
 
+    def stall(self, nanoseconds: int) -> None:
+        """Move on without calling anything, as while the loop is busy."""
+        self._now += nanoseconds
+
     def advance(self, nanoseconds: int) -> None:
         """Move on, calling what falls due on the way, each at its own time."""
         end = self._now + nanoseconds

@@ -26,7 +26,7 @@ def validate(request: InferRequest, signature: Signature) -> None:
     model = request.model_name
     for name in request.outputs:
         if name not in signature.outputs:
-            raise _invalid(request, f"unexpected inference output '{name}' for model '{model}'")
+            raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{model}'")
     specs, inputs = signature.inputs, request.inputs
     if len(inputs) != len(specs):
         _check_count(request, signature)
@@ -126,8 +126,10 @@ def _checked(request: InferRequest, signature: Signature, spec: TensorSpec, tens
         )
         if signature.max_batch_size > 0:
             msg += (
-                "NOTE: a model with a non-zero max_batch_size expects a batch dimension in front of the dims of its "
-                "configuration; for dims that are the full shape, set max_batch_size to 0."
+                "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
+                "prepended to each input shape. If you want to specify the full shape including the batch dim in your "
+                "input dims config, try setting max_batch_size to zero. See the model configuration docs for more info "
+                "on max_batch_size."
             )
         raise _invalid(request, msg)
     if min(shape, default=1) < 0:

@@ -1,6 +1,7 @@
 import pytest
 
 from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
+from halimede.core.clock import MICROSECOND
 from halimede.core.errors import CancelledError, UnavailableError
 from halimede.engine.statistics import FailureReason
 from tests.engine.scheduling.helpers import Bench, signature, spec
@@ -189,10 +190,24 @@ def test_a_timed_out_request_is_refused_when_its_time_is_over_not_later() -> Non
     bench.wait(1)
     error = bench.refused_requests["a"]
     assert isinstance(error, UnavailableError)
-    assert error.message == "[request id: a] Request timeout expired"
+    assert error.message == "Request timeout expired"
     assert bench.reasons["a"] is FailureReason.REJECTED
     bench.finish()
     assert bench.batches == ["x"]
+
+
+def test_a_timeout_of_a_microsecond_expires_before_a_free_instance_takes_the_request() -> None:
+    policy = ModelQueuePolicy(default_timeout_microseconds=1000, allow_timeout_override=True)
+    bench = Bench(dynamic(default_queue_policy=policy))
+    bench.clock.call_soon(bench.clock.stall, 5 * MICROSECOND)
+    bench.send("a", timeout_us=1)
+    assert bench.refused_requests["a"].message == "Request timeout expired"
+    assert bench.batches == []
+    bench.clock.call_soon(bench.clock.stall, 5 * MICROSECOND)
+    bench.send("b", timeout_us=6)
+    assert bench.batches == ["b"]
+    bench.wait(2000)
+    assert list(bench.refused_requests) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -392,7 +392,7 @@ def test_classification(server: ModelServer) -> None:
             "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'half'",
         ),
         (infer(floats(outputs=[{"name": "X"}])), 400, "unexpected inference output 'X' for model 'echo'"),
-        (infer(floats(id="a1", outputs=[{"name": "X"}])), 400, "[request id: a1] "),
+        (infer(floats(id="a1", inputs=[])), 400, "[request id: a1] "),
         (infer(floats(), "Content-Encoding: br"), 501, "Unsupported compression type"),
         (infer(b"", "Content-Encoding: gzip"), 400, "nothing to be decompressed"),
         (infer(floats(), "Inference-Header-Content-Length: 9999"), 400, "inference header size should be in range"),

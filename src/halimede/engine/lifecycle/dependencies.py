@@ -5,7 +5,6 @@ from typing import Protocol
 
 from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.engine.lifecycle.model_table import AMBIGUOUS
 from halimede.engine.lifecycle.version_states import ModelRecord, VersionState
 
 LATEST = -1
@@ -41,23 +40,29 @@ def circle(name: str, needs: Iterable[str], models: Mapping[str, Waiting]) -> st
 def lacking(config: ModelConfig, records: Mapping[str, ModelRecord]) -> str:
     """Which model that the ensemble with this configuration needs does not serve, and why; "" if all do."""
     name = config.name
-    absent = [
-        need
-        for need in needs_of(config)
-        if need not in records
-        or not (records[need].known or records[need].reason)
-        or records[need].reason == AMBIGUOUS
-    ]
+    absent = [need for need in needs_of(config) if need not in records or _is_absent(records[need])]
     if absent:
-        return f"ensemble {name} contains models that are not available or ambiguous: {', '.join(absent)}"
+        reasons = [
+            f"'{need}': {records[need].reason}" for need in absent if need in records and records[need].reason
+        ]
+        text = f"ensemble {name} contains models that are not available or ambiguous: {', '.join(absent)}"
+        return f"{text} ({'; '.join(reasons)})" if reasons else text
     for step in config.ensemble_scheduling.step:
         need, version = step.model_name, step.model_version
         models = records[need].models
+        if not models and records[need].reason:
+            why = f"Model '{need}' failed with error: {records[need].reason}"
+            return f"ensemble '{name}' depends on '{need}' which is not valid. {why}"
         if not models:
             return f"ensemble '{name}' depends on '{need}' which has no loaded version{_why(records[need])}"
         if version not in (LATEST, UNSET, *models):
             return f"ensemble '{name}' depends on '{need}' whose required version {version} is not loaded."
     return ""
+
+
+def _is_absent(record: ModelRecord) -> bool:
+    """Whether there is no such model, or none whose configuration can be used."""
+    return (record.refused and not record.models) or not (record.known or record.reason)
 
 
 def _why(record: ModelRecord) -> str:
@@ -66,12 +71,12 @@ def _why(record: ModelRecord) -> str:
         f"version {number} is at {version.state.value} state{': ' * bool(version.reason)}{version.reason};"
         for number, version in sorted(record.versions.items())
     )
-    failed = record.reason or any(
+    failed = any(
         version.state is VersionState.UNAVAILABLE and not version.withdrawn
         for version in record.versions.values()
     )
     if failed:
-        return f". Model '{record.name}' loading failed with error: {record.reason or clauses}"
+        return f". Model '{record.name}' loading failed with error: {clauses}"
     return f": {clauses}"
 
 

@@ -9,7 +9,7 @@ again as soon as the model is back. All that happens in the same turn of the loo
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -94,6 +94,7 @@ class EnsembleLoader:
         config = resolved.config
         needs = needs_of(config)
         logger.info("loading: %s:%s", record.name, ", ".join(map(str, bases)))
+        fresh = bases.keys() - record.versions.keys()
         for number in bases:
             version = record.versions.setdefault(number, Version(number))
             if version.state is not VersionState.READY:
@@ -117,7 +118,7 @@ class EnsembleLoader:
         except HalimedeError as error:
             if blueprint is not None and not record.models:
                 record.blueprint = blueprint
-            raise self._failed(record, shortage or error) from error
+            raise self._failed(record, fresh, shortage or error) from error
         finally:
             record.loading = False
             record.pending = ()
@@ -132,16 +133,20 @@ class EnsembleLoader:
         """
         return await asyncio.gather(*(self._load_needed(need) for need in needs))
 
-    def _failed(self, record: ModelRecord, error: HalimedeError) -> HalimedeError:
-        """Note why the ensemble failed to load."""
+    def _failed(self, record: ModelRecord, fresh: Collection[int], error: HalimedeError) -> HalimedeError:
+        """Note why the ensemble failed to load; versions that it has not had before are none of it."""
         stopping = self._table.stopping
         for version in record.versions.values():
             if version.state is VersionState.LOADING:
                 reason = UNLOADED if stopping else error.message
                 self._table.move(record, version, VersionState.UNAVAILABLE, reason, stopping)
-        self._table.tell_readiness()
         if stopping:
+            self._table.tell_readiness()
             return error
+        for number in fresh:
+            del record.versions[number]
+        record.reason = error.message
+        self._table.tell_readiness()
         level = logging.INFO if isinstance(error, RoomTakenError) else logging.ERROR  # it is tried again
         logger.log(level, "failed to load '%s': %s", record.name, error)
         kind = type(error) if isinstance(error, OutOfMemoryError) else InvalidArgumentError
@@ -168,6 +173,7 @@ class EnsembleLoader:
                 logger.warning("'%s' is unavailable: %s", record.name, error)
             self._swaps.withdraw(record)
             return
+        record.reason = ""
         if loaded:
             self._swaps.swap(record, blueprint.config, blueprint.bases, loaded)
             if not served:

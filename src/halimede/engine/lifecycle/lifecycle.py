@@ -523,4 +523,5 @@ class Lifecycle:
         if snapshot.directories:
             logger.error("Poll failed for model directory '%s': %s", record.name, AMBIGUOUS)
             record.reason = AMBIGUOUS
+            record.refused = True
         record.snapshot = snapshot

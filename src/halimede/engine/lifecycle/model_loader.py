@@ -196,6 +196,7 @@ class ModelLoader:
         logger.error("Poll failed for model directory '%s': %s", record.name, why)
         logger.info("failed to load '%s'", record.name)
         record.reason = why if snapshot.directories else ""
+        record.refused = True
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
         return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
 
@@ -204,6 +205,7 @@ class ModelLoader:
     ) -> None:
         """Load the versions that changed, swap them in, and unload those that are no longer selected."""
         record.reason = ""
+        record.refused = False
         record.selects_none = not resolved.versions
         if record.selects_none:
             raise self._without_versions(record)

@@ -137,6 +137,7 @@ class ModelRecord:
         name: the model's name.
         versions: by number; all that were ever to be loaded.
         reason: why the last attempt ended before there were versions to load, else "".
+        refused: it ended so because there is no one configuration that can be used.
         selects_none: the last attempt found no version that the version policy selects.
         snapshot: what the last attempt saw on disk; None if it was overridden.
         overridden: what it saw on disk if a client brought another configuration for that; else None.
@@ -155,6 +156,7 @@ class ModelRecord:
     name: str
     versions: dict[int, Version] = field(default_factory=dict)
     reason: str = ""
+    refused: bool = False
     selects_none: bool = False
     snapshot: Snapshot | None = None
     overridden: Snapshot | None = None

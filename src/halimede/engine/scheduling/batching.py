@@ -123,6 +123,8 @@ class Scheduler(ABC):
 
     def _look(self) -> None:
         self._looking = False
+        if self.queue.expires:
+            self.queue.expire()
         while self._idle and self.queue.size:
             if self._idle[-1].only_full and self.queue.size < self._max_size:
                 break
@@ -163,7 +165,7 @@ class Scheduler(ABC):
 
     def _timed_out(self, request: InferRequest) -> None:
         request.on_cancel = None
-        error = UnavailableError(request.prefix + "Request timeout expired")
+        error = UnavailableError("Request timeout expired")
         self._outcome.refused(request, error, FailureReason.REJECTED)
 
 

@@ -74,6 +74,7 @@ class RequestQueue:
 
     Attributes:
         size: the rows (batch sizes, each at least 1) of all requests that wait.
+        expires: requests may time out.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class RequestQueue:
             for number in (range(1, config.priority_levels + 1) if config.priority_levels else (0,))
         }
         self._first = next(iter(self._levels.values()))
+        self.expires = any(level.policy.default_timeout_microseconds for level in self._levels.values())
         self._plain = len(self._levels) == 1 and self._first.policy == ModelQueuePolicy()
         self._deadlines: list[tuple[int, int, InferRequest]] = []
         self._expiring: dict[InferRequest, _Level] = {}
@@ -170,11 +172,16 @@ class RequestQueue:
         while self._deadlines and self._deadlines[0][2] not in self._expiring:
             heapq.heappop(self._deadlines)
         if self._deadlines:
-            self._timer = self._clock.call_at(self._deadlines[0][0], self._time_out)
+            self._timer = self._clock.call_at(self._deadlines[0][0], self._timer_fired)
 
-    def _time_out(self) -> None:
-        now = self._clock.now()
+    def _timer_fired(self) -> None:
         self._timer = None
+        self.expire()
+        self._arm()
+
+    def expire(self) -> None:
+        """Let the requests time out whose deadlines have passed, without waiting for the timer."""
+        now = self._clock.now()
         while self._deadlines and self._deadlines[0][0] <= now:
             request = heapq.heappop(self._deadlines)[2]
             level = self._expiring.pop(request, None)
@@ -186,4 +193,3 @@ class RequestQueue:
                 continue
             self.size -= request.batch_size or 1
             self._on_timeout(request)
-        self._arm()
