@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from halimede.core.errors import InvalidArgumentError
+from halimede.core.errors import InternalError
 from halimede.repository.labels import read_labels
 
 
@@ -34,6 +34,7 @@ def test_unusable_label_files_are_refused(tmp_path: Path) -> None:
         ("missing", "No such file or directory"),
         ("binary", "it is not UTF-8 text"),
     ):
-        with pytest.raises(InvalidArgumentError, match=why) as caught:
+        with pytest.raises(InternalError, match=why) as caught:
             read_labels(model, name)
-        assert caught.value.message.startswith(f"cannot read label file '{name}': ")
+        path = f"{model}/{name.lstrip('/')}"
+        assert caught.value.message.startswith(f"failed to open text file for read {path}: ")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from halimede.backends.base import BackendOptions, ModelSource
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError
 from halimede.repository.private_directories import remove_abandoned
 from halimede.workers.environments import Environment, Environments
 from tests.workers.environment_models import model, pack, virtual_environment
@@ -315,11 +315,11 @@ def refusal(environments: Environments, source: ModelSource, **settings: str) ->
 def test_a_relative_path_is_refused_with_what_would_be_right(
     environments: Environments, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InternalError) as caught:
         prepared(environments, model(tmp_path, environment="envs/a.tar.gz"))
     assert str(caught.value) == (
-        "model 'm': the path 'envs/a.tar.gz' of the parameter EXECUTION_ENV_PATH is relative; it must be absolute, "
-        "or begin with $$TRITON_MODEL_DIRECTORY, such as $$TRITON_MODEL_DIRECTORY/envs/a.tar.gz"
+        "Failed to get the canonical path for envs/a.tar.gz. The parameter EXECUTION_ENV_PATH of model 'm' must be an "
+        "absolute path, or begin with $$TRITON_MODEL_DIRECTORY, such as $$TRITON_MODEL_DIRECTORY/envs/a.tar.gz"
     )
 
 

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.core.errors import HalimedeError
+from halimede.core.errors import HalimedeError, UnsupportedError
 from halimede.workers.python_settings import PythonSettings, check_backend_settings, finalize_seconds
 
 
@@ -32,16 +32,19 @@ def test_the_parameter_of_the_model_goes_before_the_setting_of_the_backend() -> 
         ({"EXECUTION_TIMEOUT_SECONDS": "nan"}, "got 'nan'"),
         ({"MAX_CONCURRENT_EXECUTIONS": "0"}, "a number from 1 to 1024; got '0'"),
         ({"MAX_CONCURRENT_EXECUTIONS": "many"}, "a number from 1 to 1024; got 'many'"),
-        (
-            {"FORCE_CPU_ONLY_INPUT_TENSORS": "maybe"},
-            "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe'",
-        ),
     ],
 )
 def test_wrong_parameter_is_named_with_what_would_be_right(parameters: dict[str, str], text: str) -> None:
     with pytest.raises(HalimedeError) as caught:
         PythonSettings.read(config(**parameters), {})
     assert text in caught.value.message
+
+
+@pytest.mark.parametrize("value", ["maybe", "YES", ""])
+def test_inputs_on_the_cpu_are_asked_for_with_yes_or_no(value: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        PythonSettings.read(config(FORCE_CPU_ONLY_INPUT_TENSORS=value), {})
+    assert caught.value.message == f"Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {value}'"
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,7 @@ def _normalise_instance_groups(config: ModelConfig, gpus: tuple[int, ...]) -> No
         if not group.name:
             group.name = f"{config.name}_{index}"
         if group.kind == ModelInstanceGroup.KIND_AUTO:
-            on_gpu = bool(gpus or group.gpus)
-            group.kind = ModelInstanceGroup.KIND_GPU if on_gpu else ModelInstanceGroup.KIND_CPU
+            group.kind = ModelInstanceGroup.KIND_GPU if gpus else ModelInstanceGroup.KIND_CPU
         if group.kind == ModelInstanceGroup.KIND_GPU and not group.gpus:
             group.gpus.extend(gpus)
         if group.count < 1:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError
 from halimede.repository.layout import inside
 
 
@@ -14,12 +14,13 @@ def read_labels(directory: Path, filename: str) -> list[str]:
         filename: the file, relative to it (`output.label_filename`).
 
     Raises:
-        InvalidArgumentError: the file lies outside the directory, cannot be read or is not UTF-8 text.
+        InternalError: the file lies outside the directory, cannot be read or is not UTF-8 text.
     """
     try:
         text = inside(directory, filename).read_text("utf-8")
     except (OSError, UnicodeDecodeError, HalimedeError) as error:
-        raise InvalidArgumentError(f"cannot read label file '{filename}': {_reason(error)}") from error
+        msg = f"failed to open text file for read {directory}/{filename.lstrip('/')}: {_reason(error)}"
+        raise InternalError(msg) from error
     # str.splitlines would also split at form feeds and other separators that may be part of a label
     lines = text.removesuffix("\n").split("\n") if text else []
     return [line.removesuffix("\r") for line in lines]

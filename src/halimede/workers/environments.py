@@ -183,9 +183,9 @@ def _canonical(source: ModelSource, named: str) -> Path:
     """The path that the parameter names."""
     path = Path(named.replace(MODEL_DIRECTORY, str(source.directory.absolute())))
     if not path.is_absolute():
-        raise InvalidArgumentError(
-            f"model '{source.name}': the path '{named}' of the parameter {PARAMETER} is relative; it must be absolute, "
-            f"or begin with {MODEL_DIRECTORY}, such as {MODEL_DIRECTORY}/{named}"
+        raise InternalError(
+            f"Failed to get the canonical path for {named}. The parameter {PARAMETER} of model '{source.name}' must be "
+            f"an absolute path, or begin with {MODEL_DIRECTORY}, such as {MODEL_DIRECTORY}/{named}"
         )
     try:
         return path.resolve(strict=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.core.errors import InternalError, InvalidArgumentError
+from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.workers.environments import EnvironmentSettings
 
 FINALIZE_SECONDS = 30.0
@@ -58,7 +58,7 @@ class PythonSettings:
         """
         texts = {name: value.string_value for name, value in config.parameters.items()}
         if texts.get(_FORCE_CPU, "yes") not in ("yes", "no"):
-            raise InternalError(f"Incorrect value for {_FORCE_CPU}: {texts[_FORCE_CPU]}'")
+            raise UnsupportedError(f"Incorrect value for {_FORCE_CPU}: {texts[_FORCE_CPU]}'")
         where = f"model '{config.name}': the parameter {EXECUTION_TIMEOUT}"
         text = texts.get(EXECUTION_TIMEOUT)
         if text is None:

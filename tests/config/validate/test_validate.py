@@ -141,6 +141,36 @@ CASES: list[Case] = [
         "instance_group[0].kind",
         "kind: KIND_CPU",
     ),
+    (
+        f"{PLAIN} instance_group {{ kind: KIND_MODEL gpus: 0 }}",
+        "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs",
+        "instance_group[0].gpus",
+        "kind: KIND_GPU",
+    ),
+    (
+        f"{PLAIN} instance_group {{ gpus: 0 }}",
+        "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs",
+        "instance_group[0].gpus",
+        "kind: KIND_GPU",
+    ),
+    (
+        f"{PLAIN} instance_group {{ kind: KIND_GPU gpus: 0 }}",
+        (
+            "instance group m_0 of model m specifies invalid or unsupported gpu id 0. GPUs with at least the minimum "
+            "required CUDA compute compatibility of 6.000000 are: none"
+        ),
+        "instance_group[0].gpus[0]",
+        "kind: KIND_CPU",
+    ),
+    (
+        f'{PLAIN} instance_group {{ profile: "1" }}',
+        (
+            "instance group m_0 of model m and platform specifies profile field which is only supported for TensorRT "
+            "models"
+        ),
+        "instance_group[0].profile",
+        "remove profile",
+    ),
     # batch inputs and outputs
     (
         f'{BATCHING} batch_input {{ kind: BATCH_ITEM_SHAPE target_name: "n" data_type: TYPE_FP32 }}',
@@ -248,7 +278,6 @@ def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
             "priority_queue_policy { key: 2 value { timeout_action: DELAY default_timeout_microseconds: 1 } } }"
         ),
         f"{BATCHING} dynamic_batching {{ preserve_ordering: true default_queue_policy {{ timeout_action: DELAY }} }}",
-        f"{PLAIN} instance_group {{ kind: KIND_MODEL gpus: 0 }}",
         (
             f'{BATCHING} batch_input {{ target_name: "n" data_type: TYPE_INT32 source_input: "i" }} '
             'batch_output { target_name: "o" source_input: "i" }'

@@ -251,7 +251,8 @@ def test_missing_labels_of_an_ensemble_fail_its_load(world: World) -> None:
     directory = world.add_ensemble("e", "a", more=more)
 
     async def test(lifecycle: Lifecycle) -> None:
-        assert "cannot read label file 'labels.txt'" in await refusal(lifecycle, "e")
+        path = world.repository / "e" / "labels.txt"
+        assert f"failed to open text file for read {path}: No such file" in await refusal(lifecycle, "e")
         (directory / "labels.txt").write_text("one\ntwo\n")
         await lifecycle.load("e", {})
         assert ensemble(lifecycle).labels == {"Y": ["one", "two"]}

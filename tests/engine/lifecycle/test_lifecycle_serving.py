@@ -221,7 +221,10 @@ def test_missing_labels_fail_the_load(repository: Path) -> None:
     (repository / "echo" / "labels.txt").unlink()
 
     async def test(server: Server) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"cannot read label file 'labels.txt': No such file"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r"Internal: failed to open text file for read .*/echo/labels.txt: No",
+        ):
             await server.lifecycle.load("echo", {})
 
     serve(repository, test)

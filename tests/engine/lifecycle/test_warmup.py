@@ -7,7 +7,7 @@ from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BY_NUMBER
-from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from halimede.core.errors import InternalError, InvalidArgumentError, OutOfMemoryError, UnavailableError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import encode_bytes
 from halimede.engine.lifecycle.warmup import warm_up
@@ -70,7 +70,7 @@ def run(
     if file is not None:
         (source.directory / "warmup").mkdir()
         (source.directory / "warmup" / "data").write_bytes(file)
-    warm_up(source, Signature.from_config(source.config), instance, ModelStatistics())
+    warm_up(source, Signature.from_config(source.config), instance, "m_0", ModelStatistics())
     return instance.batches
 
 
@@ -119,52 +119,106 @@ def test_decoupled_model_is_waited_for(tmp_path: Path) -> None:
     assert run(tmp_path, sample("zero_data: true", batch=2), Recorder(), policy=policy) == [[[0, 0]] * 2]
 
 
+WHERE = r" \(model_warmup sample 'first'\)"
+REQUEST = r"\[request id: <id_unknown>\] "
+
+
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
         (
             sample("zero_data: true", dims="[-1]"),
-            "warmup setting expects all variable-size dimensions are specified for input 'A'",
+            f"warmup setting expects all variable-size dimensions are specified for input 'A'{WHERE}",
         ),
-        (sample(""), "must specify zero_data, random_data or input_data_file for input 'A'"),
-        (sample("zero_data: true", "TYPE_INVALID"), "warmup setting must specify 'data_type' for input 'A'"),
+        (
+            sample(""),
+            (
+                f"{REQUEST}warmup setting expects input 'A' to have input_data_type set: zero_data, random_data or "
+                "input_data_file, in model_warmup sample 'first'"
+            ),
+        ),
+        (
+            sample("zero_data: true", "TYPE_INVALID"),
+            f"{REQUEST}inference input 'A' data-type is '<invalid>', but model 'm' expects 'FP32'{WHERE}",
+        ),
         (
             sample("zero_data: true", "TYPE_INT8"),
-            "input 'A' data-type is 'INT8', but model 'm' expects 'FP32'",
+            f"{REQUEST}inference input 'A' data-type is 'INT8', but model 'm' expects 'FP32'{WHERE}",
         ),
-        (sample("zero_data: true", dims="[3]"), "unexpected shape for input 'A' for model 'm'"),
-        (sample("zero_data: true", batch=5), "batch_size must be <= max_batch_size 4, got 5"),
         (
-            sample('input_data_file: "none"'),
-            "cannot read warmup file .*/m/warmup/none: No such file or directory",
+            sample("zero_data: true", dims="[3]"),
+            rf"{REQUEST}unexpected shape for input 'A' for model 'm'. Expected \[-1,2\], got \[1,3\]. NOTE: .*{WHERE}",
         ),
-        (sample('input_data_file: "../1/x"'), r"'\.\./1/x' must stay inside the model's directory 'warmup'"),
-        ('model_warmup { name: "first" batch_size: 1 }', "expected 1 inputs but got 0 inputs for model 'm'"),
         (
-            sample("zero_data: true").replace('"A"', '"B"'),
-            "unexpected inference input 'B' for model 'm'|but missing required input",
+            'model_warmup { name: "first" batch_size: 1 }',
+            rf"{REQUEST}expected 1 inputs but got 0 inputs for model 'm'. Got input\(s\) \[\], but missing .*{WHERE}",
         ),
     ],
 )
-def test_wrong_samples_are_told(tmp_path: Path, samples: str, message: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"^failed to run warmup sample 'first': .*({message})"):
-        run(tmp_path, samples, Recorder())
+def test_sample_that_is_no_request_of_the_model_is_refused(
+    tmp_path: Path, samples: str, message: str
+) -> None:
+    instance = Recorder()
+    with pytest.raises(InvalidArgumentError, match=f"^{message}$"):
+        run(tmp_path, sample("zero_data: true").replace("first", "before") + samples, instance)
+    assert instance.batches == []
 
 
-def test_file_of_the_wrong_size_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidArgumentError, match=r"failed to run warmup sample 'first': .*Expected 8, got 5"
-    ):
-        run(tmp_path, sample('input_data_file: "data"'), Recorder(), file=b"12345")
+def test_input_that_the_model_does_not_have_is_left_out_and_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = 'inputs { key: "B" value { data_type: TYPE_FP32 dims: [2] zero_data: true } }'
+    assert run(tmp_path, sample("zero_data: true", rest=other), Recorder()) == [[[0, 0]]]
+    assert "model_warmup sample 'first' of 'm' sets input 'B', which the model does not have" in caplog.text
 
 
-def test_failure_keeps_its_kind(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match=r"^failed to run warmup sample 'first': not today"):
-        run(tmp_path, sample("zero_data: true"), Recorder(UnavailableError("not today")))
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none", "No such file or directory"),
+        ("../1/x", "it must stay inside the model's directory 'warmup'"),
+        ("/etc/passwd", "it must stay inside the model's directory 'warmup'"),
+        ("", "Is a directory"),
+    ],
+)
+def test_file_that_cannot_be_read_is_told_with_its_path(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(InternalError) as caught:
+        run(tmp_path, sample(f'input_data_file: "{name}"'), Recorder(), file=b"")
+    assert caught.value.message == f"failed to open text file for read {tmp_path}/m/warmup/{name}: {why}"
+
+
+def test_file_that_is_too_short_is_refused_and_one_that_is_longer_is_cut(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        run(tmp_path / "short", sample('input_data_file: "data"'), Recorder(), file=b"12345")
+    assert caught.value.message == (
+        "[request id: <id_unknown>] warmup setting expects 8 bytes, but the data provided from dataonly has 5 bytes"
+    )
+    data = np.array([1.5, -2, 7], np.float32).tobytes()
+    assert run(tmp_path / "long", sample('input_data_file: "data"'), Recorder(), file=data) == [[[1.5, -2]]]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("not today"), InternalError("not today")])
+def test_failure_is_told_once_for_each_request(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        run(tmp_path, sample("zero_data: true", batch=2), Recorder(error))
+    assert caught.value.message == "failed to run warmup sample 'first': not today; not today; "
+
+
+def test_batch_above_the_largest_one_fails(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        run(tmp_path, sample("zero_data: true", batch=5), Recorder())
+    assert caught.value.message == (
+        "failed to run warmup sample 'first': " + "batch size 5 for 'm_0', max allowed is 4; " * 5
+    )
+
+
+def test_want_of_memory_is_told_as_that(tmp_path: Path) -> None:
+    with pytest.raises(OutOfMemoryError, match=r"^failed to run warmup sample 'first': no room; $"):
+        run(tmp_path, sample("zero_data: true"), Recorder(OutOfMemoryError("no room")))
 
 
 def test_missing_responses_are_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(InternalError, match="the backend gave 1 responses to 2 requests"):
+    with pytest.raises(InvalidArgumentError, match="the backend gave 1 responses to 2 requests; "):
         run(tmp_path, sample("zero_data: true", batch=2), Recorder(answers=1))
 
 
@@ -172,7 +226,7 @@ def test_onnx_model_runs_its_sample(tmp_path: Path) -> None:
     samples = sample("random_data: true", batch=3).replace('"A"', '"INPUT0"')
     model = load(tmp_path, samples, onnx_models.identity(dims=(2,)))
     statistics = ModelStatistics()
-    warm_up(model.backend.source, model.signature, model.instance, statistics)
+    warm_up(model.backend.source, model.signature, model.instance, "m_0", statistics)
     assert statistics.execution_count == 1
     assert statistics.inference_count == 3
     assert statistics.success.count == 3
@@ -190,6 +244,6 @@ def test_onnx_model_that_fails_on_its_sample_says_so(tmp_path: Path) -> None:
     (tmp_path / "m" / "warmup").mkdir()
     (tmp_path / "m" / "warmup" / "index").write_bytes(np.array([9]).tobytes())
     with pytest.raises(
-        InternalError, match="failed to run warmup sample 'bad index': onnx runtime error 1: "
+        InvalidArgumentError, match="failed to run warmup sample 'bad index': onnx runtime error 1: "
     ):
-        warm_up(model.backend.source, model.signature, model.instance, ModelStatistics())
+        warm_up(model.backend.source, model.signature, model.instance, "m_0", ModelStatistics())

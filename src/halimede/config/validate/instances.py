@@ -13,21 +13,42 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str =
     for index, group in enumerate(config.instance_group):
         where = f"instance_group[{index}]"
         start = f"instance group {group.name} of model {config.name}"
-        if group.kind == ModelInstanceGroup.KIND_CPU and group.gpus:
-            message = f"{start} has kind KIND_CPU but specifies one or more GPUs"
+        if group.kind in (ModelInstanceGroup.KIND_CPU, ModelInstanceGroup.KIND_MODEL) and group.gpus:
+            kind = ModelInstanceGroup.Kind.Name(group.kind)
+            message = f"{start} has kind {kind} but specifies one or more GPUs"
+            message += f"; none can be used: {missing}" if missing else ""
             yield Problem(config.name, f"{where}.gpus", message, "kind: KIND_GPU")
-        if group.kind != ModelInstanceGroup.KIND_GPU:
-            continue
-        if not gpus:
-            message = f"{start} has kind KIND_GPU but no GPUs are available"
-            message += f": {missing}" if missing else ""
-            yield Problem(config.name, f"{where}.kind", message, "kind: KIND_CPU")
-            continue
-        for number, gpu in enumerate(group.gpus):
-            if gpu not in gpus:
-                available = ", ".join(map(str, gpus))
-                message = (
-                    f"{start} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
-                    f"required CUDA compute compatibility of {MIN_COMPUTE_CAPABILITY} are: {available}"
-                )
-                yield Problem(config.name, f"{where}.gpus[{number}]", message, f"gpus: [ {available} ]")
+        if group.kind == ModelInstanceGroup.KIND_GPU:
+            yield from _gpu_problems(config, group, where, start, gpus, missing)
+        if group.profile and "tensorrt" not in (config.backend, config.platform.removesuffix("_plan")):
+            platform = f"{config.platform} " if config.platform else ""
+            message = (
+                f"{start} and platform {platform}specifies profile field which is only supported for TensorRT "
+                "models"
+            )
+            yield Problem(config.name, f"{where}.profile", message, "remove profile")
+
+
+def _gpu_problems(
+    config: ModelConfig,
+    group: ModelInstanceGroup,
+    where: str,
+    start: str,
+    gpus: tuple[int, ...],
+    missing: str,
+) -> Iterator[Problem]:
+    """Problems of a group that is to be on GPUs; without any named, it is on all of them."""
+    reason = f": {missing}" if missing else ""
+    if not gpus and not group.gpus:
+        message = f"{start} has kind KIND_GPU but no GPUs are available{reason}"
+        yield Problem(config.name, f"{where}.kind", message, "kind: KIND_CPU")
+    for number, gpu in enumerate(group.gpus):
+        if gpu not in gpus:
+            available = ", ".join(map(str, gpus))
+            message = (
+                f"{start} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
+                f"required CUDA compute compatibility of {MIN_COMPUTE_CAPABILITY} are: "
+                f"{available or f'none{reason}'}"
+            )
+            fix = f"gpus: [ {available} ]" if gpus else "kind: KIND_CPU"
+            yield Problem(config.name, f"{where}.gpus[{number}]", message, fix)

@@ -237,7 +237,7 @@ def _labels(config: ModelConfig, directory: Path) -> dict[str, list[str]]:
     """Output → class labels. Blocks.
 
     Raises:
-        InvalidArgumentError: a file of labels cannot be read.
+        InternalError: a file of labels cannot be read.
     """
     return {
         output.name: read_labels(directory, output.label_filename)

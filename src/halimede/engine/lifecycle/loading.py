@@ -85,7 +85,7 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             created = create_instances(backend, [spec for spec, _ in specs], undo)
             instances: list[LoadedInstance] = []
             for (spec, passive), instance in zip(specs, created, strict=True):
-                warm_up(source, signature, instance, statistics)
+                warm_up(source, signature, instance, spec.name, statistics)
                 instances.append(LoadedInstance(spec, passive, instance))
             labels = {
                 name: read_labels(source.directory, output.label_filename)

@@ -1,10 +1,13 @@
 """Warm-up: the sample requests of the configuration, run on an instance before it serves.
 
-They go to the backend directly, past every queue. Files with data are in the model's directory `warmup`: the
-bytes of the tensor as a client would send them, so strings each with a 4-byte length.
+They go to the backend directly, past every queue. All samples are made into requests before the first one runs. Files
+with data are in the model's directory `warmup`: the bytes of the tensor as a client would send them, so strings each
+with a 4-byte length.
 """
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,58 +20,117 @@ from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelWarmup
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BF16, BOOL, BY_NUMBER, BYTES, Datatype
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, OutOfMemoryError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.statistics import ModelStatistics
 from halimede.engine.validation import validate
 
+logger = logging.getLogger("halimede")
+
+_PREFIX = "[request id: <id_unknown>] "
+"""How errors begin that are about the request that a sample describes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A sample that can be run.
+
+    Attributes:
+        name: its name.
+        size: how many copies of the request run at once.
+        count: how often they run.
+        inputs: name → tensor of the request.
+    """
+
+    name: str
+    size: int
+    count: int
+    inputs: dict[str, Tensor]
+
 
 def warm_up(
-    source: ModelSource, signature: Signature, instance: Instance, statistics: ModelStatistics
+    source: ModelSource, signature: Signature, instance: Instance, name: str, statistics: ModelStatistics
 ) -> None:
     """Run every warm-up sample of the model on the instance, and count that. Blocks.
 
+    Args:
+        source: the model.
+        signature: what it takes and gives.
+        instance: where to run them.
+        name: of the instance.
+        statistics: where to count.
+
     Raises:
-        HalimedeError: a sample is wrong, or failed; the text begins ``failed to run warmup sample``.
+        HalimedeError: no request can be made of a sample, or it failed; then the text begins ``failed to run warmup
+            sample`` and holds the error of each of its requests.
     """
-    for sample in source.config.model_warmup:
-        try:
-            _run_sample(source, signature, instance, sample, statistics)
-        except HalimedeError as error:
-            raise type(error)(f"failed to run warmup sample '{sample.name}': {error.message}") from error
+    samples = [_sample(source, signature, each) for each in source.config.model_warmup if each.batch_size]
+    for sample in samples:
+        failures = _run_sample(source, signature, instance, name, sample, statistics)
+        if failures:
+            kind = OutOfMemoryError if isinstance(failures[0], OutOfMemoryError) else InvalidArgumentError
+            texts = "".join(f"{failure.message}; " for failure in failures)
+            raise kind(f"failed to run warmup sample '{sample.name}': {texts}")
+
+
+def _sample(source: ModelSource, signature: Signature, sample: ModelWarmup) -> _Sample:
+    """The sample with its data.
+
+    Raises:
+        HalimedeError: it is no request that the model can serve.
+    """
+    where = f"model_warmup sample '{sample.name}'"
+    inputs = {}
+    for name in sorted(sample.inputs):
+        if name in signature.inputs:
+            inputs[name] = _tensor(source, signature, name, sample.inputs[name], where)
+        else:
+            logger.warning(
+                "%s of '%s' sets input '%s', which the model does not have", where, source.name, name
+            )
+    try:
+        _request(source, signature, inputs)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{error.message} ({where})") from error
+    return _Sample(sample.name, sample.batch_size, max(1, sample.count), inputs)
 
 
 def _run_sample(
     source: ModelSource,
     signature: Signature,
     instance: Instance,
-    sample: ModelWarmup,
+    name: str,
+    sample: _Sample,
     statistics: ModelStatistics,
-) -> None:
-    """Run `batch_size` copies of the sample as one batch, `count` times."""
-    if sample.batch_size == 0:
-        return
-    if 0 < signature.max_batch_size < sample.batch_size:
-        msg = f"batch_size must be <= max_batch_size {signature.max_batch_size}, got {sample.batch_size}"
-        raise InvalidArgumentError(msg)
-    inputs = {name: _tensor(source, signature, name, sample.inputs[name]) for name in sorted(sample.inputs)}
-    for _ in range(max(1, sample.count)):
-        requests = [_request(source, signature, inputs) for _ in range(sample.batch_size)]
+) -> list[HalimedeError]:
+    """Run the copies of the sample as one batch, again and again: the errors of the first run that fails."""
+    largest = signature.max_batch_size
+    if 0 < largest < sample.size:
+        text = f"batch size {sample.size} for '{name}', max allowed is {largest}"
+        return [InvalidArgumentError(text)] * sample.size
+    for _ in range(sample.count):
+        requests = [_request(source, signature, sample.inputs) for _ in range(sample.size)]
         # a model that does not batch takes one request at a time
-        together = [requests] if signature.max_batch_size > 0 else [[request] for request in requests]
-        for batched in together:
-            _run_batch(signature, instance, batched, statistics)
+        together = [requests] if largest > 0 else [[request] for request in requests]
+        failures = [
+            failure
+            for batched in together
+            for failure in _run_batch(signature, instance, batched, statistics)
+        ]
+        if failures:
+            return failures
+    return []
 
 
 def _request(source: ModelSource, signature: Signature, inputs: dict[str, Tensor]) -> InferRequest:
+    """One copy of the request.
+
+    Raises:
+        InvalidArgumentError: the model cannot serve it.
+    """
     request = InferRequest(
-        source.name,
-        dict(inputs),
-        _no_answer,
-        model_version=source.version,
-        id="warmup",
-        received_ns=monotonic_ns(),
+        source.name, dict(inputs), _no_answer, model_version=source.version, received_ns=monotonic_ns()
     )
     validate(request, signature)
     return request
@@ -80,29 +142,30 @@ def _no_answer(response: InferResponse | None, final: bool) -> None:
 
 def _run_batch(
     signature: Signature, instance: Instance, requests: list[InferRequest], statistics: ModelStatistics
-) -> None:
-    """Run one batch to its last response.
-
-    Raises:
-        HalimedeError: the batch or one of its responses failed.
-    """
+) -> list[HalimedeError]:
+    """Run one batch to its last response: the errors of the requests that failed."""
     batch = Batch(signature, requests, sum(request.batch_size for request in requests))
     batch.started_ns = monotonic_ns()
     sent: SimpleQueue[tuple[InferResponse | None, bool]] = SimpleQueue()
     if signature.decoupled:
         batch.send = lambda _, response, final: sent.put((response, final))
-    instance.execute(batch)
+    try:
+        instance.execute(batch)
+    except HalimedeError as error:
+        return [error] * len(requests)
     responses: Sequence[InferResponse] = batch.responses
     if signature.decoupled:
         responses = _until_final(sent, len(requests))
     elif len(responses) != len(requests):
-        raise InternalError(f"the backend gave {len(responses)} responses to {len(requests)} requests")
-    for response in responses:
-        if response.error is not None:
-            raise response.error
+        text = f"the backend gave {len(responses)} responses to {len(requests)} requests"
+        return [InternalError(text)] * len(requests)
+    failures = [response.error for response in responses if response.error is not None]
+    if failures:
+        return failures
     batch.ended_ns = monotonic_ns()
     statistics.count_execution(batch)
     statistics.count_answered(requests, batch.started_ns, batch.ended_ns)
+    return []
 
 
 def _until_final(
@@ -118,14 +181,18 @@ def _until_final(
     return responses
 
 
-def _tensor(source: ModelSource, signature: Signature, name: str, data: ModelWarmup.Input) -> Tensor:
+def _tensor(
+    source: ModelSource, signature: Signature, name: str, data: ModelWarmup.Input, where: str
+) -> Tensor:
     """One input of a sample, with a batch dimension of 1 if the model batches."""
-    if data.data_type not in BY_NUMBER:
-        raise InvalidArgumentError(f"warmup setting must specify 'data_type' for input '{name}'")
-    datatype = BY_NUMBER[data.data_type]
     if any(dim < 0 for dim in data.dims):
         msg = f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{msg} ({where})")
+    datatype = BY_NUMBER.get(data.data_type)
+    if datatype is None:
+        expected = signature.inputs[name].datatype
+        msg = f"inference input '{name}' data-type is '<invalid>', but model '{source.name}' expects '{expected}'"
+        raise InvalidArgumentError(f"{_PREFIX}{msg} ({where})")
     shape = (1, *data.dims) if signature.max_batch_size > 0 else tuple(data.dims)
     match data.WhichOneof("input_data_type"):
         case "zero_data":
@@ -133,10 +200,11 @@ def _tensor(source: ModelSource, signature: Signature, name: str, data: ModelWar
         case "random_data":
             content = _random(datatype, shape)
         case "input_data_file":
-            content = _file(source.directory / "warmup", data.input_data_file)
+            content = _file(source.directory / "warmup", data.input_data_file, datatype, shape)
         case _:
-            msg = f"warmup setting must specify zero_data, random_data or input_data_file for input '{name}'"
-            raise InvalidArgumentError(msg)
+            msg = f"warmup setting expects input '{name}' to have input_data_type set"
+            help_text = f"zero_data, random_data or input_data_file, in {where}"
+            raise InvalidArgumentError(f"{_PREFIX}{msg}: {help_text}")
     return Tensor(datatype, shape, content)
 
 
@@ -158,13 +226,21 @@ def _random(datatype: Datatype, shape: tuple[int, ...]) -> Buffer:
     return random.integers(0, 2 if datatype is BOOL else 100, shape).astype(datatype.numpy).tobytes()
 
 
-def _file(directory: Path, name: str) -> bytes:
-    """The bytes of a file in the directory."""
+def _file(directory: Path, name: str, datatype: Datatype, shape: tuple[int, ...]) -> bytes:
+    """The bytes of a file in the directory, as many as the tensor has; all of a file of strings."""
     path = directory / name
+    start = f"failed to open text file for read {directory}/{name}: "
     if not path.resolve().is_relative_to(directory.resolve()):
-        msg = f"warmup file '{name}' must stay inside the model's directory 'warmup'"
-        raise InvalidArgumentError(msg)
+        raise InternalError(f"{start}it must stay inside the model's directory 'warmup'")
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidArgumentError(f"cannot read warmup file {path}: {error.strerror}") from error
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InternalError(start + str(reason)) from error
+    if not datatype.itemsize:
+        return content
+    size = prod(shape) * datatype.itemsize
+    if len(content) < size:
+        msg = f"warmup setting expects {size} bytes, but the data provided from {name}only has {len(content)} bytes"
+        raise InvalidArgumentError(_PREFIX + msg)
+    return content[:size]
