@@ -139,6 +139,13 @@ def test_contradictions_are_told(tmp_path: Path, text: str, message: str) -> Non
     assert caught.value.message == message
 
 
+@pytest.mark.parametrize("backend", ["python", "of_our_own"])
+def test_platform_says_nothing_beside_a_backend_that_is_tied_to_none(tmp_path: Path, backend: str) -> None:
+    config: ModelConfig = parse_text(f'platform: "onnxruntime_onnx" backend: "{backend}"', "m")
+    autofill(config, "m", tmp_path / "m")
+    assert (config.backend, config.platform) == (backend, "onnxruntime_onnx")
+
+
 def test_name_that_no_text_can_hold_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="model name must be UTF-8"):
         autofill(ModelConfig(), "m\udcff", tmp_path)

@@ -211,7 +211,7 @@ def test_missing_model_file_is_told_at_once(models: Models) -> None:
 
 def test_model_file_with_another_ending_is_told(models: Models) -> None:
     message = models.load_error("", FLOATS + 'default_model_filename: "model.txt"')
-    assert "Model name must end with '.py'. Model name is \"model.txt\"." in message
+    assert "Internal: Model name must end with '.py'. Model name is \"model.txt\"." in message
 
 
 def test_model_file_of_another_name_is_used(models: Models) -> None:

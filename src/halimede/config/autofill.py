@@ -91,7 +91,7 @@ def _check_pair(config: ModelConfig) -> None:
     backend = PLATFORM_BACKENDS.get(config.platform)
     if config.platform and backend is None and not config.backend:
         raise InvalidArgumentError(f"unexpected platform type '{config.platform}' for {config.name}")
-    tied = backend is not None or config.backend in PLATFORM_BACKENDS.values()
+    tied = config.backend in PLATFORM_BACKENDS.values()
     if config.platform and config.backend and tied and backend != config.backend:
         raise InvalidArgumentError(
             f"unexpected 'platform' and 'backend' pair, got:{config.platform}, {config.backend}"

@@ -67,7 +67,7 @@ class PythonModel(BackendModel):
         else:
             file_name = source.config.default_model_filename or "model.py"
             if not file_name.endswith(".py"):
-                raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
+                raise InternalError(f"Model name must end with '.py'. Model name is \"{file_name}\".")
             path = source.version_directory / file_name
         if not path.is_file():
             raise InternalError(f"Python model file not found in '{path}'")
