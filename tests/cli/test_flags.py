@@ -78,6 +78,7 @@ def test_an_unknown_flag_names_the_nearest() -> None:
         (["--log-format=xml"], "--log-format: 'xml' is none of default, ISO8601, json"),
         (["--http-port"], "Option '--http-port' requires an argument."),
         (["models"], "Got unexpected extra argument (models)"),
+        (["--model-config-name="], "empty argument for --model-config-name"),
     ],
 )
 def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> None:

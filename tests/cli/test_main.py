@@ -46,7 +46,10 @@ def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_missing_repository_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("serve") == 1
-    assert capsys.readouterr().err == "halimede: --model-repository is missing: name a directory of models\n"
+    assert (
+        capsys.readouterr().err
+        == "halimede: --model-repository must be specified: name a directory of models\n"
+    )
 
 
 def test_the_module_is_the_command() -> None:

@@ -71,8 +71,11 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
     """A remark for each flag given that has no effect here.
 
     Raises:
-        click.UsageError: a flag asks for what this version does not have.
+        click.UsageError: a flag asks for what this version does not have, or has no value where it needs one.
     """
+    if given.get("model_config_name") == "":
+        msg = "empty argument for --model-config-name"
+        raise click.UsageError(msg)
     remarks = []
     for each in SETTINGS:
         if each.attribute not in given:

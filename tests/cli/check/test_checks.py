@@ -25,7 +25,7 @@ def test_a_directory_of_models_is_enough(options: ServeOptions) -> None:
 
 
 def test_a_repository_is_required() -> None:
-    assert refusal(ServeOptions()) == "--model-repository is missing: name a directory of models"
+    assert refusal(ServeOptions()) == "--model-repository must be specified: name a directory of models"
 
 
 def test_a_missing_repository_is_told_by_name(tmp_path: Path, options: ServeOptions) -> None:
@@ -33,6 +33,7 @@ def test_a_missing_repository_is_told_by_name(tmp_path: Path, options: ServeOpti
     assert refusal(replace(options, model_repository=(missing,))) == (
         f"--model-repository: '{missing}' does not exist"
     )
+    assert refusal(replace(options, model_repository=("",))) == "--model-repository: '' does not exist"
     file = tmp_path / "file"
     file.touch()
     assert refusal(replace(options, model_repository=(str(file),))).endswith("is not a directory")
@@ -46,7 +47,7 @@ def test_a_bucket_is_refused(options: ServeOptions) -> None:
 
 def test_start_up_models_need_explicit_mode(options: ServeOptions) -> None:
     assert refusal(replace(options, load_model=("a",))).startswith(
-        "--load-model needs --model-control-mode=explicit"
+        "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
     )
     check(replace(options, load_model=("a",), model_control_mode="explicit"))
     check(replace(options, load_model=("a",), model_control_mode="ondemand"))
@@ -157,10 +158,22 @@ def test_backend_settings_are_for_one_backend_or_for_all() -> None:
     }
 
 
-@pytest.mark.parametrize("entry", ["onnxruntime", "=1", "onnxruntime,=1"])
+@pytest.mark.parametrize("entry", ["onnxruntime", "", "=1", "onnxruntime,=1", "onnxruntime,threads="])
 def test_a_backend_setting_of_another_form_is_refused(entry: str) -> None:
-    with pytest.raises(click.UsageError, match="is not of the form"):
+    with pytest.raises(click.UsageError) as caught:
         backend_settings([entry])
+    assert caught.value.message == (
+        f"--backend-config option format is '<backend name>,<setting>=<value>'. Got {entry}"
+    )
+
+
+def test_a_backend_setting_without_the_backend_before_its_comma_is_refused() -> None:
+    with pytest.raises(click.UsageError) as caught:
+        backend_settings([",threads=2"])
+    assert caught.value.message == (
+        "No backend specified. --backend-config option format is <backend name>,<setting>=<value> or "
+        "<setting>=<value>. Got ,threads=2"
+    )
 
 
 def test_switches_of_the_metrics() -> None:
@@ -174,7 +187,10 @@ def test_switches_of_the_metrics() -> None:
     [
         ("summary_latencies=true", "summary_latencies is not available in this version"),
         ("latencies=true", "there is no 'latencies'; there are counter_latencies, histogram_latencies"),
-        ("counter_latencies", "is not of the form KEY=VALUE"),
+        (
+            "counter_latencies",
+            "^--metrics-config option format is <setting>=<value>. Got counter_latencies$",
+        ),
         ("counter_latencies=maybe", "'maybe' is none of true, on, 1, false, off and 0"),
     ],
 )

@@ -100,6 +100,12 @@ CASES: list[Case] = [
         'output_map { key: "..." value: "p" }',
     ),
     (
+        ensemble(step({"a": "i"}, {"b": "o"}) + step({"a": "t"}, {"b": "t"})),
+        "ensemble tensor 't' is unused in ensemble 'm'",
+        'ensemble_scheduling.step[1].output_map["b"]',
+        'remove output_map { key: "b" value: "t" }',
+    ),
+    (
         ensemble(step({"a": "i"}, {"b": "o", "c": "t"})),
         "ensemble tensor 't' is unused in ensemble 'm'",
         'ensemble_scheduling.step[0].output_map["c"]',

@@ -39,8 +39,12 @@ def backend_settings(entries: Iterable[str]) -> dict[str, dict[str, str]]:
     for entry in entries:
         front, equals, value = entry.partition("=")
         backend, _, key = front.rpartition(",")
-        if not equals or not key:
-            msg = f"--backend-config: '{entry}' is not of the form [BACKEND,]KEY=VALUE"
+        if not (equals and key and value):
+            msg = f"--backend-config option format is '<backend name>,<setting>=<value>'. Got {entry}"
+            raise click.UsageError(msg)
+        if front.startswith(","):
+            form = "<backend name>,<setting>=<value> or <setting>=<value>"
+            msg = f"No backend specified. --backend-config option format is {form}. Got {entry}"
             raise click.UsageError(msg)
         settings.setdefault(backend, {})[key] = value
     return settings
@@ -56,7 +60,7 @@ def metrics_switches(entries: Iterable[str]) -> dict[str, bool]:
     for entry in entries:
         key, equals, value = entry.partition("=")
         if not equals:
-            msg = f"--metrics-config: '{entry}' is not of the form KEY=VALUE"
+            msg = f"--metrics-config option format is <setting>=<value>. Got {entry}"
             raise click.UsageError(msg)
         if key == "summary_quantiles":  # says nothing while there are no summaries
             continue
@@ -81,18 +85,21 @@ def metrics_switches(entries: Iterable[str]) -> dict[str, bool]:
 
 def _check_models(options: ServeOptions) -> None:
     if not options.model_repository:
-        msg = "--model-repository is missing: name a directory of models"
+        msg = "--model-repository must be specified: name a directory of models"
         raise click.UsageError(msg)
     for repository in options.model_repository:
         if repository.startswith(_BUCKETS):
             msg = f"--model-repository {repository}: object storage is not available in this version"
             raise click.UsageError(msg)
-        if not Path(repository).is_dir():
-            what = "is not a directory" if Path(repository).exists() else "does not exist"
+        if not repository or not Path(repository).is_dir():
+            what = "is not a directory" if repository and Path(repository).exists() else "does not exist"
             msg = f"--model-repository: '{repository}' {what}"
             raise click.UsageError(msg)
     if options.load_model and options.model_control_mode not in ("explicit", "ondemand"):
-        msg = "--load-model needs --model-control-mode=explicit or ondemand; other modes load all models"
+        msg = (
+            "Use of '--load-model' requires setting '--model-control-mode=explicit' as well. Mode ondemand takes it "
+            "too; other modes load all models"
+        )
         raise click.UsageError(msg)
     if "*" in options.load_model and len(set(options.load_model)) > 1:
         msg = "Wildcard model name '*' must be the ONLY startup model if specified at all."

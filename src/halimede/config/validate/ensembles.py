@@ -93,7 +93,7 @@ def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
     for index, step in enumerate(steps):
         for key in sorted(step.output_map):
             tensor = step.output_map[key]
-            if tensor not in read and tensor not in outputs:
+            if tensor not in outputs and (tensor not in read or tensor not in ready):
                 where = f'ensemble_scheduling.step[{index}].output_map["{key}"]'
                 message = f"ensemble tensor '{tensor}' is unused in ensemble '{name}'"
                 yield Problem(name, where, message, f'remove output_map {{ key: "{key}" value: "{tensor}" }}')
