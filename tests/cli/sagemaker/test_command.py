@@ -66,7 +66,9 @@ def test_without_variables_the_only_model_is_served(base: Path) -> None:
 
     assert one.flags == [*ALWAYS, f"--model-repository={base / 'model'}", "--load-model=echo"]
     assert one.environment == {DEFAULT_MODEL_NAME: "echo", INFERENCE_TYPE: "infer", PING_MODE: "ready"}
-    assert one.remarks == [f"{DEFAULT_MODEL_NAME} is not set: serving the only model, 'echo'"]
+    assert one.remarks == [
+        f"No {DEFAULT_MODEL_NAME} provided. Starting with the only existing model directory echo"
+    ]
     assert one.what == f"one model, 'echo' of {base / 'model'}; /ping tells whether the server is ready"
     assert not (base / "scratch").exists()
 
@@ -199,7 +201,7 @@ def test_error_comes_with_the_mistyped_name_that_may_be_why(
 ) -> None:
     (base / "model" / "other").mkdir()
 
-    assert "there are several models" in refusal(base, {"SAGEMAKER_TRITON_DEFAULT_MODEL": "echo"})
+    assert "More than 1 model directory found" in refusal(base, {"SAGEMAKER_TRITON_DEFAULT_MODEL": "echo"})
     assert capsys.readouterr().err == (
         "serve: warning: SAGEMAKER_TRITON_DEFAULT_MODEL is not known and has no effect; "
         "the nearest is SAGEMAKER_TRITON_DEFAULT_MODEL_NAME\n"
@@ -222,7 +224,7 @@ def test_directory_that_may_not_be_read_is_an_error(base: Path, monkeypatch: pyt
         ({"SAGEMAKER_BIND_TO_PORT": "no"}, "SAGEMAKER_BIND_TO_PORT: 'no' is not a whole number"),
         (
             {DEFAULT_MODEL_NAME: "no"},
-            f"{DEFAULT_MODEL_NAME}: there is no directory 'no' in '.*'; it holds 'echo'",
+            f"Directory with provided {DEFAULT_MODEL_NAME} no does not exist: '.*' holds 'echo'",
         ),
         ({"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--no=1"}, "unknown flag --no; the nearest is --.*"),
         ({"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "'"}, "SAGEMAKER_TRITON_ADDITIONAL_ARGS: cannot be split .*"),

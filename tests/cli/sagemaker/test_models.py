@@ -9,6 +9,7 @@ import pytest
 from halimede.cli.sagemaker.models import SingleModel, find_single_model
 
 NAME = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+STRUCTURE = "Incorrect directory structure. Model directory needs to contain the top level folder: "
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_only_model_is_served_and_the_log_says_which(directory: Path) -> None:
     (directory / "README.txt").touch()
 
     assert find(directory) == SingleModel(
-        directory, "digits", f"{NAME} is not set: serving the only model, 'digits'"
+        directory, "digits", f"No {NAME} provided. Starting with the only existing model directory digits"
     )
     assert not (directory.parent / "scratch").exists()
 
@@ -104,8 +105,8 @@ def test_configuration_at_the_top_is_an_incorrect_directory_structure(directory:
 
     for wanted in ("", "digits"):
         assert refusal(directory, wanted) == (
-            "Incorrect directory structure: config.pbtxt lies at the top of the model directory or archive. "
-            "The model needs a directory of its own there: NAME/config.pbtxt and NAME/1/"
+            "Incorrect directory structure. Model directory needs to contain the top level folder: config.pbtxt lies "
+            "at the top of the model directory or archive, and not in NAME/, with NAME/config.pbtxt and NAME/1/"
         )
 
 
@@ -113,14 +114,15 @@ def test_version_at_the_top_is_an_incorrect_directory_structure(directory: Path)
     (directory / "1").mkdir()
     (directory / "1" / "model.onnx").touch()
 
-    assert refusal(directory).startswith("Incorrect directory structure: a numbered version lies at the top")
+    assert refusal(directory).startswith(f"{STRUCTURE}a numbered version lies at the top")
 
 
 def test_no_model_is_an_error(directory: Path) -> None:
     (directory / "model.onnx").touch()
 
     assert refusal(directory) == (
-        f"there is no model in '{directory}'; it must hold a model's directory, NAME/config.pbtxt and NAME/1/"
+        f"No model found in model repository: '{directory}' must hold a model's directory, with NAME/config.pbtxt and "
+        "NAME/1/"
     )
 
 
@@ -128,7 +130,8 @@ def test_several_models_and_no_name_is_an_error_that_lists_them(directory: Path)
     write(directory, "b", "a")
 
     assert refusal(directory) == (
-        f"there are several models in '{directory}', 'a', 'b'; {NAME} must name one of them"
+        f"More than 1 model directory found in model repository. '{directory}' holds 'a', 'b'; {NAME} must name one of "
+        "them"
     )
 
 
@@ -137,14 +140,14 @@ def test_name_of_no_model_is_an_error_that_lists_them(directory: Path, wanted: s
     write(directory, "a", "b")
 
     assert refusal(directory, wanted) == (
-        f"{NAME}: there is no directory '{wanted}' in '{directory}'; it holds 'a', 'b'"
+        f"Directory with provided {NAME} {wanted} does not exist: '{directory}' holds 'a', 'b'"
     )
 
 
 def test_name_where_there_is_no_model_says_so(directory: Path) -> None:
     assert (
         refusal(directory, "a")
-        == f"{NAME}: there is no directory 'a' in '{directory}'; it holds no directory"
+        == f"Directory with provided {NAME} a does not exist: '{directory}' holds no directory"
     )
 
 
@@ -170,7 +173,7 @@ def test_of_several_archives_none_is_taken(directory: Path) -> None:
     pack(directory / "a.tar.gz", "a")
     pack(directory / "b.tar.gz", "b")
 
-    assert refusal(directory).startswith(f"there is no model in '{directory}'; ")
+    assert refusal(directory).startswith(f"No model found in model repository: '{directory}' must")
 
 
 def test_errors_of_an_archives_models_name_the_archive(directory: Path) -> None:
@@ -179,14 +182,15 @@ def test_errors_of_an_archives_models_name_the_archive(directory: Path) -> None:
 
     assert (
         refusal(directory)
-        == f"there are several models in '{archive}', 'a', 'b'; {NAME} must name one of them"
+        == f"More than 1 model directory found in model repository. '{archive}' holds 'a', 'b'; {NAME} must name one "
+        "of them"
     )
 
 
 def test_archive_with_a_model_at_its_top_is_an_incorrect_directory_structure(directory: Path) -> None:
     pack(directory / "model.tar.gz", "a", root=True)
 
-    assert refusal(directory).startswith("Incorrect directory structure: config.pbtxt lies at the top")
+    assert refusal(directory).startswith(f"{STRUCTURE}config.pbtxt lies at the top")
 
 
 def test_archive_that_is_broken_is_an_error(directory: Path) -> None:

@@ -135,7 +135,10 @@ def test_single_model_is_served_until_sigterm(base: Path) -> None:
         assert (
             f"one model, 'plain' of {base / 'model'}; /ping tells whether the server is ready" in server.log
         )
-        assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME is not set: serving the only model, 'plain'" in server.log
+        assert (
+            "No SAGEMAKER_TRITON_DEFAULT_MODEL_NAME provided. Starting with the only existing model directory plain"
+            in server.log
+        )
         assert server.stop() == 0
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -413,6 +414,17 @@ def test_a_model_is_loaded_invoked_and_unloaded() -> None:
         assert json.loads(server.ask(post(infer_json(), f"/models/{KEY}/invoke")).body)["model_name"] == KEY
         assert server.plain(request("DELETE", f"/models/{KEY}")) == (200, b"")
         assert server.plain(post(infer_json(), f"/models/{KEY}/invoke")) == (404, b"")
+
+
+@pytest.mark.parametrize(
+    ("header", "logged"), [((), KEY), (("X-Amzn-SageMaker-Target-Model: a/m.tar.gz",), "a/m.tar.gz")]
+)
+def test_a_load_is_logged_with_its_target_model(
+    caplog: pytest.LogCaptureFixture, header: tuple[str, ...], logged: str
+) -> None:
+    with caplog.at_level(logging.INFO, "halimede"), endpoint() as server:
+        server.ask(post(LOAD, "/models", *header))
+    assert f"Loading SageMaker TargetModel: {logged}" in [record.getMessage() for record in caplog.records]
 
 
 def test_the_name_in_the_path_of_a_load_is_ignored() -> None:

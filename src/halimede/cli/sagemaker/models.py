@@ -61,12 +61,12 @@ def find_single_model(directory: Path, wanted: str, scratch: Callable[[], Path])
     if not wanted:
         name = _only(names, shown)
         return SingleModel(
-            repository, name, f"{DEFAULT_MODEL_NAME} is not set: serving the only model, '{name}'"
+            repository,
+            name,
+            f"No {DEFAULT_MODEL_NAME} provided. Starting with the only existing model directory {name}",
         )
     if wanted not in names:
-        msg = (
-            f"{DEFAULT_MODEL_NAME}: there is no directory '{wanted}' in '{shown}'; it holds {_listed(names)}"
-        )
+        msg = f"Directory with provided {DEFAULT_MODEL_NAME} {wanted} does not exist: '{shown}' holds {_listed(names)}"
         raise click.UsageError(msg)
     return SingleModel(repository, wanted, "")
 
@@ -82,8 +82,9 @@ def _models(directory: Path) -> list[str]:
     if configured or (is_model(directory) and not any(is_model(path) for path in directories)):
         found = CONFIG if configured else "a numbered version"
         msg = (
-            f"Incorrect directory structure: {found} lies at the top of the model directory or archive. "
-            f"The model needs a directory of its own there: NAME/{CONFIG} and NAME/1/"
+            "Incorrect directory structure. Model directory needs to contain the top level folder: "
+            f"{found} lies at the top of the model directory or archive, and not in NAME/, with NAME/{CONFIG} and "
+            "NAME/1/"
         )
         raise click.UsageError(msg)
     return [path.name for path in directories]
@@ -100,10 +101,16 @@ def _only(names: Collection[str], place: Path) -> str:
         click.UsageError: there is none, or several.
     """
     if not names:
-        msg = f"there is no model in '{place}'; it must hold a model's directory, NAME/{CONFIG} and NAME/1/"
+        msg = (
+            f"No model found in model repository: '{place}' must hold a model's directory, with NAME/{CONFIG} and "
+            "NAME/1/"
+        )
         raise click.UsageError(msg)
     if len(names) > 1:
-        msg = f"there are several models in '{place}', {_listed(names)}; {DEFAULT_MODEL_NAME} must name one of them"
+        msg = (
+            f"More than 1 model directory found in model repository. '{place}' holds {_listed(names)}; "
+            f"{DEFAULT_MODEL_NAME} must name one of them"
+        )
         raise click.UsageError(msg)
     [name] = names
     return name

@@ -1,5 +1,6 @@
 """``/models``: models that the platform loads, lists, invokes and unloads, each under a key of its choosing."""
 
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -26,6 +27,8 @@ from halimede.frontends.sagemaker.load_request import LoadRequest, read_load_req
 from halimede.frontends.sagemaker.paging import describe, page
 from halimede.frontends.sagemaker.routes import find_route
 from halimede.frontends.sagemaker.settings import SagemakerSettings
+
+logger = logging.getLogger("halimede")
 
 _NO_MEMORY: Final = 507
 """The status upon which the platform unloads other models."""
@@ -72,6 +75,7 @@ class Models:
             InvalidArgumentError: the request is not what the contract describes.
         """
         request = read_load_request(exchange.body, exchange.headers, self._max_input_size)
+        logger.info("Loading SageMaker TargetModel: %s", request.alias or request.key)
         self._background.answer(exchange, self._load(exchange, request), respond_bad_request)
 
     async def _load(self, exchange: Exchange, request: LoadRequest) -> None:
