@@ -139,6 +139,14 @@ def test_contradictions_are_told(tmp_path: Path, text: str, message: str) -> Non
     assert caught.value.message == message
 
 
+def test_files_tell_the_backend_where_no_directory_is_a_versions(tmp_path: Path) -> None:
+    (tmp_path / "m" / "01").mkdir(parents=True)
+    (tmp_path / "m" / "01" / "model.py").touch()
+    config = ModelConfig()
+    autofill(config, "m", tmp_path / "m")
+    assert config.backend == "python"
+
+
 @pytest.mark.parametrize("backend", ["python", "of_our_own"])
 def test_platform_says_nothing_beside_a_backend_that_is_tied_to_none(tmp_path: Path, backend: str) -> None:
     config: ModelConfig = parse_text(f'platform: "onnxruntime_onnx" backend: "{backend}"', "m")

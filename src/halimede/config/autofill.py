@@ -125,11 +125,12 @@ def _told_format(config: ModelConfig, directory: Path) -> _Format | None:
 
 
 def _first_version(directory: Path) -> Path | None:
-    """The first of the version directories, by name as text."""
+    """The first of the version directories, by name as text; of any directories, where none is a version's."""
     if not directory.is_dir():
         return None
-    versions = [entry for entry in directory.iterdir() if _is_version(entry.name) and entry.is_dir()]
-    return min(versions, default=None, key=lambda entry: entry.name)
+    found = [entry for entry in directory.iterdir() if entry.is_dir()]
+    versions = [entry for entry in found if _is_version(entry.name)]
+    return min(versions or found, default=None, key=lambda entry: entry.name)
 
 
 def _is_version(name: str) -> bool:

@@ -37,7 +37,7 @@ def test_an_ensemble_is_decoupled_if_a_step_is() -> None:
 
 def test_a_step_without_version_is_refused_with_what_to_write() -> None:
     text = refusal(ensemble(step("a", "IN=X", "OUT=Y", version=0)), model("a"))
-    assert "ensemble 'e' depends on 'a' whose required version 0 is not loaded" in text
+    assert "ensemble 'e' depends on 'a' whose required version 0 is not loaded. " in text
     assert "-1 stands for the highest version" in text
 
 

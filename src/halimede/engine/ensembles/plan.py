@@ -60,8 +60,8 @@ class EnsemblePlan:
         for number, step in enumerate(config.ensemble_scheduling.step):
             if step.model_version == 0:
                 msg = (
-                    f"ensemble '{config.name}' depends on '{step.model_name}' whose required version 0 is not loaded; "
-                    f"model_version must be given in each step, -1 stands for the highest version that is ready"
+                    f"ensemble '{config.name}' depends on '{step.model_name}' whose required version 0 is not loaded. "
+                    f"model_version must be given in each step; -1 stands for the highest version that is ready"
                 )
                 raise InvalidArgumentError(msg)
             model = describe(step.model_name, step.model_version)
