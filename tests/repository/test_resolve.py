@@ -109,6 +109,12 @@ def test_config_must_be_valid_at_once_when_it_is_not_completed(model: Path) -> N
         resolve("m", model, auto_complete=False)
 
 
+@pytest.mark.parametrize("auto_complete", [True, False])
+def test_instances_are_looked_at_only_when_the_model_is_loaded(model: Path, auto_complete: bool) -> None:
+    (model / "config.pbtxt").write_text(IDENTITY + "instance_group { kind: KIND_CPU gpus: 0 }")
+    assert resolve("m", model, auto_complete=auto_complete).versions == (2,)
+
+
 def test_bad_text_is_an_error(model: Path) -> None:
     (model / "config.pbtxt").write_text("backend: {")
     with pytest.raises(InvalidArgumentError, match="failed to read text proto from "):

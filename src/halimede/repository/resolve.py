@@ -8,7 +8,7 @@ from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_json, read_config
-from halimede.config.validate import validate, validate_settings
+from halimede.config.validate import validate_settings
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.namespace import Namespace
 from halimede.repository.versions import find_versions, select_versions
@@ -73,9 +73,7 @@ def resolve(
         namespace.rename(config, name)
     placed = placement(config, gpus)
     normalise(config, placed.gpus)
-    validate_settings(config)
-    if not auto_complete:
-        validate(config, placed.gpus, placed.missing)
+    validate_settings(config, complete=not auto_complete)
     versions = select_versions(config.version_policy, find_versions(directory))
     return ResolvedModel(directory, config, tuple(versions))
 

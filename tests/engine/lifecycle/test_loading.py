@@ -9,7 +9,15 @@ import pytest
 
 from halimede.backends.base import ModelSource
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.core.errors import HalimedeError, InternalError, OutOfMemoryError, UnsupportedError
+from halimede.config.normalise import normalise
+from halimede.config.parse import parse_text
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from halimede.engine.lifecycle import loading
 from halimede.engine.lifecycle.loading import load_version
 from halimede.engine.settings import EngineSettings
@@ -62,3 +70,20 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
     told = load_error(monkeypatch, OSError(errno.ENOENT, "No such file"))
     assert type(told) is InternalError
     assert str(told) == "FileNotFoundError: [Errno 2] No such file"
+
+
+@pytest.mark.parametrize("completes", [True, False])
+def test_a_configuration_is_checked_when_its_model_is_loaded_whoever_completed_it(
+    tmp_path: Path, completes: bool
+) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    text = """
+        name: "m" backend: "identity" max_batch_size: 4
+        input { name: "A" data_type: TYPE_FP32 dims: 2 } output { name: "A" data_type: TYPE_FP32 dims: 2 }
+        dynamic_batching { default_queue_policy { timeout_action: 7 } }
+    """
+    config = parse_text(text, "test")
+    normalise(config)
+    settings = EngineSettings(model_repositories=(), auto_complete_config=completes)
+    with pytest.raises(InvalidArgumentError, match="'timeout_action' must be one of REJECT, DELAY, not 7"):
+        load_version(ModelSource("m", 1, tmp_path / "m", config), settings, cast(WorkerHost, None))

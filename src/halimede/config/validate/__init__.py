@@ -1,7 +1,7 @@
 """What is wrong with a configuration by itself, without its files or its model; one module for each area.
 
-Its settings are checked when it is read. Its tensors and instances are checked when the model is loaded, because the
-model may complete them.
+Its settings are checked when it is read, and so are its tensors, unless the model may complete them. The rest is
+checked when the model is loaded.
 """
 
 from collections.abc import Iterator
@@ -56,13 +56,18 @@ def _setting_problems(config: ModelConfig) -> Iterator[Problem]:
     )
 
 
-def validate_settings(config: ModelConfig) -> None:
-    """Return if nothing is wrong with the settings of a normalised configuration, its tensors and instances aside.
+def validate_settings(config: ModelConfig, *, complete: bool) -> None:
+    """Return if nothing is wrong with the settings of a normalised configuration, its instances aside.
+
+    Args:
+        config: the configuration.
+        complete: its tensors are complete, and are to be right too.
 
     Raises:
         InvalidArgumentError: the gravest of what is wrong.
     """
-    for problem in _setting_problems(config):
+    of_tensors = chain(tensor_problems(config), batch_tensor_problems(config)) if complete else ()
+    for problem in chain(_setting_problems(config), of_tensors):
         raise InvalidArgumentError(problem.message)
 
 

@@ -76,8 +76,8 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             if settings.auto_complete_config:
                 backend.complete_config()
                 normalise(config, placed.gpus)
-                validate(config, placed.gpus, placed.missing)
-                refuse_unsupported(config)
+            validate(config, placed.gpus, placed.missing)
+            refuse_unsupported(config)
             backend.check_config()
             signature = Signature.from_config(config)
             specs = instance_specs(config)
