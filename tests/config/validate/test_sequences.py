@@ -5,7 +5,7 @@ import pytest
 from tests.config.validate.helpers import BATCHING, PLAIN, Case, assert_told, name_of, problems
 
 ONE_ELEMENT = (
-    "initial_state field for state input 's' must contain exactly one or zero element. Found 2 elements."
+    "initial_state field for state input 's' must contain exactly one or zero element. Found '2' elements."
 )
 FALSE_TRUE = "int32_false_true: [ 0, 1 ]"
 START = f"kind: CONTROL_SEQUENCE_START {FALSE_TRUE}"
@@ -98,8 +98,8 @@ CASES: list[Case] = [
     (
         control(f"kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 {FALSE_TRUE}"),
         (
-            "sequence batching must not specify 'int32_false_true' for CONTROL_SEQUENCE_CORRID for m; "
-            "its value is the sequence's id"
+            "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for "
+            "CONTROL_SEQUENCE_CORRID for m"
         ),
         "sequence_batching.control_input[0].control[0].int32_false_true",
         None,
@@ -149,14 +149,17 @@ CASES: list[Case] = [
     ),
     (
         state(initial(dims="[ 2 ]")),
-        "Number of dimensions in 'initial_state' field for state input 's' must be 2, as in its 'dims' field, not 1.",
+        (
+            "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input 's'. "
+            "1 != 2"
+        ),
         "sequence_batching.state[0].initial_state[0].dims",
         "dims: [2, 1]",
     ),
     (
         state(initial(dims="[ 2, -1 ]")),
         (
-            "'initial_state' field for state input 's' contains variable dimensions; the size of what a sequence "
+            "'initial_state' field for state input name 's' contains variable dimensions. The size of what a sequence "
             "begins with must be given."
         ),
         "sequence_batching.state[0].initial_state[0].dims",
@@ -164,7 +167,7 @@ CASES: list[Case] = [
     ),
     (
         state(initial(dims="[ 3, 3 ]")),
-        "'initial_state' dims [3, 3] of state input 's' do not match its 'dims' [2, -1].",
+        "'initial_state' dim for input name 's' doesn't match 'state' dim description. 3 != 2",
         "sequence_batching.state[0].initial_state[0].dims",
         "dims: [2, 1]",
     ),

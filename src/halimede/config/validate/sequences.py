@@ -113,7 +113,7 @@ def _correlation_id(
     for name in _FALSE_AND_TRUE:
         if len(getattr(control, name)) > 0:
             message = (
-                f"sequence batching must not specify '{name}' for {kind} for {config.name}; "
-                "its value is the sequence's id"
+                "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
+                f"'bool_false_true' for {kind} for {config.name}"
             )
             yield Problem(config.name, f"{where}.{name}", message, "data_type: TYPE_UINT64")

@@ -22,7 +22,7 @@ def state_problems(config: ModelConfig) -> Iterator[Problem]:
         if len(state.initial_state) > 1:
             message = (
                 f"initial_state field for state input '{name}' must contain exactly one or zero element. "
-                f"Found {len(state.initial_state)} elements."
+                f"Found '{len(state.initial_state)}' elements."
             )
             yield Problem(
                 config.name, f"{where}.initial_state[1]", message, "remove all but one initial_state"
@@ -46,19 +46,22 @@ def _initial_state(
     fix = f"dims: {[1 if dim == WILDCARD else dim for dim in state.dims]}"
     if len(initial.dims) != len(state.dims):
         message = (
-            f"Number of dimensions in 'initial_state' field for state input '{name}' must be "
-            f"{len(state.dims)}, as in its 'dims' field, not {len(initial.dims)}."
+            f"Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input "
+            f"'{name}'. {len(initial.dims)} != {len(state.dims)}"
         )
         yield Problem(model, f"{where}.dims", message, fix)
     elif WILDCARD in initial.dims:
         message = (
-            f"'initial_state' field for state input '{name}' contains variable dimensions; "
-            "the size of what a sequence begins with must be given."
+            f"'initial_state' field for state input name '{name}' contains variable dimensions. "
+            "The size of what a sequence begins with must be given."
         )
         yield Problem(model, f"{where}.dims", message, fix)
-    elif any(dim not in (WILDCARD, given) for dim, given in zip(state.dims, initial.dims, strict=True)):
-        message = (
-            f"'initial_state' dims {list(initial.dims)} of state input '{name}' do not match "
-            f"its 'dims' {list(state.dims)}."
-        )
-        yield Problem(model, f"{where}.dims", message, fix)
+    else:
+        for dim, given in zip(state.dims, initial.dims, strict=True):
+            if dim not in (WILDCARD, given):
+                message = (
+                    f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. "
+                    f"{given} != {dim}"
+                )
+                yield Problem(model, f"{where}.dims", message, fix)
+                break
