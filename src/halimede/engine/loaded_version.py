@@ -17,7 +17,7 @@ class LoadedInstance:
     instance: Instance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class LoadedVersion:
     """A version that is ready to run.
 
@@ -25,7 +25,7 @@ class LoadedVersion:
         source: where it came from, with its final configuration.
         signature: what it takes and gives.
         backend: the opened model.
-        instances: at least one; passive ones get no requests.
+        instances: at least one, which may be others later; passive ones get no requests.
         labels: output → class labels.
         statistics: what is counted of it; its warm-up so far.
     """

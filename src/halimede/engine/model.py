@@ -1,10 +1,12 @@
 """One version of a model, loaded: its scheduler, its instances, its counts, and what is in flight."""
 
 import asyncio
+import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from functools import partial
 
+from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch
 from halimede.backends.execution import niceness_of
 from halimede.config.model_config_pb2 import ModelConfig
@@ -12,13 +14,15 @@ from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.engine.loaded_version import LoadedVersion
+from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.scheduling.flow import Flow
 from halimede.engine.scheduling.instances import Runner
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
 from halimede.workers.instance import WorkerInstance
+
+logger = logging.getLogger("halimede")
 
 
 class Model:
@@ -54,6 +58,7 @@ class Model:
         self.inflight = 0
         active = [entry.instance for entry in loaded.instances if not entry.passive]
         self.takes_device_tensors = bool(active) and all(each.device is not None for each in active)
+        self._ending: set[asyncio.Task[None]] = set()  # instances that have left
         self._loop = loop
         self._clock = clock
         self._stopping = False
@@ -67,24 +72,70 @@ class Model:
             self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
         else:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
-        niceness = niceness_of(self.config)
-        self._runners: list[Runner] = []
+        self._runners: dict[Instance, Runner] = {}  # of instances in this process
         self._workers: list[WorkerInstance] = []
-        runners: list[BatchRunner] = []
-        ahead = len(active) == 1 and not self.signature.decoupled
-        for entry in loaded.instances:
-            if isinstance(entry.instance, WorkerInstance):
-                self._workers.append(entry.instance)
-                entry.instance.attach(self)
-                if not entry.passive:
-                    runners.append(entry.instance)
-            elif not entry.passive:
-                done = self._scheduler.finished
-                runner = Runner(entry.spec.name, entry.instance, loop, done, niceness, ahead=ahead)
-                self._runners.append(runner)
-                runners.append(runner)
+        started = [self._start(entry) for entry in loaded.instances]
         self._load = self._workers[0].load if self._workers else None
-        self._scheduler.start(runners)
+        self._scheduler.start([runner for runner in started if runner is not None])
+
+    def _start(self, entry: LoadedInstance) -> BatchRunner | None:
+        """What runs batches on the instance; None if it gets none."""
+        if isinstance(entry.instance, WorkerInstance):
+            self._workers.append(entry.instance)
+            entry.instance.attach(self)
+            return None if entry.passive else entry.instance
+        if entry.passive:
+            return None
+        runner = Runner(
+            entry.spec.name,
+            entry.instance,
+            self._loop,
+            self._scheduler.finished,
+            niceness_of(self.config),
+            ahead=self._takes_ahead,
+        )
+        self._runners[entry.instance] = runner
+        return runner
+
+    @property
+    def _takes_ahead(self) -> bool:
+        """Whether an instance may take a batch while one is under way, as no other could run it."""
+        active = sum(not entry.passive for entry in self.loaded.instances)
+        return active == 1 and not self.signature.decoupled
+
+    def change_instances(self, instances: tuple[LoadedInstance, ...]) -> None:
+        """Run batches on these instances from now on.
+
+        Those that were there go on. Those that are not among them end what they have under way, and are closed.
+        """
+        before = self.loaded.instances
+        self.loaded.instances = instances
+        for runner in self._runners.values():
+            runner.take_ahead(self._takes_ahead)
+        for entry in instances:
+            if entry not in before and (started := self._start(entry)) is not None:
+                self._scheduler.changed(started)
+        for entry in before:
+            if entry not in instances:
+                task = self._loop.create_task(self._end(entry.instance))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+
+    async def _end(self, instance: Instance) -> None:
+        """Send the instance no more batches, and close it when what it has under way is over."""
+        if isinstance(instance, WorkerInstance):
+            self._workers.remove(instance)
+            instance.free = False
+            self._scheduler.changed(instance)
+            await instance.leave()
+        elif (runner := self._runners.pop(instance, None)) is not None:
+            runner.leave()
+            self._scheduler.changed(runner)
+            await self._loop.run_in_executor(None, runner.close)
+        try:
+            await self._loop.run_in_executor(None, instance.close)
+        except Exception:  # a framework's; the instance is gone all the same
+            logger.exception("closing an instance of '%s' version %d", self.name, self.version)
 
     @property
     def pending(self) -> int:
@@ -230,7 +281,7 @@ class Model:
 
     async def ready(self) -> tuple[bool, str]:
         """Whether the instances say that they are ready, and if not, why."""
-        for worker in self._workers:
+        for worker in tuple(self._workers):
             ready, why = await worker.ready()
             if not ready:
                 return False, why
@@ -281,11 +332,13 @@ class Model:
 
     async def close(self) -> None:
         """End the instances' threads and give everything back, off the loop. Nothing may be in flight."""
+        if self._ending:
+            await asyncio.wait(self._ending)
         await self._loop.run_in_executor(None, self._close)
 
     def _close(self) -> None:
         self._flow.close()
-        for runner in self._runners:
+        for runner in self._runners.values():
             runner.close()
         self.loaded.close()
 

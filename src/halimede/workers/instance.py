@@ -5,7 +5,7 @@ import logging
 from asyncio import TimerHandle
 from collections.abc import Collection
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
+from halimede.workers.owner import Leaving, Owner
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
 from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
@@ -50,25 +51,6 @@ on the event loop while requests come one by one."""
 
 MIN_UNWAITED, MAX_UNWAITED = 64, 8192
 """After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
-
-
-class Owner(Protocol):
-    """Who is told what an instance did: the model. Called on the event loop."""
-
-    def ran(self, instance: "WorkerInstance", batch: Batch) -> None:
-        """An execution is over. A response that is DEFERRED was sent before, or will be."""
-
-    def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """A response came by itself."""
-
-    def returned(self, batch: Batch) -> None:
-        """A batch that was sent was not begun, and will not be."""
-
-    def called(self) -> None:
-        """The model called the server while it executed, for the first time in this process."""
-
-    def changed(self, instance: "WorkerInstance") -> None:
-        """The process ended, could not be started again, or runs again."""
 
 
 class WorkerInstance(Instance):
@@ -126,7 +108,7 @@ class WorkerInstance(Instance):
         self._concurrency = concurrency
         self._spare = worker
         self._worker: Worker | None = None
-        self._owner: Owner = WarmUp(host.loop)
+        self._owner: Owner[WorkerInstance] = WarmUp(host.loop)
         self._sent: dict[int, Sent] = {}  # by the number of the first request, in the order of sending
         self._open: dict[int, Open] = {}
         self._number = 1
@@ -181,7 +163,7 @@ class WorkerInstance(Instance):
         self._progress = progress[: 8 * PROGRESS].view(np.int64)
         self.healthy = self.free = True
 
-    def attach(self, owner: Owner) -> None:
+    def attach(self, owner: "Owner[WorkerInstance]") -> None:
         """Run batches for the owner from now on."""
         self._owner = owner
         if self._worker is not None:
@@ -202,6 +184,19 @@ class WorkerInstance(Instance):
         """Its process, if it runs."""
         worker = self._worker
         return () if worker is None else (worker.pid,)
+
+    async def leave(self) -> None:
+        """Take no more batches, and return when what the worker has begun is over; the rest goes back to the owner."""
+        self.recall()
+        self._ahead = 0
+        self.free = False
+        self._owner = leaving = Leaving(self._owner, self._host.loop, self._is_idle)
+        leaving.look()
+        await leaving.finished
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not (self._sent or self._open)
 
     def close(self) -> None:
         """Let the model finalize and end the process. Blocks; no batch may be under way."""

@@ -26,6 +26,7 @@ from halimede.core.errors import (
 )
 from halimede.core.out_of_memory import lacks_memory
 from halimede.engine.lifecycle.ensemble_loader import EnsembleLoader, LoadNeeded
+from halimede.engine.lifecycle.instance_updates import can_change, make_instances
 from halimede.engine.lifecycle.live_versions import LiveVersions
 from halimede.engine.lifecycle.load_slots import LoadSlots
 from halimede.engine.lifecycle.loading import load_version
@@ -217,6 +218,7 @@ class ModelLoader:
         changed = {
             number: bases[number] for number in resolved.versions if not _stays(record, number, bases[number])
         }
+        await self._change_instances(record, resolved, changed)
         async with self._memory.reserved(
             record.name, resolved.directory, resolved.config, changed
         ) as holdings:
@@ -237,6 +239,53 @@ class ModelLoader:
         logger.error("failed to load '%s': %s", record.name, record.reason)
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, record.reason)
         return InvalidArgumentError(f"load failed for model '{record.name}': {record.reason}\n")
+
+    async def _change_instances(
+        self, record: ModelRecord, resolved: ResolvedModel, changed: dict[int, Basis | None]
+    ) -> None:
+        """Where nothing but its instances has changed, let a version that serves go on with others.
+
+        Args:
+            record: the model.
+            resolved: what its directory says.
+            changed: the versions that have changed, each with what it stands on; those that need no more are taken
+                out.
+
+        Raises:
+            InvalidArgumentError: instances could not be made; the versions that were there go on with those they had.
+        """
+        failures = {}
+        for number, basis in list(changed.items()):
+            version = record.versions.get(number)
+            serving = version.serving if version is not None else None
+            if version is None or serving is None or not isinstance(serving.model, Model) or basis is None:
+                continue
+            model = serving.model
+            if not basis.differs_in_instances(serving.basis):
+                continue
+            if not can_change(model.config, resolved.config, self._settings.gpus):
+                continue
+            try:
+                await self._change_instances_of(serving, model, resolved.config)
+            except HalimedeError as error:
+                version.reason = f"{error.code.words}: {error}"
+                failures[number] = error
+            else:
+                version.reason = ""
+                serving.basis = basis
+                logger.info("changed the instances of '%s' version %d", record.name, number)
+            del changed[number]
+        if failures:
+            raise self._failed(record, [], failures)
+
+    async def _change_instances_of(self, serving: Serving, model: Model, config: ModelConfig) -> None:
+        """Let a version go on with the instances that the configuration asks for."""
+        assert serving.holding is not None, "only ensembles have none"
+        before = len(model.loaded.instances)
+        after = sum(group.count * (len(group.gpus) or 1) for group in config.instance_group)
+        work = partial(make_instances, model.loaded, config, self._settings)
+        async with self._memory.resized(serving.holding, before, after), self.slots:
+            model.change_instances(await self._loop.run_in_executor(self._loaders, work))
 
     async def _load_changed(
         self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]
@@ -309,7 +358,11 @@ class ModelLoader:
         logger.info("failed to load '%s'", record.name)
         if not failures:
             return UnavailableError("Server is stopping, models are no longer loaded")
-        clauses = [f"version {n} is at UNAVAILABLE state: {reason};\n" for n, reason in reasons.items()]
+        clauses = [
+            f"version {n} is at {record.versions[n].state.value if n not in changed else 'UNAVAILABLE'} state: "
+            f"{reason};\n"
+            for n, reason in reasons.items()
+        ]
         shortages = (type(error) for error in failures.values() if isinstance(error, OutOfMemoryError))
         kind = next(shortages, InvalidArgumentError)
         return kind(f"load failed for model '{record.name}': {''.join(clauses)}")
@@ -345,10 +398,12 @@ def _basis(
     config = ModelConfig()
     config.CopyFrom(resolved.config)
     config.ClearField("version_policy")
+    config.ClearField("instance_group")
     return Basis(
         resolved.directory,
         (snapshot.contents.shared, snapshot.contents.versions[number]),
         config.SerializeToString(deterministic=True),
+        tuple(group.SerializeToString(deterministic=True) for group in resolved.config.instance_group),
     )
 
 

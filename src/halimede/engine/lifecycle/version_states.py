@@ -57,7 +57,7 @@ class OverrideFiles:
     users: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Serving:
     """A loaded version and what it stands on.
 
@@ -102,7 +102,7 @@ class Version:
     Attributes:
         number: the version.
         state: what it is doing.
-        reason: why it is UNAVAILABLE or UNLOADING, else "".
+        reason: why it is UNAVAILABLE or UNLOADING, or why a READY one's instances could not be changed; else "".
         withdrawn: it is so on purpose, or for want of a model that it needs, and not because something is
             wrong with it: readiness does not wait for it.
         serving: what answers its requests, if anything does: in state READY, and only then.

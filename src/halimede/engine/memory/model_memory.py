@@ -172,6 +172,38 @@ class ModelMemory:
                 f"{human(self.ledger.budget or 0)} that they may: unload others, or raise --model-memory-budget"
             )
 
+    @asynccontextmanager
+    async def resized(self, holding: Holding, before: int, after: int) -> AsyncIterator[None]:
+        """Room for a version that serves to have another number of instances, given back if that fails.
+
+        Args:
+            holding: what it takes.
+            before: how many instances it has.
+            after: how many it will have.
+
+        Raises:
+            OutOfMemoryError: there is none.
+            UnavailableError: the server is stopping.
+        """
+        more = max(0, holding.size * (after - before) // before)
+        if more and self.ledger.budget is not None:
+            await self._measure_workers()
+            await self.room.make(holding.name, more)
+        holding.size += more
+        try:
+            yield
+        except BaseException:
+            holding.size -= more
+            self.room.changed()
+            raise
+        if after < before:
+            holding.size = holding.size * after // before
+        size = await self._loop.run_in_executor(self._disk, _workers_bytes, holding)
+        if size is not None:
+            holding.size = size
+        self.room.changed()
+        self._watch()
+
     # The end of a version
 
     async def close(self, holding: Holding | None, close: Callable[[], Awaitable[None]]) -> None:

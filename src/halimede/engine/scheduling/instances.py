@@ -136,6 +136,16 @@ class Runner:
         self._set_free()
         return False
 
+    def take_ahead(self, ahead: bool) -> None:
+        """Whether to take a batch while one is under way, from the next one on."""
+        self._ahead = ahead
+
+    def leave(self) -> None:
+        """Take no more batches; what was taken runs to its end."""
+        self._ahead = False
+        self._sent += 1  # one that never ends
+        self._set_free()
+
     def close(self) -> None:
         """End the thread, once its batch is done. Blocks."""
         if self._thread is not None:

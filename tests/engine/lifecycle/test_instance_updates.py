@@ -1,0 +1,129 @@
+"""Models whose instance groups change while they serve: the instances that stay are not touched."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from halimede.backends.base import Instance, InstanceSpec
+from halimede.backends.batch import Batch
+from halimede.core.errors import InvalidArgumentError
+from halimede.engine.lifecycle.instance_updates import change_of
+from halimede.engine.loaded_version import LoadedInstance
+from halimede.engine.model import Model
+from tests.engine.lifecycle.ondemand import until
+from tests.engine.lifecycle.test_lifecycle_serving import IDENTITY, Server, repository, serve
+
+__all__ = ["repository"]
+
+
+class Idle(Instance):
+    """An instance that runs nothing."""
+
+    def execute(self, batch: Batch) -> None:
+        """Nothing is run."""
+        raise AssertionError
+
+
+def specs(*names: str, kind: str = "KIND_CPU", device: int = 0) -> list[tuple[InstanceSpec, bool]]:
+    return [(InstanceSpec(name, index, kind, device), False) for index, name in enumerate(names)]
+
+
+def present(*names: str, kind: str = "KIND_CPU") -> list[LoadedInstance]:
+    return [LoadedInstance(spec, passive, Idle()) for spec, passive in specs(*names, kind=kind)]
+
+
+def changed(
+    before: list[LoadedInstance], after: list[tuple[InstanceSpec, bool]]
+) -> tuple[list[str], list[str]]:
+    """The names of the instances that stay, and of those that are made."""
+    change = change_of(before, after)
+    numbers = [entry.spec.index for entry in change.kept] + [spec.index for spec, _ in change.missing]
+    assert len(set(numbers)) == len(after)
+    return [entry.spec.name for entry in change.kept], [spec.name for spec, _ in change.missing]
+
+
+def test_one_more_is_made_and_one_less_is_ended() -> None:
+    assert changed(present("g_0", "g_1"), specs("g_0", "g_1", "g_2")) == (["g_0", "g_1"], ["g_2"])
+    assert changed(present("g_0", "g_1", "g_2"), specs("g_0")) == (["g_0"], [])
+
+
+def test_instances_stay_under_another_groups_name() -> None:
+    assert changed(present("g_0"), specs("h_0", "h_1")) == (["g_0"], ["h_1"])
+    assert changed(present("g_0", "h_0"), specs("h_0", "h_1", "h_2")) == (["h_0", "g_0"], ["h_2"])
+
+
+def test_a_name_that_is_still_in_use_is_not_given_again() -> None:
+    assert changed(present("g_1"), specs("g_0", "g_1", "x_0", "g_1")) == (["g_1"], ["g_0", "x_0", "g_2"])
+
+
+def test_instances_elsewhere_are_others() -> None:
+    assert changed(present("g_0"), specs("g_0", kind="KIND_GPU", device=1)) == ([], ["g_0"])
+    passive = [(spec, True) for spec, _ in specs("g_0")]
+    assert changed(present("g_0"), passive) == ([], ["g_0"])
+
+
+def model_of(server: Server, name: str) -> Model:
+    model = server.lifecycle.find(name)
+    assert isinstance(model, Model)
+    return model
+
+
+def instances_of(server: Server, name: str) -> list[Instance]:
+    return [entry.instance for entry in model_of(server, name).loaded.instances]
+
+
+@pytest.mark.parametrize("dynamic", ["", "dynamic_batching { }"])
+def test_requests_go_on_while_instances_come_and_go(repository: Path, dynamic: str) -> None:
+    config = repository / "echo" / "config.pbtxt"
+    config.write_text(f"{IDENTITY}{dynamic}instance_group {{ count: 3 kind: KIND_CPU }}")
+
+    async def test(server: Server) -> None:
+        await server.lifecycle.load("echo", {})
+        model = model_of(server, "echo")
+        before = instances_of(server, "echo")
+        traffic = [asyncio.create_task(server.traffic("echo")) for _ in range(8)]
+        for count in (4, 2, 5, 1, 3) * 4:
+            config.write_text(f"{IDENTITY}{dynamic}instance_group {{ count: {count} kind: KIND_CPU }}")
+            await server.lifecycle.load("echo", {})
+            after = instances_of(server, "echo")
+            assert len(after) == count
+            kept = [instance for instance in after if instance in before]
+            assert len(kept) == min(count, len(before))
+            await server.more_than(len(server.answers) + 20)
+            before = after
+        assert model_of(server, "echo") is model, "nothing was loaded again"
+        assert model.statistics.success.count >= len(server.answers)
+        assert [group.count for group in model.config.instance_group] == [3]
+        server.quiet()
+        await asyncio.gather(*traffic)
+        assert server.failures == []
+        await until(lambda: not model._ending)
+
+    serve(repository, test)
+
+
+def test_instances_that_cannot_be_made_leave_those_that_there_are(repository: Path) -> None:
+    config = repository / "echo" / "config.pbtxt"
+
+    async def test(server: Server) -> None:
+        await server.lifecycle.load("echo", {})
+        before = instances_of(server, "echo")
+        config.write_text(f"{IDENTITY}instance_group {{ count: 2 kind: KIND_GPU }}")
+        with pytest.raises(InvalidArgumentError) as caught:
+            await server.lifecycle.load("echo", {})
+        why = "Invalid argument: instance group echo_0 of model echo has kind KIND_GPU but no GPUs are available"
+        start = f"load failed for model 'echo': version 1 is at READY state: {why}"
+        assert caught.value.message.startswith(start)
+        (row,) = (row for row in server.lifecycle.index() if row.name == "echo")
+        assert row.state == "READY"
+        assert row.reason.startswith(why)
+        assert instances_of(server, "echo") == before
+        assert await server.infer("echo") == 1
+        config.write_text(f"{IDENTITY}instance_group {{ count: 2 kind: KIND_CPU }}")
+        await server.lifecycle.load("echo", {})
+        assert instances_of(server, "echo")[:1] == before
+        (row,) = (row for row in server.lifecycle.index() if row.name == "echo")
+        assert (row.state, row.reason) == ("READY", "")
+
+    serve(repository, test)
