@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
 
 from tests.support.certificates import make_certificate
 from tests.support.server import ServerProcess, run_command, start_server
@@ -226,6 +227,24 @@ def test_a_wrong_start_is_one_line_and_status_1(tmp_path: Path, flags: list[str]
     assert result.stderr.startswith("halimede: ")
     assert line in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_missing_repository_leaves_a_server_that_says_so_if_errors_do_not_end_it(tmp_path: Path) -> None:
+    flags = ("--exit-on-error=false", "--model-control-mode=explicit")
+    with start_server(tmp_path / "nowhere", *flags, ready=False) as server:
+        server.wait_for(f"model repository '{tmp_path}/nowhere' cannot be read (No such file or directory)")
+        assert b'"name":"triton"' in server.get("/v2")[1]
+        for path in ("/v2/health/live", "/v2/health/ready"):
+            assert server.get(path) == (400, b"")
+        refused = (503, b'{"error":"Server not ready"}')
+        for path in ("m", "m/ready", "m/config", "m/stats", "stats"):
+            assert server.get(f"/v2/models/{path}") == refused
+        assert infer(server) == 503
+        client = httpclient.InferenceServerClient(server.http)
+        for call in (client.get_model_repository_index, client.load_model, client.unload_model):
+            with pytest.raises(InferenceServerException, match="Server not ready"):
+                call(*(("m",) if call != client.get_model_repository_index else ()))
+        client.close()
 
 
 def test_endpoints_can_be_closed(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_new_model_has_all_its_series_at_zero() -> None:
         assert scraped[f"nv_inference_{name}{labels}"] == 0
     for reason in FailureReason:
         assert (
-            scraped[f'nv_inference_request_failure{{model="digits",version="1",reason="{reason.value}"}}']
+            scraped[f'nv_inference_request_failure{{model="digits",reason="{reason.value}",version="1"}}']
             == 0
         )
 
@@ -117,9 +117,9 @@ def test_counters_follow_the_statistics() -> None:
     assert value("nv_inference_compute_output_duration_us") == 40
     assert value("nv_inference_pending_request_count") == 4
     assert value("nv_model_load_duration_secs") == 1.25
-    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="BACKEND"}'] == 1
-    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="REJECTED"}'] == 1
-    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="OTHER"}'] == 0
+    assert scraped['nv_inference_request_failure{model="digits",reason="BACKEND",version="1"}'] == 1
+    assert scraped['nv_inference_request_failure{model="digits",reason="REJECTED",version="1"}'] == 1
+    assert scraped['nv_inference_request_failure{model="digits",reason="OTHER",version="1"}'] == 0
 
 
 def test_histograms_cumulate_their_buckets() -> None:
@@ -142,7 +142,7 @@ def test_stopped_counters_stay_at_zero_and_durations_disappear() -> None:
     scraped = scrape(answered(FakeModel()), settings=MetricsSettings(counter_latencies=False))
     assert scraped['nv_inference_request_success{model="digits",version="1"}'] == 0
     assert scraped['nv_inference_count{model="digits",version="1"}'] == 0
-    assert scraped['nv_inference_request_failure{model="digits",version="1",reason="BACKEND"}'] == 0
+    assert scraped['nv_inference_request_failure{model="digits",reason="BACKEND",version="1"}'] == 0
     assert not any(name.startswith("nv_inference_request_duration_us") for name in scraped)
 
 

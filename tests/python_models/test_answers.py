@@ -85,6 +85,22 @@ def test_whatever_execute_does_the_client_reads_why(models: Models, body: str, t
     assert models.pids(name) == pid
 
 
+def test_executions_that_raise_count_as_executions_but_their_rows_do_not(models: Models) -> None:
+    name = models.load(executing("raise ValueError('no')"))
+    models.infer_error(name)
+    models.infer_error(name)
+    statistics = models.statistics(name)
+    assert (statistics["execution_count"], statistics["inference_count"]) == (2, 0)
+    assert statistics["last_inference"] > 0
+    (batch,) = statistics["batch_stats"]
+    assert batch["batch_size"] == 1
+    for phase in ("compute_input", "compute_infer", "compute_output"):
+        assert batch[phase]["count"] == 2
+        assert statistics["inference_stats"][phase] == {"count": 0, "ns": 0}
+    counts = {key: value["count"] for key, value in statistics["inference_stats"].items()}
+    assert (counts["fail"], counts["success"], counts["queue"]) == (2, 0, 0)
+
+
 def test_failed_batch_is_logged_with_its_reason(models: Models) -> None:
     name = models.load(executing("raise ValueError('look into the log')"))
     models.infer_error(name)
@@ -175,7 +191,7 @@ def test_exception_fails_every_request_of_the_batch(models: Models) -> None:
     outcomes = models.infer_at_once(name, [np.zeros((1, 1), np.float32)] * 4)
     assert all("ValueError: 4" in str(outcome) for outcome in outcomes)
     statistics = models.statistics(name)
-    assert statistics["execution_count"] == 0
+    assert statistics["execution_count"] == 1
     assert statistics["inference_stats"]["fail"]["count"] == 4
 
 

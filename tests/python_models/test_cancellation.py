@@ -162,7 +162,7 @@ def pending(models: Models, name: str) -> int:
 
 
 def cancelled(models: Models, name: str) -> int:
-    return metric(models, f'nv_inference_request_failure{{model="{name}",version="1",reason="CANCELED"}}')
+    return metric(models, f'nv_inference_request_failure{{model="{name}",reason="CANCELED",version="1"}}')
 
 
 def metric(models: Models, series: str) -> int:

@@ -191,6 +191,7 @@ class Model:
         requests, responses = batch.requests, batch.responses
         if self.signature.decoupled:
             if batch.failed:
+                self._count_failed(batch)
                 for request in requests:
                     self._deliver(batch, request, responses[0], True)
             else:  # its responses come one by one
@@ -212,6 +213,8 @@ class Model:
                 statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
         if not batch.failed:
             statistics.count_execution(batch)
+        else:
+            self._count_failed(batch)
         if failed:
             requests = [r for r, response in zip(requests, responses, strict=True) if response.error is None]
         statistics.count_answered(requests, batch.started_ns, now)
@@ -225,6 +228,13 @@ class Model:
                 self._answer(batch, request, response, now)
         if not batch.failed:
             self.statistics.count_execution(batch)
+        else:
+            self._count_failed(batch)
+
+    def _count_failed(self, batch: Batch) -> None:
+        """Count an execution that failed, unless it never began."""
+        if batch.ended_ns:
+            self.statistics.count_failed_execution(batch)
 
     def _answer(self, batch: Batch, request: InferRequest, response: InferResponse, now: int) -> None:
         """Send the only response to a request by itself, and count it."""

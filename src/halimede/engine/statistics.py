@@ -110,7 +110,7 @@ class ModelStatistics:
     Attributes:
         last_inference_ms: end of the last execution, in milliseconds since the epoch; 0 for never.
         inference_count: rows executed.
-        execution_count: executions by the backend; a batch counts once.
+        execution_count: executions by the backend, also those that failed; a batch counts once.
         success, fail: requests and their time from receipt to response.
         queue, compute_input, compute_infer, compute_output: of successful requests.
         cache_hit, cache_miss: look-ups in the response cache.
@@ -203,6 +203,17 @@ class ModelStatistics:
         duration.count += requests
         duration.ns += output_ns * requests
         self.compute_us.observe((batch.ended_ns - batch.started_ns) // 1_000, requests)
+
+    def count_failed_execution(self, batch: Batch) -> None:
+        """Count one execution that failed as a whole: for its size, but for none of its requests."""
+        inputs_ns = batch.inputs_ns or batch.started_ns
+        outputs_ns = batch.outputs_ns or batch.ended_ns
+        self.last_inference_ms = time_ns() // 1_000_000
+        self.execution_count += 1
+        counts = self.batches.setdefault(batch.size or 1, BatchStatistics())
+        counts.compute_input.add(inputs_ns - batch.started_ns)
+        counts.compute_infer.add(outputs_ns - inputs_ns)
+        counts.compute_output.add(batch.ended_ns - outputs_ns)
 
     def count_answered(self, requests: Sequence[InferRequest], started: int, now: int) -> None:
         """Count requests that were answered at `now`, each with its only response, by an execution since `started`."""

@@ -57,7 +57,9 @@ def models_for_statistics(lifecycle: Lifecycle, name: str = "", version: int = -
 
     Raises:
         InvalidArgumentError: there is none of that name or version.
+        UnavailableError: the server could not start.
     """
+    lifecycle.check()
     models = lifecycle.loaded_models()
     if not name:
         return models

@@ -288,13 +288,13 @@ class Metrics:
                 _add(lines, each.family, _gpu_samples(each, samples))
 
 
-def labels(model: ServedModel) -> str:
-    """The labels of a model's metrics, without braces: its tags, `model` and `version`."""
+def labels(model: ServedModel, **more: str) -> str:
+    """The labels of a model's metrics, without braces, by name: its tags, `model`, `version`, and what is added."""
     named = {
         "_" + re.sub(r"\W", "_", key, flags=re.ASCII): value
         for key, value in model.config.metric_tags.items()
     }
-    named |= {"model": model.name, "version": str(model.version)}
+    named |= {"model": model.name, "version": str(model.version)} | more
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(named.items()))
 
 
@@ -310,9 +310,9 @@ def _escaped(value: str) -> str:
 
 
 def _failures(models: Sequence[tuple[ServedModel, str]], *, counting: bool) -> Iterable[tuple[str, int]]:
-    for model, text in models:
+    for model, _ in models:
         for reason, count in model.statistics.failures.items():
-            yield f'{text},reason="{reason.value}"', count if counting else 0
+            yield labels(model, reason=reason.value), count if counting else 0
 
 
 def _start(lines: list[str], family: Family) -> None:

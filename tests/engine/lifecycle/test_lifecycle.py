@@ -190,7 +190,8 @@ def test_names_of_no_directory_are_not_found(world: World, name: str) -> None:
     world.add("m")
 
     async def test(lifecycle: Lifecycle) -> None:
-        for parameters in ({}, {"config": "{}"}, {"config": "{}", "file:1/model": b""}):
+        brought: list[dict[str, str | bytes]] = [{}, {"config": "{}"}, {"config": "{}", "file:1/model": b""}]
+        for parameters in brought:
             error = await error_of(lifecycle.load(name, parameters))
             assert isinstance(error, InternalError)
             assert str(error).startswith(f"failed to load '{name}', failed to poll from model repository")

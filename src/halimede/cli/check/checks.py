@@ -91,7 +91,7 @@ def _check_models(options: ServeOptions) -> None:
         if repository.startswith(_BUCKETS):
             msg = f"--model-repository {repository}: object storage is not available in this version"
             raise click.UsageError(msg)
-        if not repository or not Path(repository).is_dir():
+        if not repository or (options.exit_on_error and not Path(repository).is_dir()):
             what = "is not a directory" if repository and Path(repository).exists() else "does not exist"
             msg = f"--model-repository: '{repository}' {what}"
             raise click.UsageError(msg)

@@ -52,7 +52,7 @@ class Lifecycle:
     """The models of a server. Lives on the event loop.
 
     Attributes:
-        live: the server is up, if only to stop.
+        live: the server has begun as it should, and is up, if only to stop.
         memory: what models take, and may take.
     """
 
@@ -195,6 +195,8 @@ class Lifecycle:
     async def start(self) -> bool:
         """Load what the control mode says, and begin to poll if it says so: True if all of it is READY.
 
+        If a repository cannot be read, the server stays up, but is not live, and answers for no model.
+
         Raises:
             InvalidArgumentError: a repository cannot be read, or `*` is not the only model to load.
         """
@@ -202,7 +204,12 @@ class Lifecycle:
         async with self._starting:
             if self.stopping:
                 return False
-            await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
+            try:
+                await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
+            except InvalidArgumentError:
+                self.live = False
+                self._table.failed = True
+                raise
             await self.refresh()
             results = await asyncio.gather(
                 *(self._attempt(name, explicit=True) for name in self._names_to_start())
@@ -454,7 +461,16 @@ class Lifecycle:
             self._loader.unload(record)
         await self._live.closed()
 
+    def check(self) -> None:
+        """Refuse to answer for models if the server could not start.
+
+        Raises:
+            UnavailableError: it could not.
+        """
+        self._table.check()
+
     def _require_explicit(self) -> None:
+        self.check()
         if not self._settings.control_mode.takes_requests:
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
 

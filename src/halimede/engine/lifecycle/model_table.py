@@ -7,6 +7,7 @@ from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.namespaces import Namespaces
 from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord, Version, VersionState
 
+NOT_READY = "Server not ready"
 AMBIGUOUS = "model appears in two or more repositories"
 
 Progress = Callable[[str, int | None, str, str], None]
@@ -21,6 +22,7 @@ class ModelTable:
         catalog: the models on disk when last looked; True for those in more than one repository.
         namespaces: the models outside the repositories.
         stopping: the server is shutting down.
+        failed: the server could not start, and answers for no model.
         on_progress: called at each change of a version's state.
         on_readiness: called when the server may have become ready, or not ready; also at each such change.
     """
@@ -30,6 +32,7 @@ class ModelTable:
         self.catalog: dict[str, bool] = {}
         self.namespaces = Namespaces()
         self.stopping = False
+        self.failed = False
         self.on_progress: list[Progress] = []
         self.on_readiness: list[Callable[[], None]] = []
         self._latest: dict[str, ServedModel] = {}
@@ -48,6 +51,8 @@ class ModelTable:
         return model
 
     def _why_not_found(self, name: str, version: int) -> HalimedeError:
+        if self.failed:
+            return UnavailableError(NOT_READY)
         if self.stopping:
             return UnavailableError(f"Server is stopping, model '{name}' accepts no more requests")
         record = self.records.get(name)
@@ -61,12 +66,23 @@ class ModelTable:
             f"Request for unknown model: '{name}' version {version} is not at ready state"
         )
 
+    def check(self) -> None:
+        """Refuse to answer for models if the server could not start.
+
+        Raises:
+            UnavailableError: it could not.
+        """
+        if self.failed:
+            raise UnavailableError(NOT_READY)
+
     def serving(self, name: str) -> dict[int, ServedModel]:
         """The READY versions of a model, ascending.
 
         Raises:
             NotFoundError: there is no such model.
+            UnavailableError: the server could not start.
         """
+        self.check()
         record = self.records.get(name)
         if record is None or not record.known:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
@@ -80,7 +96,11 @@ class ModelTable:
         """The models on disk: one row a version that was ever loaded, or one for a model that never was.
 
         A model without a version to load has no row.
+
+        Raises:
+            UnavailableError: the server could not start.
         """
+        self.check()
         rows = []
         hosted = {name for name in self.records if self.namespaces.find(name) is not None}
         for name in sorted(self.catalog.keys() | hosted):
