@@ -14,6 +14,7 @@ from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.engine import Engine
 from halimede.engine.memory.ledger import Holding, Ledger
 from halimede.engine.statistics import FailureReason, ModelStatistics
+from halimede.engine.summaries import LatencySummaries
 from halimede.frontends import metrics
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.metrics import FAMILIES, Family, Metrics, MetricsSettings
@@ -33,6 +34,9 @@ class FakeModel:
     pending: int = 0
     config: ModelConfig = field(default_factory=ModelConfig)
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
+
+
+ALL_FAMILIES = MetricsSettings(histogram_latencies=True, summary_quantiles=(0.5,))
 
 
 def fake_engine(
@@ -149,7 +153,7 @@ def test_stopped_counters_stay_at_zero_and_durations_disappear() -> None:
 def test_first_responses_are_told_on_request() -> None:
     name = 'nv_inference_first_response_histogram_ms_bucket{model="digits",version="1",le="100"}'
     assert name not in scrape(answered(FakeModel()))
-    scraped = scrape(answered(FakeModel()), settings=MetricsSettings(histogram_latencies=True))
+    scraped = scrape(answered(FakeModel()), settings=ALL_FAMILIES)
     assert scraped[name] == 1
     assert scraped[name.replace('"100"', '"500"')] == 2
 
@@ -184,7 +188,7 @@ def test_the_machine_is_told_of_unless_switched_off(monkeypatch: pytest.MonkeyPa
 
 
 def test_all_families_are_declared_and_explained() -> None:
-    scraped = text(FakeModel(), settings=MetricsSettings(histogram_latencies=True))
+    scraped = text(FakeModel(), settings=ALL_FAMILIES)
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", scraped, re.MULTILINE))
     assert types == {family.name: family.type for family in FAMILIES}
     document = DOCUMENT.read_text()
@@ -221,11 +225,31 @@ def test_the_port_answers_as_tritonservers_does(
 
 def test_a_prometheus_parser_reads_a_scrape() -> None:
     tagged = FakeModel(name="other", config=ModelConfig(metric_tags={"a b": 'x"\\\n{},='}))
-    scraped = text(answered(FakeModel()), tagged, settings=MetricsSettings(histogram_latencies=True))
+    scraped = text(answered(FakeModel()), tagged, settings=ALL_FAMILIES)
     families = {family.name: family for family in text_string_to_metric_families(scraped)}
     assert set(families) == {family.name.removesuffix("_total") for family in FAMILIES}
     assert families["nv_inference_count"].samples[0].value == 3
     assert families["nv_inference_count"].samples[1].labels["_a_b"] == 'x"\\\n{},='
+
+
+def test_summaries_tell_count_sum_and_quantiles_of_the_models_that_have_them() -> None:
+    model = FakeModel()
+    model.statistics.summaries = LatencySummaries()
+    settings = MetricsSettings(summary_quantiles=(0.25, 0.999))
+    assert 'nv_inference_queue_summary_us{model="digits",version="1",quantile="0.25"} Nan\n' in text(
+        model, settings=settings
+    )
+    scraped = scrape(answered(model), FakeModel(name="other"), settings=settings)
+    for name in ("request", "queue", "compute_input", "compute_infer", "compute_output"):
+        family = f"nv_inference_{name}_summary_us"
+        total = scraped[f'{family}_sum{{model="digits",version="1"}}']
+        count = scraped[f'{family}_count{{model="digits",version="1"}}']
+        assert count == scraped['nv_inference_request_success{model="digits",version="1"}']
+        low, high = (scraped[f'{family}{{model="digits",version="1",quantile="{q}"}}'] for q in (0.25, 0.999))
+        assert low <= high <= total * 1.01 + 1
+        assert total == scraped[f'nv_inference_{name}_duration_us{{model="digits",version="1"}}']
+    assert not any("summary" in name and "other" in name for name in scraped)
+    assert not any("summary" in name for name in scrape(model))
 
 
 def test_metrics_of_models_follow_those_of_the_server() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from halimede.cli.check.checks import metrics_address, metrics_switches, uses_tls
+from halimede.cli.check.checks import metrics_address, metrics_switches, summary_quantiles, uses_tls
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
@@ -158,6 +158,9 @@ def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:
             cpu=options.allow_cpu_metrics,
             counter_latencies=switches["counter_latencies"],
             histogram_latencies=switches["histogram_latencies"],
+            summary_quantiles=summary_quantiles(options.metrics_config)
+            if switches["summary_latencies"]
+            else None,
             interval_ms=options.metrics_interval_ms,
             pinned_memory_bytes=options.pinned_memory_pool_byte_size,
         ),

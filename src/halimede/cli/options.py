@@ -290,8 +290,9 @@ class ServeOptions:
         METRICS,
         form("KEY=VALUE"),
         "counter_latencies=false stops the counters; histogram_latencies=true adds "
-        "nv_inference_first_response_histogram_ms.",
-        shown_default="counter_latencies=true, histogram_latencies=false",
+        "nv_inference_first_response_histogram_ms; summary_latencies=true adds summaries of latencies with "
+        "summary_quantiles=QUANTILE:ERROR,….",
+        shown_default="counter_latencies=true, histogram_latencies=false, summary_latencies=false",
     )
 
     backend_directory: str = setting(

@@ -100,6 +100,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         hosted_root=Path(options.sagemaker_model_directory).absolute(),
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
+        summary_latencies=metrics_switches(options.metrics_config)["summary_latencies"],
     )
 
 

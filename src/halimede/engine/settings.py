@@ -46,6 +46,7 @@ class EngineSettings:
         gpus: numbers of the GPUs that models may use.
         verbose: the log's verbosity, 0 and up.
         counter_latencies: whether the counters of the metrics count (`--metrics-config`).
+        summary_latencies: whether quantiles of latencies are kept for the metrics.
     """
 
     model_repositories: tuple[Path, ...]
@@ -66,6 +67,7 @@ class EngineSettings:
     gpus: tuple[int, ...] = field(default_factory=visible_gpus)
     verbose: int = 0
     counter_latencies: bool = True
+    summary_latencies: bool = False
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """`--backend-config` for one backend, over the settings for every backend."""

@@ -12,6 +12,7 @@ from time import time_ns
 from halimede.backends.batch import Batch
 from halimede.core.errors import CancelledError
 from halimede.core.requests import InferRequest, InferResponse
+from halimede.engine.summaries import LatencySummaries
 
 
 class FailureReason(Enum):
@@ -121,6 +122,7 @@ class ModelStatistics:
         first_response_ms: histogram of the times from receipt to first response, in milliseconds.
         batch_size: histogram of executed batch sizes.
         load_ns: how long the version took to load.
+        summaries: quantiles of latencies; None unless they were asked for.
     """
 
     __slots__ = (
@@ -144,6 +146,7 @@ class ModelStatistics:
         "request_us",
         "responses",
         "success",
+        "summaries",
     )
 
     def __init__(self, first_response_bounds_ms: tuple[float, ...] = FIRST_RESPONSE_BOUNDS_MS) -> None:
@@ -167,6 +170,7 @@ class ModelStatistics:
         self.first_response_ms = Histogram(first_response_bounds_ms)
         self.batch_size = Histogram(BATCH_SIZE_BOUNDS)
         self.load_ns = 0
+        self.summaries: LatencySummaries | None = None
 
     def count_execution(self, batch: Batch) -> None:
         """Count one execution that went well: once for its size, and for each of its requests."""
@@ -203,6 +207,10 @@ class ModelStatistics:
         duration.count += requests
         duration.ns += output_ns * requests
         self.compute_us.observe((batch.ended_ns - batch.started_ns) // 1_000, requests)
+        if self.summaries is not None:
+            self.summaries.compute_input.observe(input_ns // 1_000, requests)
+            self.summaries.compute_infer.observe(infer_ns // 1_000, requests)
+            self.summaries.compute_output.observe(output_ns // 1_000, requests)
 
     def count_failed_execution(self, batch: Batch) -> None:
         """Count one execution that failed as a whole: for its size, but for none of its requests."""
@@ -232,6 +240,10 @@ class ModelStatistics:
         self.request_us.total += request_ns // 1_000
         self.queue_us.total += queue_ns // 1_000
         self.first_response_ms.total += request_ns // 1_000_000
+        if self.summaries is not None:
+            for request in requests:
+                self.summaries.request.observe((now - request.received_ns) // 1_000)
+                self.summaries.queue.observe((started - request.queued_ns) // 1_000)
 
     def count_streamed(self, request_ns: int, queue_ns: int, first_response_ns: int) -> None:
         """Count a decoupled request: all of it took `request_ns` from its receipt, its first response less."""
@@ -240,6 +252,9 @@ class ModelStatistics:
         self.request_us.observe(request_ns // 1_000)
         self.queue_us.observe(queue_ns // 1_000)
         self.first_response_ms.observe(first_response_ns // 1_000_000)
+        if self.summaries is not None:
+            self.summaries.request.observe(request_ns // 1_000)
+            self.summaries.queue.observe(queue_ns // 1_000)
 
     def count_response(
         self, index: int, response: InferResponse | None, infer_ns: int, output_ns: int

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isnan
 
 from halimede.engine.engine import Engine
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
+from halimede.engine.summaries import LatencySummaries, Summary
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
 from halimede.frontends.http.answers import error_body
@@ -28,6 +30,7 @@ class MetricsSettings:
         cpu: whether to tell of the machine's processors and memory.
         counter_latencies: whether counters count; otherwise they stay 0 and those of durations disappear.
         histogram_latencies: whether to tell of the times to first responses.
+        summary_quantiles: the quantiles of summaries, None for no summaries.
         interval_ms: gauges are measured anew when half of so many milliseconds have passed.
         pinned_memory_bytes: size of the pool of pinned memory.
     """
@@ -35,6 +38,7 @@ class MetricsSettings:
     cpu: bool = True
     counter_latencies: bool = True
     histogram_latencies: bool = False
+    summary_quantiles: tuple[float, ...] | None = None
     interval_ms: int = 2000
     pinned_memory_bytes: int = 268_435_456
 
@@ -64,6 +68,12 @@ class _GpuGauge:
 class _Histogram:
     family: Family
     value: Callable[[ModelStatistics], Histogram]
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    family: Family
+    value: Callable[[LatencySummaries], Summary]
 
 
 _US = 1_000
@@ -147,6 +157,32 @@ FIRST_RESPONSE = _Histogram(
     ),
     lambda counts: counts.first_response_ms,
 )
+SUMMARIES = (
+    _Summary(
+        Family(
+            "nv_inference_request_summary_us", "summary", "Time from receipt to response, in microseconds"
+        ),
+        lambda summaries: summaries.request,
+    ),
+    _Summary(
+        Family("nv_inference_queue_summary_us", "summary", "Time in the queue, in microseconds"),
+        lambda summaries: summaries.queue,
+    ),
+    _Summary(
+        Family("nv_inference_compute_input_summary_us", "summary", "Time to gather inputs, in microseconds"),
+        lambda summaries: summaries.compute_input,
+    ),
+    _Summary(
+        Family("nv_inference_compute_infer_summary_us", "summary", "Time to run the model, in microseconds"),
+        lambda summaries: summaries.compute_infer,
+    ),
+    _Summary(
+        Family(
+            "nv_inference_compute_output_summary_us", "summary", "Time to hand out outputs, in microseconds"
+        ),
+        lambda summaries: summaries.compute_output,
+    ),
+)
 MODEL_MEMORY = Family(
     "halimede_model_memory_bytes", "gauge", "Memory that the version takes, or is to take, in bytes"
 )
@@ -198,7 +234,7 @@ GPUS = (
 )
 
 FAMILIES = (
-    *(each.family for each in (*COUNTERS, *DURATIONS, *HISTOGRAMS, FIRST_RESPONSE)),
+    *(each.family for each in (*COUNTERS, *DURATIONS, *HISTOGRAMS, FIRST_RESPONSE, *SUMMARIES)),
     FAILURES,
     PENDING,
     LOAD_DURATION,
@@ -242,6 +278,13 @@ class Metrics:
             _start(lines, histogram.family)
             for model, text in models:
                 _add_histogram(lines, histogram.family.name, text, histogram.value(model.statistics))
+        if settings.summary_quantiles is not None:
+            for summary in SUMMARIES:
+                _start(lines, summary.family)
+                for model, text in models:
+                    if model.statistics.summaries is not None:
+                        observed = summary.value(model.statistics.summaries)
+                        _add_summary(lines, summary.family.name, text, observed, settings.summary_quantiles)
         self._add_memory(lines)
         self._add_gauges(lines)
         lines += self._engine.custom_metrics.lines()
@@ -332,3 +375,13 @@ def _add_histogram(lines: list[str], name: str, text: str, histogram: Histogram)
         lines.append(f'{name}_bucket{{{text},le="{bound}"}} {count}')
     lines.append(f"{name}_sum{{{text}}} {histogram.total}")
     lines.append(f"{name}_count{{{text}}} {cumulated[-1]}")
+
+
+def _add_summary(
+    lines: list[str], name: str, text: str, summary: Summary, quantiles: Iterable[float]
+) -> None:
+    lines.append(f"{name}_count{{{text}}} {summary.count}")
+    lines.append(f"{name}_sum{{{text}}} {summary.total}")
+    for share in quantiles:
+        value = summary.quantile(share)
+        lines.append(f'{name}{{{text},quantile="{share:g}"}} {"Nan" if isnan(value) else round(value)}')

@@ -4,7 +4,13 @@ from pathlib import Path
 import click
 import pytest
 
-from halimede.cli.check.checks import backend_settings, check, metrics_switches, model_memory_budget
+from halimede.cli.check.checks import (
+    backend_settings,
+    check,
+    metrics_switches,
+    model_memory_budget,
+    summary_quantiles,
+)
 from halimede.cli.options import ServeOptions
 from halimede.core.memory import memory_limit
 
@@ -177,15 +183,26 @@ def test_a_backend_setting_without_the_backend_before_its_comma_is_refused() -> 
 
 
 def test_switches_of_the_metrics() -> None:
-    assert metrics_switches([]) == {"counter_latencies": True, "histogram_latencies": False}
-    entries = ["counter_latencies=off", "histogram_latencies=true", "summary_latencies=false"]
-    assert metrics_switches(entries) == {"counter_latencies": False, "histogram_latencies": True}
+    names = ("counter_latencies", "histogram_latencies", "summary_latencies")
+    assert metrics_switches([]) == dict(zip(names, (True, False, False), strict=True))
+    entries = ["counter_latencies=off", "histogram_latencies=true", "summary_latencies=1"]
+    assert metrics_switches([*entries, "summary_quantiles=x"]) == dict(
+        zip(names, (False, True, True), strict=True)
+    )
+
+
+def test_quantiles_of_summaries(caplog: pytest.LogCaptureFixture) -> None:
+    assert summary_quantiles(["summary_latencies=true"]) == (0.5, 0.9, 0.95, 0.99, 0.999)
+    assert summary_quantiles(["summary_quantiles=0.25:0.01,0.9:0.001,0.25:0"]) == (0.25, 0.9)
+    assert caplog.text == ""
+    assert summary_quantiles(["summary_quantiles=x:1,0.5:0.1,2:0.1,0.9"]) == (0.5,)
+    for pair in ("x:1", "2:0.1", "0.9"):
+        assert f"'{pair}' is not of the form QUANTILE:ERROR" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        ("summary_latencies=true", "summary_latencies is not available in this version"),
         ("latencies=true", "there is no 'latencies'; there are counter_latencies, histogram_latencies"),
         (
             "counter_latencies",

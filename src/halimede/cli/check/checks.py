@@ -1,5 +1,6 @@
 """What the flags say together: combinations that make no sense, and flags that hold several settings."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +11,11 @@ import click
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
+
+logger = logging.getLogger("halimede")
+
+DEFAULT_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+"""Quantiles of summaries (`--metrics-config summary_latencies=true`)."""
 
 _BUCKETS = ("s3://", "gs://", "as://")
 _SAGEMAKER = "SageMaker requests"
@@ -51,36 +57,50 @@ def backend_settings(entries: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def metrics_switches(entries: Iterable[str]) -> dict[str, bool]:
-    """`counter_latencies` and `histogram_latencies` of `--metrics-config`.
+    """`counter_latencies`, `histogram_latencies` and `summary_latencies` of `--metrics-config`.
 
     Raises:
-        click.UsageError: an entry is not known, or asks for summaries.
+        click.UsageError: an entry is not known.
     """
-    switches = {"counter_latencies": True, "histogram_latencies": False}
+    switches = {"counter_latencies": True, "histogram_latencies": False, "summary_latencies": False}
     for entry in entries:
         key, equals, value = entry.partition("=")
         if not equals:
             msg = f"--metrics-config option format is <setting>=<value>. Got {entry}"
             raise click.UsageError(msg)
-        if key == "summary_quantiles":  # says nothing while there are no summaries
+        if key == "summary_quantiles":
             continue
-        if key not in {*switches, "summary_latencies"}:
-            msg = f"--metrics-config: there is no '{key}'; there are {', '.join(switches)}"
+        if key not in switches:
+            msg = f"--metrics-config: there is no '{key}'; there are {', '.join(switches)}, summary_quantiles"
             raise click.UsageError(msg)
         try:
-            switch = BOOL.parse(value)
+            switches[key] = BOOL.parse(value)
         except ValueError as error:
             msg = f"--metrics-config {key}: {error}"
             raise click.UsageError(msg) from None
-        if key != "summary_latencies":
-            switches[key] = switch
-        elif switch:
-            msg = (
-                "--metrics-config summary_latencies is not available in this version; "
-                "quantiles can be computed from the histograms, which are always there"
-            )
-            raise click.UsageError(msg)
     return switches
+
+
+def summary_quantiles(entries: Iterable[str]) -> tuple[float, ...]:
+    """The quantiles of summaries that `--metrics-config` asks for, each once; pairs that are none are left out."""
+    quantiles: tuple[float, ...] = DEFAULT_QUANTILES
+    for entry in entries:
+        key, _, value = entry.partition("=")
+        if key != "summary_quantiles":
+            continue
+        quantiles = ()
+        for pair in value.split(","):
+            try:
+                share, error = map(float, pair.split(":"))
+            except ValueError:
+                share = error = -1.0
+            if 0 <= share <= 1 and 0 <= error <= 1:
+                quantiles = (*quantiles, share)
+            else:
+                logger.error(
+                    "--metrics-config summary_quantiles: '%s' is not of the form QUANTILE:ERROR", pair
+                )
+    return tuple(dict.fromkeys(quantiles))
 
 
 def _check_models(options: ServeOptions) -> None:

@@ -137,6 +137,10 @@ class EnsembleModel:
         statistics.batch_size.observe(size)
         statistics.count_streamed(request_ns, 0, (run.first_ns or run.finished_ns) - request.received_ns)
         statistics.compute_us.observe((run.input_ns + run.infer_ns + run.output_ns) // 1_000)
+        if statistics.summaries is not None:
+            statistics.summaries.compute_input.observe(run.input_ns // 1_000)
+            statistics.summaries.compute_infer.observe(run.infer_ns // 1_000)
+            statistics.summaries.compute_output.observe(run.output_ns // 1_000)
         self._count_compute(size, run.input_ns, run.infer_ns, run.output_ns, 1)
 
     def computed_late(self, run: EnsembleRun, input_ns: int, infer_ns: int, output_ns: int) -> None:

@@ -42,6 +42,7 @@ from halimede.engine.lifecycle.version_states import (
 from halimede.engine.lifecycle.version_swaps import VersionSwaps
 from halimede.engine.memory.room import RoomTakenError
 from halimede.engine.statistics import ModelStatistics
+from halimede.engine.summaries import LatencySummaries
 from halimede.repository.basis import Basis
 from halimede.repository.labels import read_labels
 from halimede.repository.resolve import ResolvedModel
@@ -64,6 +65,8 @@ class EnsembleLoader:
         table: ModelTable,
         swaps: VersionSwaps,
         load_needed: LoadNeeded,
+        *,
+        summaries: bool = False,
     ) -> None:
         """A loader that reads directories on `disk`, and loads the models that an ensemble needs by `load_needed`."""
         self._clock = clock
@@ -72,6 +75,7 @@ class EnsembleLoader:
         self._table = table
         self._swaps = swaps
         self._load_needed = load_needed
+        self._summaries = summaries
         swaps.on_change.append(self._follow)
 
     async def load(
@@ -220,6 +224,7 @@ class EnsembleLoader:
                 statistics = present.model.statistics  # the same ensemble goes on, with other models
             else:
                 statistics = ModelStatistics(first_response_bounds(config))
+                statistics.summaries = LatencySummaries() if self._summaries else None
             source = ModelSource(record.name, number, blueprint.directory, config)
             labels = blueprint.labels
             model = EnsembleModel(source, plan, find, self._clock, self._loop, labels, statistics)

@@ -45,6 +45,7 @@ from halimede.engine.memory.ledger import Holding
 from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.model import Model
 from halimede.engine.settings import EngineSettings
+from halimede.engine.summaries import LatencySummaries
 from halimede.repository.basis import Basis
 from halimede.repository.layout import is_directory_name
 from halimede.repository.overrides import Override, write_files
@@ -92,7 +93,9 @@ class ModelLoader:
         self._workers = workers
         self._memory = memory
         self._swaps = VersionSwaps(table, live)
-        self._ensembles = EnsembleLoader(clock, loop, disk, table, self._swaps, load_needed)
+        self._ensembles = EnsembleLoader(
+            clock, loop, disk, table, self._swaps, load_needed, summaries=settings.summary_latencies
+        )
 
     def close(self) -> None:
         """End the threads, when no load is under way any more."""
@@ -333,6 +336,8 @@ class ModelLoader:
             if isinstance(outcome, HalimedeError):
                 failures[number] = outcome
             else:
+                if self._settings.summary_latencies:
+                    outcome.statistics.summaries = LatencySummaries()
                 loaded[number] = outcome
         return loaded, failures
 
