@@ -15,8 +15,8 @@ import click
 
 from halimede.cli import logs, tuning
 from halimede.core.gpus import visible_gpus
-from halimede.hosting.addresses import url_of
 from halimede.frontends.log_settings import LogSettings
+from halimede.hosting.addresses import url_of
 
 if TYPE_CHECKING:
     from halimede.hosting.settings import HostSettings
