@@ -8,15 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.process_tree import tree
 
-READY_WITHIN_S = 60
+READY_WITHIN_S = 180
 STOPPED_WITHIN_S = 30
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -123,29 +123,45 @@ class Server:
 
     def await_ready(self) -> None:
         """Return as soon as the server says that it is ready."""
+        self._await(lambda status: status == 200, "ready")
+
+    def await_answer(self) -> None:
+        """Return as soon as the server says whether it is ready."""
+        self._await(lambda _: True, "reachable")
+
+    def _await(self, wanted: Callable[[int], bool], what: str) -> None:
+        """Return as soon as the status of its readiness is a wanted one."""
         deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline:
             if self.child.poll() is not None:
                 raise BenchmarkError(
-                    f"The server ended with code {self.child.returncode} before it was ready"
+                    f"The server ended with code {self.child.returncode} before it was {what}"
                 )
             with suppress(OSError, http.client.HTTPException):
-                if self.request("GET", "/v2/health/ready")[0] == 200:
+                if wanted(self.request("GET", "/v2/health/ready")[0]):
                     return
             time.sleep(0.002)
-        raise BenchmarkError(f"The server was not ready within {READY_WITHIN_S} s")
+        raise BenchmarkError(f"The server was not {what} within {READY_WITHIN_S} s")
 
 
 @contextmanager
 def halimede(
-    repository: Path, on_cores: Collection[int] | None = None, arguments: Sequence[str] = ()
+    repository: Path,
+    on_cores: Collection[int] | None = None,
+    arguments: Sequence[str] = (),
+    *,
+    ready: bool = True,
+    log: IO[bytes] | None = None,
 ) -> Iterator[Server]:
-    """`halimede serve` on free ports, ready."""
+    """`halimede serve` on free ports, ready, or if that is not asked for as soon as its HTTP port is open.
+
+    Warnings and errors go to the log if there is one, and to standard error otherwise.
+    """
     ports = free_ports(3)
     command = [sys.executable, "-m", "halimede", "serve", *server_arguments(repository, ports), *arguments]
-    with process(command, on_cores, stdout=subprocess.DEVNULL) as child:
+    with process(command, on_cores, stdout=subprocess.DEVNULL, stderr=log) as child:
         server = Server(child, *ports)
-        server.await_ready()
+        server.await_ready() if ready else server.await_answer()
         yield server
 
 

@@ -101,9 +101,13 @@ def need_python_library(directory: Path) -> None:
 
 @contextmanager
 def tritonserver(
-    repository: Path, on_cores: Collection[int] | None = None, arguments: Sequence[str] = ()
+    repository: Path,
+    on_cores: Collection[int] | None = None,
+    arguments: Sequence[str] = (),
+    *,
+    ready: bool = True,
 ) -> Iterator[Server]:
-    """The server on free ports, ready.
+    """The server on free ports, ready, or if that is not asked for as soon as its HTTP port is open.
 
     Raises:
         BenchmarkError: it does not start; the text has its last words.
@@ -118,9 +122,9 @@ def tritonserver(
             tempfile.TemporaryFile() as log,
             process(command, on_cores, env=variables, stdout=log, stderr=subprocess.STDOUT) as child,
         ):
-            server = Server(child, *ports[:2])
+            server = Server(child, *ports)
             try:
-                server.await_ready()
+                server.await_ready() if ready else server.await_answer()
             except BenchmarkError as error:
                 raise BenchmarkError(f"tritonserver: {error}\n{last_lines(log)}") from None
             yield server

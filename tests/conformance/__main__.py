@@ -1,0 +1,57 @@
+"""Compare both servers case by case; `python -m tests.conformance --help` says what can be chosen."""
+
+import argparse
+import signal
+import sys
+import time
+
+from benchmarks import rival
+from benchmarks.errors import BenchmarkError
+from tests.conformance.cases import every_case
+from tests.conformance.report import failed, summary, told
+from tests.conformance.run import Verdict, run
+
+
+def main() -> None:
+    """Print each difference as it is found, and the summary; exit with 1 if there is a difference, 2 without servers."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="TEXT",
+        help="cases whose `module: name` contains it; may be repeated",
+    )
+    parser.add_argument("--jobs", type=int, default=3, help="cases taken at the same time (default %(default)s)")
+    parser.add_argument("--list", action="store_true", help="only print the names")
+    parser.add_argument("--deliberate", action="store_true", help="print the deliberate differences too")
+    arguments = parser.parse_args()
+    chosen = [
+        (subject, case)
+        for subject, case in every_case()
+        if not arguments.only or any(text in f"{subject}: {case.name}" for text in arguments.only)
+    ]
+    if arguments.list or not chosen:
+        print("\n".join(f"{subject}: {case.name}" for subject, case in chosen) or "No case has such a name")
+        parser.exit(0 if arguments.list else 2)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended
+    try:
+        rival.environment()
+    except rival.UnavailableError as error:
+        parser.exit(2, f"Nothing was compared: there is no tritonserver 2.51 here: {error}\n")
+    begun = time.monotonic()
+    outcomes = []
+    try:
+        for outcome in run(chosen, arguments.jobs):
+            outcomes.append(outcome)
+            if outcome.verdict is Verdict.DELIBERATE and arguments.deliberate and outcome.case.differs:
+                print(f"{told(outcome)}\n  meant: {outcome.case.differs.reason}\n", flush=True)
+            elif outcome.verdict in (Verdict.DIFFERENT, Verdict.VANISHED):
+                print(f"{told(outcome)}\n", flush=True)
+    except BenchmarkError as error:
+        parser.exit(2, f"A server did not start: {error}\n")
+    print(f"{summary(outcomes)} ({time.monotonic() - begun:.0f} s)")
+    parser.exit(1 if failed(outcomes) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Both servers under the same flags, each with a model repository of its own."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import grpc
+
+from benchmarks import rival
+from benchmarks.processes import Server, halimede
+
+MODELS = Path(__file__).parent / "models"
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
+NAMES = ("tritonserver", "halimede")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How both servers are started.
+
+    Attributes:
+        flags: their flags beside addresses and ports.
+        models: which of the directories in `models/` they serve; all, if it is empty.
+        ready: whether they become ready.
+    """
+
+    flags: tuple[str, ...] = EXPLICIT
+    models: tuple[str, ...] = ()
+    ready: bool = True
+
+
+PLAIN = Setting()
+
+
+@dataclass(slots=True)
+class Subject:
+    """A running server under comparison."""
+
+    name: str
+    server: Server
+    repository: Path
+    channel: grpc.Channel = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the channel of all gRPC calls."""
+        limit = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.grpc_port}", options=limit)
+
+
+def copy_models(names: Sequence[str], repository: Path) -> None:
+    """Make a repository of the models with those names, or of all."""
+    repository.mkdir(parents=True)
+    for model in sorted(MODELS.iterdir()):
+        if model.is_dir() and (not names or model.name in names):
+            shutil.copytree(model, repository / model.name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@contextmanager
+def both(setting: Setting, directory: Path) -> Iterator[tuple[Subject, Subject]]:
+    """tritonserver and this server, ready, with their repositories below that directory.
+
+    Raises:
+        UnavailableError: there is no tritonserver for this machine.
+        BenchmarkError: one of them does not start.
+    """
+    with ExitStack() as stack:
+        subjects = []
+        log = stack.enter_context((directory / "halimede.log").open("wb"))
+        for name, start in zip(NAMES, (rival.tritonserver, partial(halimede, log=log)), strict=True):
+            repository = directory / name / "models"
+            copy_models(setting.models, repository)
+            flags = [flag.replace("<repository>", str(repository)) for flag in setting.flags]
+            server = stack.enter_context(start(repository, arguments=flags, ready=setting.ready))
+            subject = Subject(name, server, repository)
+            stack.callback(subject.channel.close)
+            subjects.append(subject)
+        theirs, ours = subjects
+        yield theirs, ours
