@@ -6,7 +6,6 @@ import sys
 import time
 
 from benchmarks import rival
-from benchmarks.errors import BenchmarkError
 from tests.conformance.cases import every_case
 from tests.conformance.report import failed, summary, told
 from tests.conformance.run import Verdict, run
@@ -38,17 +37,13 @@ def main() -> None:
         rival.environment()
     except rival.UnavailableError as error:
         parser.exit(2, f"Nothing was compared: there is no tritonserver 2.51 here: {error}\n")
+    shown = {Verdict.DIFFERENT, Verdict.VANISHED, *([Verdict.DELIBERATE] if arguments.deliberate else [])}
     begun = time.monotonic()
     outcomes = []
-    try:
-        for outcome in run(chosen, arguments.jobs):
-            outcomes.append(outcome)
-            if outcome.verdict is Verdict.DELIBERATE and arguments.deliberate and outcome.case.differs:
-                print(f"{told(outcome)}\n  meant: {outcome.case.differs.reason}\n", flush=True)
-            elif outcome.verdict in (Verdict.DIFFERENT, Verdict.VANISHED):
-                print(f"{told(outcome)}\n", flush=True)
-    except BenchmarkError as error:
-        parser.exit(2, f"A server did not start: {error}\n")
+    for outcome in run(chosen, arguments.jobs):
+        outcomes.append(outcome)
+        if outcome.verdict in shown:
+            print(f"{told(outcome)}\n", flush=True)
     print(f"{summary(outcomes)} ({time.monotonic() - begun:.0f} s)")
     parser.exit(1 if failed(outcomes) else 0)
 

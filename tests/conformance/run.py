@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from benchmarks.errors import BenchmarkError
 from tests.conformance.answers import Answer
 from tests.conformance.case import Case
 from tests.conformance.compare import Line, differing
@@ -43,17 +44,26 @@ def run(chosen: Sequence[tuple[str, Case]], jobs: int = 1) -> Iterator[Outcome]:
         settings.setdefault(case.setting, []).append((subject, case))
     for setting, cases in settings.items():
         waiting = deque(cases)
-        crashed = False
-        while waiting:
-            with both_running(setting) as subjects:
-                while waiting and alive(subjects):
-                    group = next_group(waiting, 1 if crashed else jobs)
-                    outcomes = outcomes_of(group, subjects)
-                    crashed = not alive(subjects)
-                    if crashed and len(group) > 1:  # whose fault it was shows when they are taken one by one
-                        waiting.extendleft(reversed(group))
-                    else:
-                        yield from outcomes
+        try:
+            yield from run_setting(setting, waiting, jobs)
+        except BenchmarkError as error:  # of a server that does not start
+            line = Line("start", "", str(error))
+            yield from (Outcome(subject, case, Verdict.DIFFERENT, (line,)) for subject, case in waiting)
+
+
+def run_setting(setting: Setting, waiting: deque[tuple[str, Case]], jobs: int) -> Iterator[Outcome]:
+    """The outcomes of all cases that wait, with servers that are started again if one has crashed."""
+    crashed = False
+    while waiting:
+        with both_running(setting) as subjects:
+            while waiting and alive(subjects):
+                group = next_group(waiting, 1 if crashed else jobs)
+                outcomes = outcomes_of(group, subjects)
+                crashed = not alive(subjects)
+                if crashed and len(group) > 1:  # whose fault it was shows when they are taken one by one
+                    waiting.extendleft(reversed(group))
+                else:
+                    yield from outcomes
 
 
 @contextmanager
@@ -96,6 +106,8 @@ def taken(case: Case, subject: Subject) -> Answer:
         answer = step.take(subject) or {}
         prefix = f"step {number}: " if len(case.steps) > 1 else ""
         answers |= {f"{prefix}{path}": value for path, value in answer.items()}
+        if answer.get("no answer") == "TimeoutError":
+            break  # nothing after it would be answered either
     if subject.server.child.poll() is not None:
         answers["ended with status"] = subject.server.child.returncode
     return normalised(answers, subject.repository, case.ignored)

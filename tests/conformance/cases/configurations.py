@@ -73,7 +73,6 @@ TEXTS: dict[str, str] = {
     "KIND_CPU and gpus": CONFIG + "instance_group [{ count: 1 kind: KIND_CPU gpus: [0] }]",
     "KIND_MODEL": CONFIG + "instance_group [{ count: 1 kind: KIND_MODEL }]",
     "KIND_AUTO and gpus": CONFIG + "instance_group [{ count: 1 kind: KIND_AUTO gpus: [0] }]",
-    "passive": CONFIG + "instance_group [{ count: 1 kind: KIND_CPU passive: true }]",
     "a host policy": CONFIG + 'instance_group [{ count: 1 kind: KIND_CPU host_policy: "one" }]',
     "a secondary device": CONFIG + "instance_group [{ count: 1 kind: KIND_CPU secondary_devices [{ kind: KIND_NVDLA device_id: 0 }] }]",
     "version policy latest 0": CONFIG + "version_policy { latest { num_versions: 0 } }",
@@ -109,7 +108,6 @@ TEXTS: dict[str, str] = {
     "ensemble scheduling of a Python model": CONFIG + 'ensemble_scheduling { step [{ model_name: "add_sub" model_version: -1 }] }',
     "parameters": CONFIG + 'parameters { key: "a" value { string_value: "b" } } parameters { key: "c" value { string_value: "" } } parameters { key: "d" value { } }',
     "a model file": CONFIG + 'default_model_filename: "model.py"',
-    "a model file that is not there": CONFIG + 'default_model_filename: "other.py"',
     "a model file outside": CONFIG + 'default_model_filename: "../../add_sub/1/model.py"',
     "a runtime": CONFIG + 'runtime: "model.py"',
     "a runtime that is not there": CONFIG + 'runtime: "libtriton_other.so"',
@@ -154,13 +152,8 @@ REPOSITORIES: dict[str, dict[str, str | bytes | None]] = {
     "version 01": {"config.pbtxt": CONFIG, "01/model.py": IDENTITY},
     "version v1": {"config.pbtxt": CONFIG, "v1/model.py": IDENTITY},
     "versions 1 and 02": {"config.pbtxt": CONFIG, "1/model.py": IDENTITY, "02/model.py": IDENTITY},
-    "an empty version": {"config.pbtxt": CONFIG, "1/other": ""},
-    "an empty version without configuration": {"1/other": ""},
-    "nothing": {"other": ""},
-    "the file in the wrong place": {"config.pbtxt": CONFIG, "model.py": IDENTITY, "1/other": ""},
     "a directory for the configuration": {"config.pbtxt/x": CONFIG, "1/model.py": IDENTITY},
     "labels that are there": {"config.pbtxt": 'backend: "python"' + LABELLED, "none.txt": "a\nb\n", "1/model.py": IDENTITY},
-    "an ONNX file that is none, without configuration": {"1/model.onnx": "x"},
 }  # fmt: skip
 
 
