@@ -15,8 +15,9 @@ BERT := build/bert
 ROBERTA := build/roberta-onnx
 FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
+CONFORMANCE_ARGS ?=
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sagemaker host test check bench fuzz soak stress protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sagemaker host test check bench conformance fuzz soak stress protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -66,6 +67,9 @@ check: $(VENV)/.test ## Lint, check types, the import contract and that generate
 
 bench: $(VENV)/.bench ## Measure against the physical limits; BENCH_ARGS="--only json --rounds 3" narrows it
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+conformance: $(VENV)/.test ## Compare with tritonserver 2.51, request by request; CONFORMANCE_ARGS="--only grpc_errors" narrows it
+	$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)
 
 fuzz: $(VENV)/.test ## Run the property tests for FUZZ_MINUTES, with fresh examples in each round
 	scripts/fuzz.sh $(BIN)/pytest $(FUZZ_MINUTES)

@@ -12,7 +12,7 @@ from tests.conformance.run import Verdict, run
 
 
 def main() -> None:
-    """Print each difference as it is found, and the summary; exit with 1 if there is a difference, 2 without servers."""
+    """Print each difference as it is found, then the summary; exit with 1 if there is one, 2 without tritonserver."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument(
         "--only",
@@ -20,7 +20,9 @@ def main() -> None:
         metavar="TEXT",
         help="cases whose `module: name` contains it; may be repeated",
     )
-    parser.add_argument("--jobs", type=int, default=3, help="cases taken at the same time (default %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=3, help="cases taken at the same time (default %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="only print the names")
     parser.add_argument("--deliberate", action="store_true", help="print the deliberate differences too")
     arguments = parser.parse_args()

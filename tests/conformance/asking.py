@@ -33,7 +33,9 @@ def pairs(headers: Headers) -> tuple[tuple[str, str], ...]:
     return tuple((headers or {}).items())
 
 
-def tensor(name: str, datatype: str, data: Any, shape: list[int] | None = None, **members: Any) -> dict[str, Any]:
+def tensor(
+    name: str, datatype: str, data: Any, shape: list[int] | None = None, **members: Any
+) -> dict[str, Any]:
     """An input in JSON; its shape is the data's, if no other is given."""
     found = list(np.shape(data)) if shape is None else shape
     return {"name": name, "datatype": datatype, "shape": found, "data": data, **members}
@@ -56,7 +58,14 @@ def strings(*texts: bytes) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
 
-def message(model: str, *inputs: tuple[str, Any], id: str = "", version: str = "", outputs: Iterable[str] = (), **parameters: Any) -> Any:  # fmt: skip # noqa: A002
+def message(
+    model: str,
+    *inputs: tuple[str, Any],
+    id: str = "",  # noqa: A002
+    version: str = "",
+    outputs: Iterable[str] = (),
+    **parameters: Any,
+) -> Any:
     """A ModelInferRequest with the arrays as raw contents; each parameter gets the kind of its value."""
     request = pb.ModelInferRequest(model_name=model, model_version=version, id=id)
     for name, array in inputs:
@@ -82,7 +91,9 @@ def put(parameters: Any, name: str, value: Any) -> None:
 
 def rpc(method: str, request: Message | None = None, metadata: Headers = None, **members: Any) -> Rpc:
     """A gRPC call: of that message, or of one with those members."""
-    return Rpc(method, getattr(pb, f"{method}Request")(**members) if request is None else request, pairs(metadata))
+    return Rpc(
+        method, getattr(pb, f"{method}Request")(**members) if request is None else request, pairs(metadata)
+    )
 
 
 def grpc_infer(model: str, *inputs: tuple[str, Any], **options: Any) -> Rpc:
@@ -118,10 +129,10 @@ def rows_of(answer: Answer, models: tuple[str, ...]) -> Answer:
         if dot:
             rows.setdefault(row, {})[member] = value
     kept: Answer = {"status": answer.get("status")}
-    for row in rows.values():
-        if row.get("name") in models:
-            name = f"{row['name']} {row.get('version', '-')}"
-            kept |= {f"{name}.{member}": value for member, value in row.items()}
+    for found in rows.values():
+        if found.get("name") in models:
+            name = f"{found['name']} {found.get('version', '-')}"
+            kept |= {f"{name}.{member}": value for member, value in found.items()}
     return kept
 
 

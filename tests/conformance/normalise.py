@@ -6,7 +6,10 @@ from pathlib import Path
 from tests.conformance.answers import Answer, Value
 
 TEXTS = (
-    (re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL), r"\1<what the JSON parser says>"),
+    (
+        re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL),
+        r"\1<what the JSON parser says>",
+    ),
     (re.compile(r"127\.0\.0\.1:\d+|0\.0\.0\.0:\d+"), "<address>:<port>"),
     (re.compile(r"0x[0-9a-fA-F]{6,}"), "<pointer>"),
     (re.compile(r"/tmp/(?:folder|halimede-|tmp)[\w.-]*"), "<temporary directory>"),

@@ -1,8 +1,8 @@
 """Both servers under the same flags, each with a model repository of its own."""
 
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from benchmarks.processes import Server, halimede
 
 MODELS = Path(__file__).parent / "models"
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
-NAMES = ("tritonserver", "halimede")
+Start = Callable[..., AbstractContextManager[Server]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,11 @@ def both(setting: Setting, directory: Path) -> Iterator[tuple[Subject, Subject]]
     with ExitStack() as stack:
         subjects = []
         log = stack.enter_context((directory / "halimede.log").open("wb"))
-        for name, start in zip(NAMES, (rival.tritonserver, partial(halimede, log=log)), strict=True):
+        starts: dict[str, Start] = {
+            "tritonserver": rival.tritonserver,
+            "halimede": partial(halimede, log=log),
+        }
+        for name, start in starts.items():
             repository = directory / name / "models"
             copy_models(setting.models, repository)
             flags = [flag.replace("<repository>", str(repository)) for flag in setting.flags]

@@ -27,7 +27,9 @@ CONFIG = 'backend: "python"' + IO
 
 def completing(body: str) -> str:
     """A model whose `auto_complete_config` is this body, indented by eight spaces."""
-    return f"{IDENTITY}\n    @staticmethod\n    def auto_complete_config(auto_complete_model_config):\n{body}\n"
+    return (
+        f"{IDENTITY}\n    @staticmethod\n    def auto_complete_config(auto_complete_model_config):\n{body}\n"
+    )
 
 
 def initializing(body: str) -> str:

@@ -36,18 +36,28 @@ CASES: list[Case] = [
         "a timeout of 1 µs": behind(hold(1, timeout=1)),
         "a timeout that is long": behind(hold(1, timeout=5000000)),
         "a timeout of one among others": behind(hold(1), hold(1, timeout=50000), hold(1)),
-        "a timeout with an id": behind(infer("batches", tensor("HOLD", "INT32", [[1]]), id="my id", parameters={"timeout": 50000})),
-        "priorities": behind(hold(250, rows=4, priority=2), hold(260, rows=4, priority=2), hold(270, rows=4, priority=1)),
+        "a timeout with an id": behind(
+            infer("batches", tensor("HOLD", "INT32", [[1]]), id="my id", parameters={"timeout": 50000})
+        ),
+        "priorities": behind(
+            hold(250, rows=4, priority=2), hold(260, rows=4, priority=2), hold(270, rows=4, priority=1)
+        ),
         "an unknown priority": hold(1, priority=3),
         "priority 0": hold(1, priority=0),
         "a timeout over gRPC": behind(grpc_infer("batches", ("HOLD", ROW), timeout=50000)),
         "a timeout in a stream": behind(stream(message("batches", ("HOLD", ROW), id="1", timeout=50000))),
-        "a full queue over gRPC": behind(*(hold(1) for _ in range(6)), grpc_infer("batches", ("HOLD", ROW)), grpc_infer("batches", ("HOLD", ROW))),
+        "a full queue over gRPC": behind(
+            *(hold(1) for _ in range(6)),
+            grpc_infer("batches", ("HOLD", ROW)),
+            grpc_infer("batches", ("HOLD", ROW)),
+        ),
         "a delay ends with the preferred size": Together((hold(1, "delayed"), hold(1, "delayed"))),
         "a delay ends by itself": hold(1, "delayed"),
         "a preferred size of rows": hold(1, "delayed", rows=2),
-        "requests that are late are delayed": behind(hold(1, "delayed"), hold(1, "delayed"), model="delayed", busy=700),
+        "requests that are late are delayed": behind(
+            hold(1, "delayed"), hold(1, "delayed"), model="delayed", busy=700
+        ),
         "a timeout where none may be given": behind(hold(1, "delayed", timeout=1000), model="delayed"),
         "a priority where there is none": hold(1, "delayed", priority=1),
     }.items()
-]  # fmt: skip
+]

@@ -18,7 +18,9 @@ def ensemble(steps: str = STEP, io: str = IO, more: str = "") -> str:
 def one(inputs: str, outputs: str, model: str = "@part", version: str = "model_version: -1") -> str:
     """A step; its maps as `X=X OUT=OUT`."""
     name = f'model_name: "{model}"' if model else ""
-    maps = [("input_map", pair) for pair in inputs.split()] + [("output_map", pair) for pair in outputs.split()]
+    maps = [("input_map", pair) for pair in inputs.split()] + [
+        ("output_map", pair) for pair in outputs.split()
+    ]
     texts = ['{} {{ key: "{}" value: "{}" }}'.format(kind, *pair.split("=")) for kind, pair in maps]
     return f"step [{{ {name} {version} {' '.join(texts)} }}]"
 
@@ -40,26 +42,36 @@ TEXTS: dict[str, str] = {
     "an unknown input of a model": ensemble(one("X=X Y=X", "OUT=OUT")),
     "an unknown output of a model": ensemble(one("X=X", "OUT=OUT NO=other")),
     "an input that is not used": ensemble(io=IO + 'input [{ name: "Y" data_type: TYPE_INT32 dims: [-1] }]'),
-    "an output that is not written": ensemble(io=IO + 'output [{ name: "Z" data_type: TYPE_INT32 dims: [-1] }]'),
+    "an output that is not written": ensemble(
+        io=IO + 'output [{ name: "Z" data_type: TYPE_INT32 dims: [-1] }]'
+    ),
     "a tensor that nobody uses": ensemble(one("X=X", "OUT=middle") + one("X=X", "OUT=OUT")),
     "a tensor that nobody writes": ensemble(one("X=nobody", "OUT=OUT")),
     "a tensor written twice": ensemble(one("X=X", "OUT=OUT") + one("X=X", "OUT=OUT")),
-    "an input mapped twice": ensemble('step [{ model_name: "@part" model_version: -1 input_map { key: "X" value: "X" } input_map { key: "X" value: "X" } output_map { key: "OUT" value: "OUT" } }]'),
+    "an input mapped twice": ensemble(
+        'step [{ model_name: "@part" model_version: -1 input_map { key: "X" value: "X" } input_map { key: "X" value: "X" } output_map { key: "OUT" value: "OUT" } }]'
+    ),
     "another datatype of the input": ensemble(io=IO.replace("INT32", "INT64", 1)),
-    "another datatype of the output": ensemble(io='input [{ name: "X" data_type: TYPE_INT32 dims: [-1] }] output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]'),
+    "another datatype of the output": ensemble(
+        io='input [{ name: "X" data_type: TYPE_INT32 dims: [-1] }] output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]'
+    ),
     "another shape": ensemble(io=IO.replace("dims: [-1]", "dims: [-1, 2]", 1)),
     "a fixed shape": ensemble(io=IO.replace("dims: [-1]", "dims: [2]")),
     "a batch size too large": ensemble(more="max_batch_size: 4"),
     "instances": ensemble(more="instance_group [{ count: 1 }]"),
     "optimization": ensemble(more="optimization { priority: PRIORITY_MAX }"),
-    "warm-up": ensemble(more='model_warmup [{ name: "w" batch_size: 1 inputs { key: "X" value { data_type: TYPE_INT32 dims: [1] zero_data: true } } }]'),
+    "warm-up": ensemble(
+        more='model_warmup [{ name: "w" batch_size: 1 inputs { key: "X" value { data_type: TYPE_INT32 dims: [1] zero_data: true } } }]'
+    ),
     "dynamic batching": ensemble(more="dynamic_batching { }"),
     "no inputs": ensemble(io='output [{ name: "OUT" data_type: TYPE_INT32 dims: [-1] }]'),
     "no outputs": ensemble(io='input [{ name: "X" data_type: TYPE_INT32 dims: [-1] }]'),
     "decoupled": ensemble(more="model_transaction_policy { decoupled: true }"),
     "itself": ensemble(one("X=X", "OUT=OUT", model="@")),
-    "an output map without value": ensemble('step [{ model_name: "@part" model_version: -1 input_map { key: "X" value: "X" } output_map { key: "OUT" } }]'),
-}  # fmt: skip
+    "an output map without value": ensemble(
+        'step [{ model_name: "@part" model_version: -1 input_map { key: "X" value: "X" } output_map { key: "OUT" } }]'
+    ),
+}
 
 
 def of(number: int, text: str) -> tuple[Step, ...]:
@@ -68,7 +80,16 @@ def of(number: int, text: str) -> tuple[Step, ...]:
     part = f"{name}part"
     files = Files(name, {"config.pbtxt": text.replace("@", name), "1/.keep": ""})
     asked = (load(name), index(name, part), config(name), get(f"/v2/models/{name}"), infer(name, X))
-    return (python_model(part, CONFIG, IDENTITY), files, *asked, unload(name), gone(name), unload(part), gone(part), index(name, part))
+    return (
+        python_model(part, CONFIG, IDENTITY),
+        files,
+        *asked,
+        unload(name),
+        gone(name),
+        unload(part),
+        gone(part),
+        index(name, part),
+    )
 
 
 def dependent(number: int, *steps: Step, source: str = IDENTITY) -> tuple[Step, ...]:
@@ -76,22 +97,80 @@ def dependent(number: int, *steps: Step, source: str = IDENTITY) -> tuple[Step, 
     name = f"dependent_{number}"
     part = f"{name}part"
     files = Files(name, {"config.pbtxt": ensemble().replace("@", name), "1/.keep": ""})
-    return (python_model(part, CONFIG, source), files, *steps, unload(name), gone(name), unload(part), gone(part), index(name, part))
+    return (
+        python_model(part, CONFIG, source),
+        files,
+        *steps,
+        unload(name),
+        gone(name),
+        unload(part),
+        gone(part),
+        index(name, part),
+    )
 
 
 CASES: list[Case] = [
     *(case(name, *of(number, text)) for number, (name, text) in enumerate(TEXTS.items())),
-    case("the part is unloaded", *dependent(1, load("dependent_1"), unload("dependent_1part"), gone("dependent_1part"), index("dependent_1", "dependent_1part"), infer("dependent_1", X))),
-    case("dependents are unloaded", *dependent(2, load("dependent_2"), unload("dependent_2", {"parameters": {"unload_dependents": True}}), gone("dependent_2"), gone("dependent_2part"), index("dependent_2", "dependent_2part"))),
-    case("dependents that were loaded by name stay", *dependent(3, load("dependent_3part"), load("dependent_3"), unload("dependent_3", {"parameters": {"unload_dependents": True}}), gone("dependent_3"), index("dependent_3", "dependent_3part"))),
-    case("the part fails to load", *dependent(4, load("dependent_4"), index("dependent_4", "dependent_4part"), source="raise ValueError('broken')\n")),
-    case("the part is loaded later", *dependent(5, load("dependent_5"), load("dependent_5part"), infer("dependent_5", X), source=IDENTITY)),
+    case(
+        "the part is unloaded",
+        *dependent(
+            1,
+            load("dependent_1"),
+            unload("dependent_1part"),
+            gone("dependent_1part"),
+            index("dependent_1", "dependent_1part"),
+            infer("dependent_1", X),
+        ),
+    ),
+    case(
+        "dependents are unloaded",
+        *dependent(
+            2,
+            load("dependent_2"),
+            unload("dependent_2", {"parameters": {"unload_dependents": True}}),
+            gone("dependent_2"),
+            gone("dependent_2part"),
+            index("dependent_2", "dependent_2part"),
+        ),
+    ),
+    case(
+        "dependents that were loaded by name stay",
+        *dependent(
+            3,
+            load("dependent_3part"),
+            load("dependent_3"),
+            unload("dependent_3", {"parameters": {"unload_dependents": True}}),
+            gone("dependent_3"),
+            index("dependent_3", "dependent_3part"),
+        ),
+    ),
+    case(
+        "the part fails to load",
+        *dependent(
+            4,
+            load("dependent_4"),
+            index("dependent_4", "dependent_4part"),
+            source="raise ValueError('broken')\n",
+        ),
+    ),
+    case(
+        "the part is loaded later",
+        *dependent(5, load("dependent_5"), load("dependent_5part"), infer("dependent_5", X), source=IDENTITY),
+    ),
     case("an error of a step", infer("failing_chain", tensor("KIND", "BYTES", ["error"]))),
     case("a step that raises", infer("failing_chain", tensor("KIND", "BYTES", ["raises"]))),
     case("a step with a code", infer("failing_chain", tensor("KIND", "BYTES", ["code:NOT_FOUND"]))),
     case("a step whose output is missing", infer("failing_chain", tensor("KIND", "BYTES", ["no_outputs"]))),
-    case("a step whose output has another type", infer("failing_chain", tensor("KIND", "BYTES", ["other_datatype"]))),
-    case("a step whose output has another shape", infer("failing_chain", tensor("KIND", "BYTES", ["other_shape"]))),
-    case("an id in the error of a step", infer("failing_chain", tensor("KIND", "BYTES", ["error"]), id="my id")),
+    case(
+        "a step whose output has another type",
+        infer("failing_chain", tensor("KIND", "BYTES", ["other_datatype"])),
+    ),
+    case(
+        "a step whose output has another shape",
+        infer("failing_chain", tensor("KIND", "BYTES", ["other_shape"])),
+    ),
+    case(
+        "an id in the error of a step", infer("failing_chain", tensor("KIND", "BYTES", ["error"]), id="my id")
+    ),
     case("statistics", infer("chain", tensor("A", "FP32", [[1, 2, 3]]), id="wrong")),
-]  # fmt: skip
+]

@@ -1,6 +1,7 @@
 """Calls over gRPC that are wrong."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ def changed(change: Change, model: str = "asked", *inputs: tuple[str, Any]) -> R
 def raw(model: str, name: str, datatype: str, shape: list[int], *contents: bytes) -> Rpc:
     """An inference with those raw contents."""
     described = pb.ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=shape)
-    return Rpc("ModelInfer", pb.ModelInferRequest(model_name=model, inputs=[described], raw_input_contents=contents))
+    return Rpc(
+        "ModelInfer", pb.ModelInferRequest(model_name=model, inputs=[described], raw_input_contents=contents)
+    )
 
 
 def output_parameter(name: str, value: Any) -> Rpc:
@@ -43,12 +46,40 @@ def input_parameter(name: str, value: Any) -> Rpc:
     return Rpc("ModelInfer", request)
 
 
+def with_parameter(name: str, value: Any, request: Any) -> None:
+    """Set a parameter of the request."""
+    put(request.parameters, name, value)
+
+
 PARAMETERS: tuple[dict[str, Any], ...] = (
-    {"sequence_id": True}, {"sequence_id": 0.5}, {"sequence_id": -1}, {"sequence_id": UINT(uint64_param=3)}, {"sequence_id": ""}, {"sequence_start": 1}, {"sequence_start": "true"}, {"sequence_end": 0},
-    {"priority": -1}, {"priority": "1"}, {"priority": True}, {"priority": 1.5}, {"timeout": -1}, {"timeout": "1"}, {"timeout": True}, {"timeout": UINT(uint64_param=3)}, {"timeout": 1.5},
-    {"triton_x": 1}, {"triton_enable_empty_final_response": True}, {"triton_enable_empty_final_response": 1}, {"triton_enable_empty_final_response": "true"}, {"headers": "x"}, {"binary_data_output": True},
-    {"none": UINT()}, {"uint": UINT(uint64_param=1)}, {"": 1}, {"sequence_id": 2**62},
-)  # fmt: skip
+    {"sequence_id": True},
+    {"sequence_id": 0.5},
+    {"sequence_id": -1},
+    {"sequence_id": UINT(uint64_param=3)},
+    {"sequence_id": ""},
+    {"sequence_start": 1},
+    {"sequence_start": "true"},
+    {"sequence_end": 0},
+    {"priority": -1},
+    {"priority": "1"},
+    {"priority": True},
+    {"priority": 1.5},
+    {"timeout": -1},
+    {"timeout": "1"},
+    {"timeout": True},
+    {"timeout": UINT(uint64_param=3)},
+    {"timeout": 1.5},
+    {"triton_x": 1},
+    {"triton_enable_empty_final_response": True},
+    {"triton_enable_empty_final_response": 1},
+    {"triton_enable_empty_final_response": "true"},
+    {"headers": "x"},
+    {"binary_data_output": True},
+    {"none": UINT()},
+    {"uint": UINT(uint64_param=1)},
+    {"": 1},
+    {"sequence_id": 2**62},
+)
 CHANGES: dict[str, Change] = {
     "no model name": lambda one: one.ClearField("model_name"),
     "an unknown model": lambda one: setattr(one, "model_name", "unknown"),
@@ -81,31 +112,89 @@ CHANGES: dict[str, Change] = {
     "an unknown output": lambda one: one.outputs.add(name="OTHER"),
     "an output without name": lambda one: one.outputs.add(),
     "an output twice": lambda one: (one.outputs.add(name="SEEN"), one.outputs.add(name="SEEN")),
-    "an input twice": lambda one: (one.inputs.add().CopyFrom(one.inputs[0]), one.raw_input_contents.append(one.raw_input_contents[0])),
-    "an unknown input with an id": lambda one: (setattr(one.inputs[0], "name", "Y"), setattr(one, "id", "my id")),
-    "a missing input with an id": lambda one: (one.ClearField("inputs"), one.ClearField("raw_input_contents"), setattr(one, "id", "my id")),
-}  # fmt: skip
+    "an input twice": lambda one: (
+        one.inputs.add().CopyFrom(one.inputs[0]),
+        one.raw_input_contents.append(one.raw_input_contents[0]),
+    ),
+}
 
 CASES: list[Case] = [
     *(case(name, changed(change)) for name, change in CHANGES.items()),
-    *(case(f"parameters {name}={value!r}".replace("\n", " ").strip(), changed(lambda one, name=name, value=value: put(one.parameters, name, value))) for one in PARAMETERS for name, value in one.items()),
+    *(
+        case(
+            f"parameters {name}={value!r}".replace("\n", " ").strip(),
+            changed(partial(with_parameter, name, value)),
+        )
+        for one in PARAMETERS
+        for name, value in one.items()
+    ),
     *(case(f"classification {value!r}", classified(value)) for value in (0, -1, 9, "2", True, 1.5)),
-    *(case(f"output parameter {name}={value!r}", output_parameter(name, value)) for name, value in (("shared_memory_region", "r"), ("shared_memory_region", 1), ("shared_memory_byte_size", 4), ("shared_memory_offset", 4), ("other", 1), ("binary_data", True))),
-    *(case(f"input parameter {name}={value!r}", input_parameter(name, value)) for name, value in (("other", 1), ("shared_memory_byte_size", 4), ("binary_data_size", 4))),
-    *(case(f"{field} for INT32" if field != "int_contents" else f"{field} for FP32", Rpc("ModelInfer", typed("every_type", "INT32" if field != "int_contents" else "FP32", "INT32" if field != "int_contents" else "FP32", field, values[:1]))) for field, values in dict(TYPED.values()).items()),
-    case("FP16 in typed contents", Rpc("ModelInfer", typed("every_type", "FP16", "FP16", "fp32_contents", [1.0]))),
-    case("too few typed contents", Rpc("ModelInfer", typed("every_type", "INT32", "INT32", "int_contents", [1], [2]))),
-    case("too many typed contents", Rpc("ModelInfer", typed("every_type", "INT32", "INT32", "int_contents", [1, 2, 3], [2]))),
-    case("too few typed strings", Rpc("ModelInfer", typed("upper", "S", "BYTES", "bytes_contents", [b"a"], [1, 2]))),
-    case("too many typed strings", Rpc("ModelInfer", typed("upper", "S", "BYTES", "bytes_contents", [b"a"] * 3, [1, 2]))),
-    case("no typed contents for a shape", Rpc("ModelInfer", typed("every_type", "INT32", "INT32", "int_contents", [], [2]))),
+    *(
+        case(f"output parameter {name}={value!r}", output_parameter(name, value))
+        for name, value in (
+            ("shared_memory_region", "r"),
+            ("shared_memory_region", 1),
+            ("shared_memory_byte_size", 4),
+            ("shared_memory_offset", 4),
+            ("other", 1),
+            ("binary_data", True),
+        )
+    ),
+    *(
+        case(f"input parameter {name}={value!r}", input_parameter(name, value))
+        for name, value in (("other", 1), ("shared_memory_byte_size", 4), ("binary_data_size", 4))
+    ),
+    *(
+        case(
+            f"{field} for INT32" if field != "int_contents" else f"{field} for FP32",
+            Rpc(
+                "ModelInfer",
+                typed(
+                    "every_type",
+                    "INT32" if field != "int_contents" else "FP32",
+                    "INT32" if field != "int_contents" else "FP32",
+                    field,
+                    values[:1],
+                ),
+            ),
+        )
+        for field, values in dict(TYPED.values()).items()
+    ),
+    case(
+        "FP16 in typed contents",
+        Rpc("ModelInfer", typed("every_type", "FP16", "FP16", "fp32_contents", [1.0])),
+    ),
+    case(
+        "too few typed contents",
+        Rpc("ModelInfer", typed("every_type", "INT32", "INT32", "int_contents", [1], [2])),
+    ),
+    case(
+        "too many typed contents",
+        Rpc("ModelInfer", typed("every_type", "INT32", "INT32", "int_contents", [1, 2, 3], [2])),
+    ),
+    case(
+        "too few typed strings",
+        Rpc("ModelInfer", typed("upper", "S", "BYTES", "bytes_contents", [b"a"], [1, 2])),
+    ),
+    case(
+        "too many typed strings",
+        Rpc("ModelInfer", typed("upper", "S", "BYTES", "bytes_contents", [b"a"] * 3, [1, 2])),
+    ),
+    case(
+        "no typed contents for a shape",
+        Rpc("ModelInfer", typed("every_type", "INT32", "INT32", "int_contents", [], [2])),
+    ),
+    case("an unknown input with an id", grpc_infer("asked", ("Y", X[1]), id="my id")),
+    case("no inputs with an id", grpc_infer("asked", id="my id")),
     case("an input missing", grpc_infer("add_sub", ADD_SUB[0])),
     case("an input too many", grpc_infer("add_sub", *ADD_SUB, ("INPUT2", ROW))),
     case("no inputs at all", grpc_infer("add_sub")),
     case("no inputs of many optional", grpc_infer("every_type")),
     case("a required input missing", grpc_infer("required_and_not", ("A", ONE))),
     case("batch size 0", grpc_infer("variable", ("X", np.zeros((0, 1, 2), np.int64)))),
-    case("the batch too large", grpc_infer("add_sub", *((name, np.repeat(ROW, 9, 0)) for name, _ in ADD_SUB))),
+    case(
+        "the batch too large", grpc_infer("add_sub", *((name, np.repeat(ROW, 9, 0)) for name, _ in ADD_SUB))
+    ),
     case("batch sizes that differ", grpc_infer("required_and_not", ("A", ONE), ("C", np.repeat(ONE, 2, 0)))),
     case("no batch dimension", grpc_infer("variable", ("X", np.zeros((1, 2), np.int64)))),
     case("another dimension", grpc_infer("variable", ("X", np.zeros((1, 1, 3), np.int64)))),
@@ -134,9 +223,11 @@ CASES: list[Case] = [
     case("statistics of version x", rpc("ModelStatistics", name="add_sub", version="x")),
     case("index by repository name", rpc("RepositoryIndex", repository_name="x")),
     case("load by repository name", rpc("RepositoryModelLoad", repository_name="x", model_name="add_sub")),
-    case("unload by repository name", rpc("RepositoryModelUnload", repository_name="x", model_name="add_sub")),
+    case(
+        "unload by repository name", rpc("RepositoryModelUnload", repository_name="x", model_name="add_sub")
+    ),
     case("load without name", rpc("RepositoryModelLoad")),
     case("unload without name", rpc("RepositoryModelUnload")),
     case("load of an unknown model", rpc("RepositoryModelLoad", model_name="unknown")),
     case("unload of an unknown model", rpc("RepositoryModelUnload", model_name="unknown")),
-]  # fmt: skip
+]

@@ -31,61 +31,187 @@ def of_output(output: Any) -> Step:
 
 def sized(size: Any, part: bytes, shape: list[int] | None = None, **more: Any) -> Step:
     """An inference of `asked` in binary."""
-    described = {"name": "X", "datatype": "INT32", "shape": shape or [2], "parameters": {"binary_data_size": size}}
+    described = {
+        "name": "X",
+        "datatype": "INT32",
+        "shape": shape or [2],
+        "parameters": {"binary_data_size": size},
+    }
     return binary("asked", {"inputs": [described]}, part, **more)
 
 
 def cut(part: bytes, shape: list[int]) -> Step:
     """An inference of `upper` with those bytes for strings."""
-    described = {"name": "S", "datatype": "BYTES", "shape": shape, "parameters": {"binary_data_size": len(part)}}
+    described = {
+        "name": "S",
+        "datatype": "BYTES",
+        "shape": shape,
+        "parameters": {"binary_data_size": len(part)},
+    }
     return binary("upper", {"inputs": [described]}, part)
 
 
 BODIES = (
-    "", " ", "{", "[]", "null", "3", '"text"', "{}", "nonsense", '{"inputs":[]}', '{"inputs":{}}', '{"inputs":null}', '{"inputs":3}',
-    '{"inputs":[3]}', '{"inputs":["x"]}', '{"inputs":[[]]}', '{"inputs":[{}]}', '{"inputs":[null]}', '{"inputs":[]} trailing', '{"inputs":[],}',
-    "{'inputs':[]}", '{"inputs":[{"name":"X"}]}', '{"inputs":[{"name":3,"datatype":"INT32","shape":[1],"data":[1]}]}',
-    '{"inputs":[{"datatype":"INT32","shape":[1],"data":[1]}]}', '{"outputs":[]}', '{"inputs":[' + "[" * 120 + "]" * 120 + "]}", "\xff",
-)  # fmt: skip
+    "",
+    " ",
+    "{",
+    "[]",
+    "null",
+    "3",
+    '"text"',
+    "{}",
+    "nonsense",
+    '{"inputs":[]}',
+    '{"inputs":{}}',
+    '{"inputs":null}',
+    '{"inputs":3}',
+    '{"inputs":[3]}',
+    '{"inputs":["x"]}',
+    '{"inputs":[[]]}',
+    '{"inputs":[{}]}',
+    '{"inputs":[null]}',
+    '{"inputs":[]} trailing',
+    '{"inputs":[],}',
+    "{'inputs':[]}",
+    '{"inputs":[{"name":"X"}]}',
+    '{"inputs":[{"name":3,"datatype":"INT32","shape":[1],"data":[1]}]}',
+    '{"inputs":[{"datatype":"INT32","shape":[1],"data":[1]}]}',
+    '{"outputs":[]}',
+    '{"inputs":[' + "[" * 120 + "]" * 120 + "]}",
+    "\xff",
+)
 INPUTS: dict[str, dict[str, Any]] = {
-    "no name": {"name": ...}, "an unknown name": {"name": "Y"}, "an empty name": {"name": ""}, "no datatype": {"datatype": ...},
-    "an unknown datatype": {"datatype": "INT33"}, "a lower-case datatype": {"datatype": "int32"}, "datatype TYPE_INT32": {"datatype": "TYPE_INT32"},
-    "an empty datatype": {"datatype": ""}, "datatype 3": {"datatype": 3}, "another datatype": {"datatype": "INT64"}, "datatype BF16": {"datatype": "BF16"},
-    "datatype STRING": {"datatype": "STRING"},
-    "no shape": {"shape": ...}, "shape 1": {"shape": 1}, "shape of text": {"shape": "1"}, "shape of strings": {"shape": ["1"]}, "a negative shape": {"shape": [-1]},
-    "a shape of fractions": {"shape": [1.5]}, "a shape of 1.0": {"shape": [1.0]}, "shape []": {"shape": []}, "shape [1,1]": {"shape": [1, 1]}, "shape [2]": {"shape": [2]},
-    "shape [0]": {"shape": [0]}, "a shape too large": {"shape": [2**62, 4]}, "a shape of 2^63": {"shape": [2**63]}, "a shape of 2^64": {"shape": [2**64]},
-    "a shape of null": {"shape": None},
-    "no data": {"data": ...}, "data 1": {"data": 1}, "data {}": {"data": {}}, "data null": {"data": None}, "data of text": {"data": "1"}, "data of strings": {"data": ["1"]},
-    "data of booleans": {"data": [True]}, "data of null": {"data": [None]}, "data of objects": {"data": [{}]}, "data []": {"data": []}, "too much data": {"data": [1, 2]},
-    "data nested unevenly": {"data": [[1], 2], "shape": [2]}, "data [[]]": {"data": [[]]},
-    "parameters 3": {"parameters": 3}, "parameters []": {"parameters": []}, "parameters null": {"parameters": None}, "binary_data_size and data": {"parameters": {"binary_data_size": 4}},
-    "shared memory and data": {"parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 4}},
-    "shared memory unknown": {"data": ..., "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 4}},
-    "a binary size without header": {"data": ..., "parameters": {"binary_data_size": 4}}, "a parameter that is a list": {"parameters": {"x": []}},
-}  # fmt: skip
-MEMBERS: dict[str, dict[str, Any]] = {
-    "id 3": {"id": 3}, "id null": {"id": None}, "id []": {"id": []}, "parameters 3": {"parameters": 3}, "parameters []": {"parameters": []}, "parameters text": {"parameters": "x"},
-    "parameters {}": {"parameters": {}}, "outputs 3": {"outputs": 3}, "outputs {}": {"outputs": {}}, "outputs [3]": {"outputs": [3]}, "outputs [{}]": {"outputs": [{}]},
-    "outputs null": {"outputs": None},
-}  # fmt: skip
-PARAMETERS: tuple[dict[str, Any], ...] = (
-    {"sequence_id": "text"}, {"sequence_id": 7}, {"sequence_id": -1}, {"sequence_id": 1.5}, {"sequence_id": True}, {"sequence_id": []}, {"sequence_id": None}, {"sequence_id": ""},
-    {"sequence_start": 1}, {"sequence_start": True}, {"sequence_start": "true"}, {"sequence_end": 0}, {"sequence_end": None}, {"sequence_id": 7, "sequence_start": True, "sequence_end": True},
-    {"priority": 1}, {"priority": -1}, {"priority": "1"}, {"priority": 1.5}, {"priority": True}, {"priority": 2**63}, {"timeout": 1}, {"timeout": -1}, {"timeout": "1"}, {"timeout": 1000000},
-    {"binary_data_output": 1}, {"binary_data_output": "true"}, {"binary_data_output": False}, {"binary_data_output": None},
-    {"headers": "x"}, {"headers": {"a": "b"}}, {"triton_x": 1}, {"triton_enable_empty_final_response": True}, {"triton_enable_empty_final_response": 1}, {"triton_": "x"}, {"Triton_x": "y"},
-    {"text": "value"}, {"number": 3}, {"negative": -3}, {"large": 2**63}, {"larger": 2**64}, {"half": 0.5}, {"yes": True}, {"list": [1]}, {"object": {}}, {"nothing": None}, {"": "empty key"},
-    {"b": 1, "a": "2", "c": False},
-)  # fmt: skip
-OUTPUTS: dict[str, Any] = {
-    "unknown": {"name": "OTHER"}, "no name": {}, "name 3": {"name": 3}, "classification -1": {"name": "OUTPUT0", "parameters": {"classification": -1}},
-    "classification text": {"name": "OUTPUT0", "parameters": {"classification": "2"}}, "classification true": {"name": "OUTPUT0", "parameters": {"classification": True}},
-    "classification 1.5": {"name": "OUTPUT0", "parameters": {"classification": 1.5}}, "binary_data 1": {"name": "OUTPUT0", "parameters": {"binary_data": 1}},
-    "binary_data text": {"name": "OUTPUT0", "parameters": {"binary_data": "true"}}, "parameters 3": {"name": "OUTPUT0", "parameters": 3}, "parameters []": {"name": "OUTPUT0", "parameters": []},
-    "an unknown parameter": {"name": "OUTPUT0", "parameters": {"other": 1}}, "classification 2^63": {"name": "OUTPUT0", "parameters": {"classification": 2**63}},
+    "no name": {"name": ...},
+    "an unknown name": {"name": "Y"},
     "an empty name": {"name": ""},
-}  # fmt: skip
+    "no datatype": {"datatype": ...},
+    "an unknown datatype": {"datatype": "INT33"},
+    "a lower-case datatype": {"datatype": "int32"},
+    "datatype TYPE_INT32": {"datatype": "TYPE_INT32"},
+    "an empty datatype": {"datatype": ""},
+    "datatype 3": {"datatype": 3},
+    "another datatype": {"datatype": "INT64"},
+    "datatype BF16": {"datatype": "BF16"},
+    "datatype STRING": {"datatype": "STRING"},
+    "no shape": {"shape": ...},
+    "shape 1": {"shape": 1},
+    "shape of text": {"shape": "1"},
+    "shape of strings": {"shape": ["1"]},
+    "a negative shape": {"shape": [-1]},
+    "a shape of fractions": {"shape": [1.5]},
+    "a shape of 1.0": {"shape": [1.0]},
+    "shape []": {"shape": []},
+    "shape [1,1]": {"shape": [1, 1]},
+    "shape [2]": {"shape": [2]},
+    "shape [0]": {"shape": [0]},
+    "a shape too large": {"shape": [2**62, 4]},
+    "a shape of 2^63": {"shape": [2**63]},
+    "a shape of 2^64": {"shape": [2**64]},
+    "a shape of null": {"shape": None},
+    "no data": {"data": ...},
+    "data 1": {"data": 1},
+    "data {}": {"data": {}},
+    "data null": {"data": None},
+    "data of text": {"data": "1"},
+    "data of strings": {"data": ["1"]},
+    "data of booleans": {"data": [True]},
+    "data of null": {"data": [None]},
+    "data of objects": {"data": [{}]},
+    "data []": {"data": []},
+    "too much data": {"data": [1, 2]},
+    "data nested unevenly": {"data": [[1], 2], "shape": [2]},
+    "data [[]]": {"data": [[]]},
+    "parameters 3": {"parameters": 3},
+    "parameters []": {"parameters": []},
+    "parameters null": {"parameters": None},
+    "binary_data_size and data": {"parameters": {"binary_data_size": 4}},
+    "shared memory and data": {"parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 4}},
+    "shared memory unknown": {
+        "data": ...,
+        "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 4},
+    },
+    "a binary size without header": {"data": ..., "parameters": {"binary_data_size": 4}},
+    "a parameter that is a list": {"parameters": {"x": []}},
+}
+MEMBERS: dict[str, dict[str, Any]] = {
+    "id 3": {"id": 3},
+    "id null": {"id": None},
+    "id []": {"id": []},
+    "parameters 3": {"parameters": 3},
+    "parameters []": {"parameters": []},
+    "parameters text": {"parameters": "x"},
+    "parameters {}": {"parameters": {}},
+    "outputs 3": {"outputs": 3},
+    "outputs {}": {"outputs": {}},
+    "outputs [3]": {"outputs": [3]},
+    "outputs [{}]": {"outputs": [{}]},
+    "outputs null": {"outputs": None},
+}
+PARAMETERS: tuple[dict[str, Any], ...] = (
+    {"sequence_id": "text"},
+    {"sequence_id": 7},
+    {"sequence_id": -1},
+    {"sequence_id": 1.5},
+    {"sequence_id": True},
+    {"sequence_id": []},
+    {"sequence_id": None},
+    {"sequence_id": ""},
+    {"sequence_start": 1},
+    {"sequence_start": True},
+    {"sequence_start": "true"},
+    {"sequence_end": 0},
+    {"sequence_end": None},
+    {"sequence_id": 7, "sequence_start": True, "sequence_end": True},
+    {"priority": 1},
+    {"priority": -1},
+    {"priority": "1"},
+    {"priority": 1.5},
+    {"priority": True},
+    {"priority": 2**63},
+    {"timeout": 1},
+    {"timeout": -1},
+    {"timeout": "1"},
+    {"timeout": 1000000},
+    {"binary_data_output": 1},
+    {"binary_data_output": "true"},
+    {"binary_data_output": False},
+    {"binary_data_output": None},
+    {"headers": "x"},
+    {"headers": {"a": "b"}},
+    {"triton_x": 1},
+    {"triton_enable_empty_final_response": True},
+    {"triton_enable_empty_final_response": 1},
+    {"triton_": "x"},
+    {"Triton_x": "y"},
+    {"text": "value"},
+    {"number": 3},
+    {"negative": -3},
+    {"large": 2**63},
+    {"larger": 2**64},
+    {"half": 0.5},
+    {"yes": True},
+    {"list": [1]},
+    {"object": {}},
+    {"nothing": None},
+    {"": "empty key"},
+    {"b": 1, "a": "2", "c": False},
+)
+OUTPUTS: dict[str, Any] = {
+    "unknown": {"name": "OTHER"},
+    "no name": {},
+    "name 3": {"name": 3},
+    "classification -1": {"name": "OUTPUT0", "parameters": {"classification": -1}},
+    "classification text": {"name": "OUTPUT0", "parameters": {"classification": "2"}},
+    "classification true": {"name": "OUTPUT0", "parameters": {"classification": True}},
+    "classification 1.5": {"name": "OUTPUT0", "parameters": {"classification": 1.5}},
+    "binary_data 1": {"name": "OUTPUT0", "parameters": {"binary_data": 1}},
+    "binary_data text": {"name": "OUTPUT0", "parameters": {"binary_data": "true"}},
+    "parameters 3": {"name": "OUTPUT0", "parameters": 3},
+    "parameters []": {"name": "OUTPUT0", "parameters": []},
+    "an unknown parameter": {"name": "OUTPUT0", "parameters": {"other": 1}},
+    "classification 2^63": {"name": "OUTPUT0", "parameters": {"classification": 2**63}},
+    "an empty name": {"name": ""},
+}
 CHUNKS = b"POST /v2/models/asked/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 
 CASES: list[Case] = [
@@ -107,19 +233,59 @@ CASES: list[Case] = [
     case("no inputs of many optional", infer("every_type")),
     case("a required input missing", infer("required_and_not", tensor("A", "INT32", [[1]]))),
     case("required inputs missing", infer("required_and_not", tensor("B", "INT32", [[1]]))),
-    case("inputs required and too many", infer("required_and_not", *(tensor(name, "INT32", [[1]]) for name in "ABCD"))),
-    case("an unknown one for a required one", infer("required_and_not", *(tensor(name, "INT32", [[1]]) for name in "AD"))),
-    case("the batch too large", infer("add_sub", *(tensor(name, "FP32", [[1, 2, 3, 4]] * 9) for name in ("INPUT0", "INPUT1")))),
-    case("batch size 0", infer("add_sub", *(tensor(name, "FP32", [], [0, 4]) for name in ("INPUT0", "INPUT1")))),
-    case("batch size 0 in binary", binary("variable", {"inputs": [{"name": "X", "datatype": "INT64", "shape": [0, 1, 2], "parameters": {"binary_data_size": 0}}]})),
-    case("batch sizes that differ", infer("add_sub", tensor("INPUT0", "FP32", [[1, 2, 3, 4]] * 2), ADD_SUB[1])),
-    case("no batch dimension", infer("add_sub", tensor("INPUT0", "FP32", [1, 2, 3, 4]), tensor("INPUT1", "FP32", [1, 2, 3, 4]))),
-    case("a dimension too many", infer("add_sub", *(tensor(name, "FP32", [[[1, 2, 3, 4]]]) for name in ("INPUT0", "INPUT1")))),
-    case("another dimension", infer("add_sub", *(tensor(name, "FP32", [[1, 2, 3]]) for name in ("INPUT0", "INPUT1")))),
+    case(
+        "inputs required and too many",
+        infer("required_and_not", *(tensor(name, "INT32", [[1]]) for name in "ABCD")),
+    ),
+    case(
+        "an unknown one for a required one",
+        infer("required_and_not", *(tensor(name, "INT32", [[1]]) for name in "AD")),
+    ),
+    case(
+        "the batch too large",
+        infer("add_sub", *(tensor(name, "FP32", [[1, 2, 3, 4]] * 9) for name in ("INPUT0", "INPUT1"))),
+    ),
+    case(
+        "batch size 0", infer("add_sub", *(tensor(name, "FP32", [], [0, 4]) for name in ("INPUT0", "INPUT1")))
+    ),
+    case(
+        "batch size 0 in binary",
+        binary(
+            "variable",
+            {
+                "inputs": [
+                    {
+                        "name": "X",
+                        "datatype": "INT64",
+                        "shape": [0, 1, 2],
+                        "parameters": {"binary_data_size": 0},
+                    }
+                ]
+            },
+        ),
+    ),
+    case(
+        "batch sizes that differ", infer("add_sub", tensor("INPUT0", "FP32", [[1, 2, 3, 4]] * 2), ADD_SUB[1])
+    ),
+    case(
+        "no batch dimension",
+        infer("add_sub", tensor("INPUT0", "FP32", [1, 2, 3, 4]), tensor("INPUT1", "FP32", [1, 2, 3, 4])),
+    ),
+    case(
+        "a dimension too many",
+        infer("add_sub", *(tensor(name, "FP32", [[[1, 2, 3, 4]]]) for name in ("INPUT0", "INPUT1"))),
+    ),
+    case(
+        "another dimension",
+        infer("add_sub", *(tensor(name, "FP32", [[1, 2, 3]]) for name in ("INPUT0", "INPUT1"))),
+    ),
     case("another dimension without batching", infer("doubles", tensor("X", "FP64", [[1, 2, 3]]))),
     case("another rank without batching", infer("doubles", tensor("X", "FP64", [1, 2]))),
     case("another dimension of a variable shape", infer("variable", tensor("X", "INT64", [[[1, 2, 3]]]))),
-    case("another dimension where the model reshapes", infer("reshaped", tensor("X", "FP32", [[[1, 2], [3, 4]]]), tensor("ONE", "INT32", [[1]]))),
+    case(
+        "another dimension where the model reshapes",
+        infer("reshaped", tensor("X", "FP32", [[[1, 2], [3, 4]]]), tensor("ONE", "INT32", [[1]])),
+    ),
     case("one string of two", infer("upper", tensor("S", "BYTES", ["a"], [1, 2]))),
     case("three strings of two", infer("upper", tensor("S", "BYTES", ["a", "b", "c"], [1, 2]))),
     case("one string of two in binary", cut(strings(b"a"), [1, 2])),
@@ -155,22 +321,56 @@ CASES: list[Case] = [
     case("raw strings for a model of two", post("/v2/models/upper/infer", b"text", RAW)),
     case("raw and empty", post("/v2/models/halves/infer", b"", RAW)),
     case("raw for an unknown model", post("/v2/models/unknown/infer", b"", RAW)),
-    case("raw of a shape that does not divide", post("/v2/models/doubles/infer", struct.pack("<3d", 1, 2, 3), RAW)),
+    case(
+        "raw of a shape that does not divide",
+        post("/v2/models/doubles/infer", struct.pack("<3d", 1, 2, 3), RAW),
+    ),
     case("an encoding that is unknown", post(PATH, b"{}", {"Content-Encoding": "br"})),
     case("gzip that is none", post(PATH, b"{}", {"Content-Encoding": "gzip"})),
-    case("gzip cut off", post(PATH, gzip.compress(b'{"inputs":[]}' * 20)[:-12], {"Content-Encoding": "gzip"})),
+    case(
+        "gzip cut off", post(PATH, gzip.compress(b'{"inputs":[]}' * 20)[:-12], {"Content-Encoding": "gzip"})
+    ),
     case("an empty gzip body", post(PATH, b"", {"Content-Encoding": "gzip"})),
-    case("FP16 back in JSON", binary("halves", {"inputs": [{"name": "X", "datatype": "FP16", "shape": [1], "parameters": {"binary_data_size": 2}}]}, b"\x00\x3c")),
-    case("output to shared memory and in binary", of_output({"name": "OUTPUT0", "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 16, "binary_data": True}})),
+    case(
+        "FP16 back in JSON",
+        binary(
+            "halves",
+            {
+                "inputs": [
+                    {"name": "X", "datatype": "FP16", "shape": [1], "parameters": {"binary_data_size": 2}}
+                ]
+            },
+            b"\x00\x3c",
+        ),
+    ),
+    case(
+        "output to shared memory and in binary",
+        of_output(
+            {
+                "name": "OUTPUT0",
+                "parameters": {
+                    "shared_memory_region": "r",
+                    "shared_memory_byte_size": 16,
+                    "binary_data": True,
+                },
+            }
+        ),
+    ),
     case("a decoupled model", infer("repeat", tensor("IN", "INT32", [1, 2]))),
     case("a decoupled ensemble", infer("stream_chain", tensor("NUMBERS", "INT32", [1]))),
     case("both Content-Length and chunked", Bytes(CHUNKS)),
-    case("a chunk size that is none", Bytes(CHUNKS.replace(b"Content-Length: 5\r\n", b"").replace(b"5\r\nhello", b"zz\r\nhello"))),
-    *(case(f"an ensemble's input: {name}", infer("chain", *inputs)) for name, inputs in {
-        "missing": [tensor("A", "FP32", [[1, 2, 3, 4]])],
-        "datatype": [tensor("A", "FP64", [[1, 2, 3, 4]]), tensor("B", "FP32", [[1, 1, 1, 1]])],
-        "shape": [tensor("A", "FP32", [[1, 2, 3]]), tensor("B", "FP32", [[1, 1, 1, 1]])],
-        "unknown": [tensor("A", "FP32", [[1, 2, 3, 4]]), tensor("Q", "FP32", [[1, 1, 1, 1]])],
-        "batch": [tensor("A", "FP32", [[1, 2, 3, 4]] * 9), tensor("B", "FP32", [[1, 1, 1, 1]] * 9)],
-    }.items()),
-]  # fmt: skip
+    case(
+        "a chunk size that is none",
+        Bytes(CHUNKS.replace(b"Content-Length: 5\r\n", b"").replace(b"5\r\nhello", b"zz\r\nhello")),
+    ),
+    *(
+        case(f"an ensemble's input: {name}", infer("chain", *inputs))
+        for name, inputs in {
+            "missing": [tensor("A", "FP32", [[1, 2, 3, 4]])],
+            "datatype": [tensor("A", "FP64", [[1, 2, 3, 4]]), tensor("B", "FP32", [[1, 1, 1, 1]])],
+            "shape": [tensor("A", "FP32", [[1, 2, 3]]), tensor("B", "FP32", [[1, 1, 1, 1]])],
+            "unknown": [tensor("A", "FP32", [[1, 2, 3, 4]]), tensor("Q", "FP32", [[1, 1, 1, 1]])],
+            "batch": [tensor("A", "FP32", [[1, 2, 3, 4]] * 9), tensor("B", "FP32", [[1, 1, 1, 1]] * 9)],
+        }.items()
+    ),
+]

@@ -19,9 +19,14 @@ HISTOGRAMS = Setting(
     models=("add_sub", "repeat"),
 )
 QUANTILES = Setting(
-    flags=(*EXPLICIT, "--metrics-config=counter_latencies=false", "--metrics-config=summary_latencies=true", "--metrics-config=summary_quantiles=0.5:0.1,0.9:0.01"),
+    flags=(
+        *EXPLICIT,
+        "--metrics-config=counter_latencies=false",
+        "--metrics-config=summary_latencies=true",
+        "--metrics-config=summary_quantiles=0.5:0.1,0.9:0.01",
+    ),
     models=("add_sub",),
-)  # fmt: skip
+)
 CUSTOM = (
     IMPORTS
     + """
@@ -59,10 +64,16 @@ def scraped(pattern: str) -> Step:
 def number(name: str, text: str) -> Any:
     """A sample's value; of times, only whether it is 0."""
     value = float(text)
-    return "<time>" if value and re.search(r"_duration_us|_ms_sum|_ms_bucket|summary_us\{.*quantile|summary_us_sum", name) else value
+    return (
+        "<time>"
+        if value and re.search(r"_duration_us|_ms_sum|_ms_bucket|summary_us\{.*quantile|summary_us_sum", name)
+        else value
+    )
 
 
-def measured(number: int, *asked: Step, source: str = IDENTITY, text: str = CONFIG, setting: Setting | None = None) -> tuple[Step, ...]:
+def measured(
+    number: int, *asked: Step, source: str = IDENTITY, text: str = CONFIG, setting: Setting | None = None
+) -> tuple[Step, ...]:
     """A model that is asked, and its samples."""
     name = f"measured_{number}"
     return loaded(name, text, source.replace("@", str(number)), *asked, scraped(name))
@@ -73,20 +84,57 @@ HELP = r"^# (HELP|TYPE) nv_inference"
 CASES: list[Case] = [
     case("nothing asked", *measured(1)),
     case("one request", *measured(2, infer("measured_2", X))),
-    case("rows", *measured(3, infer("measured_3", tensor("X", "INT32", [[1], [2]])), text=CONFIG + "max_batch_size: 4")),
+    case(
+        "rows",
+        *measured(
+            3, infer("measured_3", tensor("X", "INT32", [[1], [2]])), text=CONFIG + "max_batch_size: 4"
+        ),
+    ),
     case("a request that is refused", *measured(4, infer("measured_4", tensor("Y", "INT32", [1])))),
     case("a wrong shape", *measured(5, infer("measured_5", tensor("X", "INT32", [[1]])))),
     case("a model that raises", *measured(6, infer("measured_6", X), source=RAISING)),
     case("a model that refuses", *measured(7, infer("measured_7", X), source=REFUSING)),
-    case("responses", *measured(8, stream(message("measured_8", ("X", numbers(1, 2)))), source=SENDING, text=DECOUPLED)),
-    case("metrics of a model", *loaded("measured_9", CONFIG, CUSTOM.replace("@", "9"), infer("measured_9", X), scraped("custom_.*9"))),
+    case(
+        "responses",
+        *measured(8, stream(message("measured_8", ("X", numbers(1, 2)))), source=SENDING, text=DECOUPLED),
+    ),
+    case(
+        "metrics of a model",
+        *loaded(
+            "measured_9", CONFIG, CUSTOM.replace("@", "9"), infer("measured_9", X), scraped("custom_.*9")
+        ),
+    ),
     case("help and types", scraped(HELP)),
-    case("other paths", Http("GET", "/", metrics=True), Http("GET", "/metrics/", metrics=True), Http("GET", "/other", metrics=True)),
+    case(
+        "other paths",
+        Http("GET", "/", metrics=True),
+        Http("GET", "/metrics/", metrics=True),
+        Http("GET", "/other", metrics=True),
+    ),
     case("POST", Http("POST", "/metrics", metrics=True)),
     case("nonsense", Bytes(b"nonsense\r\n\r\n", metrics=True)),
-    case("metric tags", *measured(10, infer("measured_10", X), text=CONFIG + 'metric_tags { key: "a" value: "b" }')),
+    case(
+        "metric tags",
+        *measured(10, infer("measured_10", X), text=CONFIG + 'metric_tags { key: "a" value: "b" }'),
+    ),
     case("histograms", *measured(11, infer("measured_11", X)), scraped(HELP), setting=HISTOGRAMS),
-    case("histograms of responses", *measured(12, stream(message("measured_12", ("X", numbers(1, 2)))), source=SENDING, text=DECOUPLED), setting=HISTOGRAMS),
-    case("buckets of a model", *measured(13, stream(message("measured_13", ("X", numbers(1, 2)))), source=SENDING, text=DECOUPLED + 'model_metrics { metric_control [{ metric_identifier { family: "nv_inference_first_response_histogram_ms" } histogram_options { buckets: [0.5, 600000] } }] }'), setting=HISTOGRAMS),
-    case("summaries with quantiles", *measured(14, infer("measured_14", X)), scraped(HELP), setting=QUANTILES),
-]  # fmt: skip
+    case(
+        "histograms of responses",
+        *measured(12, stream(message("measured_12", ("X", numbers(1, 2)))), source=SENDING, text=DECOUPLED),
+        setting=HISTOGRAMS,
+    ),
+    case(
+        "buckets of a model",
+        *measured(
+            13,
+            stream(message("measured_13", ("X", numbers(1, 2)))),
+            source=SENDING,
+            text=DECOUPLED
+            + 'model_metrics { metric_control [{ metric_identifier { family: "nv_inference_first_response_histogram_ms" } histogram_options { buckets: [0.5, 600000] } }] }',
+        ),
+        setting=HISTOGRAMS,
+    ),
+    case(
+        "summaries with quantiles", *measured(14, infer("measured_14", X)), scraped(HELP), setting=QUANTILES
+    ),
+]

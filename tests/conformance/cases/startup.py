@@ -9,23 +9,39 @@ from tests.conformance.steps import Rpc, Step, Until
 X = tensor("X", "INT32", [1])
 RESTRICTED = Setting(
     flags=(
-        *EXPLICIT, "--http-restricted-api=model-config,statistics:X-Secret=open", "--http-restricted-api=metadata:other=key",
-        "--grpc-restricted-protocol=model-config,statistics:X-Secret=open", "--grpc-restricted-protocol=inference:infer-key=key",
+        *EXPLICIT,
+        "--http-restricted-api=model-config,statistics:X-Secret=open",
+        "--http-restricted-api=metadata:other=key",
+        "--grpc-restricted-protocol=model-config,statistics:X-Secret=open",
+        "--grpc-restricted-protocol=inference:infer-key=key",
     ),
     models=("asked",),
-)  # fmt: skip
-FORWARDING = Setting(
-    flags=(*EXPLICIT, "--http-header-forward-pattern=(?-i)MY_HEADER.*|x-.*", "--grpc-header-forward-pattern=my_.*"), models=("asked",)
 )
-STRICT = Setting(flags=("--model-control-mode=explicit", "--disable-auto-complete-config"), models=("asked", "add_sub"))
-MISSING = Setting(flags=("--model-repository=<repository>/missing", "--exit-on-error=false"), models=("asked",), ready=False)
+FORWARDING = Setting(
+    flags=(
+        *EXPLICIT,
+        "--http-header-forward-pattern=(?-i)MY_HEADER.*|x-.*",
+        "--grpc-header-forward-pattern=my_.*",
+    ),
+    models=("asked",),
+)
+STRICT = Setting(
+    flags=("--model-control-mode=explicit", "--disable-auto-complete-config"), models=("asked", "add_sub")
+)
+MISSING = Setting(
+    flags=("--model-repository=<repository>/missing", "--exit-on-error=false"), models=("asked",), ready=False
+)
 NAMED = Setting(flags=(*EXPLICIT, "--id=my server", "--strict-readiness=false"), models=("asked",))
-SOME = Setting(flags=("--model-control-mode=explicit", "--load-model=asked", "--load-model=missing", "--exit-on-error=false"), models=("asked", "add_sub"), ready=False)
-
-
-def metadata(method: str, request: object, **headers: str) -> Rpc:
-    """A call with metadata."""
-    return rpc(method, metadata=headers, **request) if isinstance(request, dict) else Rpc(method, request, tuple(headers.items()))  # type: ignore[arg-type]
+SOME = Setting(
+    flags=(
+        "--model-control-mode=explicit",
+        "--load-model=asked",
+        "--load-model=missing",
+        "--exit-on-error=false",
+    ),
+    models=("asked", "add_sub"),
+    ready=False,
+)
 
 
 def of(setting: Setting, **steps: Step) -> list[Case]:
@@ -45,10 +61,16 @@ CASES: list[Case] = [
         restricted_metadata_with_a_key=get("/v2/models/asked", {"other": "key"}),
         not_restricted=infer("asked", X),
         restricted_over_gRPC=rpc("ModelConfig", name="asked"),
-        restricted_over_gRPC_with_a_key=rpc("ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "open"}),
-        restricted_over_gRPC_with_a_wrong_key=rpc("ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "shut"}),
+        restricted_over_gRPC_with_a_key=rpc(
+            "ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "open"}
+        ),
+        restricted_over_gRPC_with_a_wrong_key=rpc(
+            "ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "shut"}
+        ),
         restricted_inference_over_gRPC=grpc_infer("asked", GRPC_X),
-        restricted_inference_over_gRPC_with_a_key=Rpc("ModelInfer", message("asked", GRPC_X), (("triton-grpc-protocol-infer-key", "key"),)),
+        restricted_inference_over_gRPC_with_a_key=Rpc(
+            "ModelInfer", message("asked", GRPC_X), (("triton-grpc-protocol-infer-key", "key"),)
+        ),
         not_restricted_over_gRPC=rpc("ServerLive"),
     ),
     *of(
@@ -56,13 +78,40 @@ CASES: list[Case] = [
         forwarded_headers=infer("asked", X, headers={"MY_HEADER": "a", "MY_HEADER_2": "b", "Other": "c"}),
         headers_in_lower_case=infer("asked", X, headers={"my_header": "a", "x-y": "b", "X-Z": "c"}),
         headers_with_spaces=infer("asked", X, headers={"x-a": "  a  b "}),
-        a_header_twice=post("/v2/models/asked/infer", b'{"inputs":[{"name":"X","datatype":"INT32","shape":[1],"data":[1]}]}', {"x-a": "1", "X-A": "2"}),
+        a_header_twice=post(
+            "/v2/models/asked/infer",
+            b'{"inputs":[{"name":"X","datatype":"INT32","shape":[1],"data":[1]}]}',
+            {"x-a": "1", "X-A": "2"},
+        ),
         headers_and_parameters=infer("asked", X, headers={"x-a": "1"}, parameters={"x-a": "2", "b": 1}),
         forwarded_metadata=Rpc("ModelInfer", message("asked", GRPC_X), (("my_key", "value"), ("other", "x"))),
         forwarded_metadata_with_spaces=Rpc("ModelInfer", message("asked", GRPC_X), (("my_key", " value "),)),
     ),
     case("without completion", load("asked"), infer("asked", X), config("asked"), setting=STRICT),
-    *of(MISSING, missing_repository_metadata=get("/v2/models/asked"), missing_repository_live=get("/v2/health/live"), missing_repository_ready=get("/v2/health/ready"), missing_repository_gRPC_ready=rpc("ServerReady"), missing_repository_infer=infer("asked", X), missing_repository_index=post("/v2/repository/index"), missing_repository_gRPC_live=rpc("ServerLive")),
-    case("an id of the server", get("/v2"), rpc("ServerMetadata"), ignored=(r"version$", "extensions"), setting=NAMED),
-    *of(SOME, some_models_missing=Until(get("/v2/models/asked/ready"), lambda answer: answer["status"] == 200), some_models_missing_ready=get("/v2/health/ready"), some_models_missing_live=get("/v2/health/live"), some_models_missing_index=index("asked", "add_sub", "missing"), some_models_missing_infer=infer("asked", X), some_models_missing_metadata=get("/v2/models/missing")),
-]  # fmt: skip
+    *of(
+        MISSING,
+        missing_repository_metadata=get("/v2/models/asked"),
+        missing_repository_live=get("/v2/health/live"),
+        missing_repository_ready=get("/v2/health/ready"),
+        missing_repository_gRPC_ready=rpc("ServerReady"),
+        missing_repository_infer=infer("asked", X),
+        missing_repository_index=post("/v2/repository/index"),
+        missing_repository_gRPC_live=rpc("ServerLive"),
+    ),
+    case(
+        "an id of the server",
+        get("/v2"),
+        rpc("ServerMetadata"),
+        ignored=(r"version$", "extensions"),
+        setting=NAMED,
+    ),
+    *of(
+        SOME,
+        some_models_missing=Until(get("/v2/models/asked/ready"), lambda answer: answer["status"] == 200),
+        some_models_missing_ready=get("/v2/health/ready"),
+        some_models_missing_live=get("/v2/health/live"),
+        some_models_missing_index=index("asked", "add_sub", "missing"),
+        some_models_missing_infer=infer("asked", X),
+        some_models_missing_metadata=get("/v2/models/missing"),
+    ),
+]

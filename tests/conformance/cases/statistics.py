@@ -35,7 +35,9 @@ REFUSING = executing(
 def counted(number: int, *asked: Step, source: str = IDENTITY, text: str = CONFIG) -> tuple[Step, ...]:
     """A model that is asked, and its statistics over HTTP and gRPC."""
     name = f"counted_{number}"
-    return loaded(name, text, source, *asked, get(f"/v2/models/{name}/stats"), rpc("ModelStatistics", name=name))
+    return loaded(
+        name, text, source, *asked, get(f"/v2/models/{name}/stats"), rpc("ModelStatistics", name=name)
+    )
 
 
 def numbers(*values: int) -> Any:
@@ -54,22 +56,54 @@ CASES: list[Case] = [
     case("nothing asked", *counted(1)),
     case("one request", *counted(2, infer("counted_2", X))),
     case("three requests", *counted(3, *(infer("counted_3", X) for _ in range(3)))),
-    case("rows", *counted(4, infer("counted_4", ROWS), infer("counted_4", tensor("X", "INT32", [[1]])), text=BATCHING)),
+    case(
+        "rows",
+        *counted(4, infer("counted_4", ROWS), infer("counted_4", tensor("X", "INT32", [[1]])), text=BATCHING),
+    ),
     case("a request that is refused", *counted(5, infer("counted_5", tensor("Y", "INT32", [1])))),
     case("a wrong shape", *counted(6, infer("counted_6", tensor("X", "INT32", [[1]])))),
     case("a model that raises", *counted(7, infer("counted_7", X), source=RAISING)),
     case("a model that raises, rows", *counted(8, infer("counted_8", ROWS), source=RAISING, text=BATCHING)),
     case("a model that refuses", *counted(9, infer("counted_9", X), source=REFUSING)),
     case("over gRPC", *counted(10, grpc_infer("counted_10", ("X", numbers(1))))),
-    case("responses", *counted(11, stream(message("counted_11", ("X", numbers(1, 2, 3)))), source=SENDING, text=DECOUPLED)),
-    case("no responses", *counted(12, stream(message("counted_12", ("X", numbers()))), source=SENDING, text=DECOUPLED)),
-    case("responses with an error", *counted(13, stream(message("counted_13", ("X", numbers(1, -1, 2)))), source=SENDING, text=DECOUPLED)),
-    case("responses of two requests", *counted(14, stream(message("counted_14", ("X", numbers(1, 2)))), stream(message("counted_14", ("X", numbers(1)))), source=SENDING, text=DECOUPLED)),
-    case("a version", *counted(15, infer("counted_15", X), get("/v2/models/counted_15/versions/1/stats"), get("/v2/models/counted_15/versions/2/stats"))),
+    case(
+        "responses",
+        *counted(11, stream(message("counted_11", ("X", numbers(1, 2, 3)))), source=SENDING, text=DECOUPLED),
+    ),
+    case(
+        "no responses",
+        *counted(12, stream(message("counted_12", ("X", numbers()))), source=SENDING, text=DECOUPLED),
+    ),
+    case(
+        "responses with an error",
+        *counted(13, stream(message("counted_13", ("X", numbers(1, -1, 2)))), source=SENDING, text=DECOUPLED),
+    ),
+    case(
+        "responses of two requests",
+        *counted(
+            14,
+            stream(message("counted_14", ("X", numbers(1, 2)))),
+            stream(message("counted_14", ("X", numbers(1)))),
+            source=SENDING,
+            text=DECOUPLED,
+        ),
+    ),
+    case(
+        "a version",
+        *counted(
+            15,
+            infer("counted_15", X),
+            get("/v2/models/counted_15/versions/1/stats"),
+            get("/v2/models/counted_15/versions/2/stats"),
+        ),
+    ),
     case("an output that fails", *counted(16, infer("counted_16", X, outputs=[{"name": "UNKNOWN"}]))),
-    case("together", *counted(17, Only(Together(tuple(infer("counted_17", X) for _ in range(4)), 0), lambda _: {}))),
+    case(
+        "together",
+        *counted(17, Only(Together(tuple(infer("counted_17", X) for _ in range(4)), 0), lambda _: {})),
+    ),
     case("all models", Only(get("/v2/models/stats"), names)),
     case("all models over gRPC", Only(rpc("ModelStatistics"), names)),
     case("POST", Http("POST", "/v2/models/stats")),
     case("stats of an ensemble's version", get("/v2/models/unknown/stats")),
-]  # fmt: skip
+]
