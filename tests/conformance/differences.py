@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from tests.conformance.answers import Value
-from tests.conformance.compare import Line
+from tests.conformance.compare import ABSENT, Line
 
 ANYTHING = object()
 
@@ -43,5 +43,45 @@ CLIENT_MISTAKE = Difference(
     ours=400,
     subjects="^http_",
 )
-EVERYWHERE = (CLIENT_MISTAKE,)
+ENSEMBLE_PARAMETERS = Difference(
+    "A response of an ensemble has no parameters of sequences; tritonserver adds them, though nothing is a sequence.",
+    paths=r"parameters\.sequence_(id|start|end)(\.\w+)?$",
+    ours=ABSENT,
+)
+EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS)
 """Those that hold for all cases; the others are named by the cases that show them."""
+
+CONTENT_LENGTH_AND_CHUNKED = Difference(
+    "A request with both Content-Length and chunks is refused, as a proxy may see another request in it.",
+    paths=r"^(status|body\.error)$",
+)
+MALFORMED_HTTP = Difference(
+    "What is no HTTP is answered by 400 with what is wrong with it, where tritonserver closes the connection.",
+)
+BAD_COMPRESSION = Difference(
+    "A body that cannot be decompressed is refused as such; tritonserver goes on with what it could decompress.",
+    paths=r"^(status|body\.error)$",
+)
+LENGTH_OF_JSON = Difference(
+    "A length of the JSON that is no number is refused, as later versions do; 2.51 reads 0 or the digits in front.",
+    paths=r"^(status|body\.error)$",
+)
+WHICH_INPUT = Difference(
+    "Of several inputs that do not fit together, tritonserver names one by the order of a hash table.",
+    paths=r"^(body\.error|details)$",
+)
+MODEL_ERRORS_FAIL = Difference(
+    "A model's own error responses count as failures; tritonserver counts them as successes.",
+    paths=r"nv_inference_request_success|nv_inference_request_failure|_duration_us|inference_stats|batch_stats",
+)
+NO_EXECUTE = Difference(
+    "A Python model without `execute` is refused at load, not at its first request.",
+)
+AFTER_A_CRASH = Difference(
+    "After a crash of its process, a model's next request waits for the new process and succeeds.",
+    paths=r"^step 4: ",
+)
+CIRCLES = Difference(
+    "A circle of ensembles is written out, without `...` between its members.",
+    paths=r"body\.error$",
+)

@@ -7,6 +7,18 @@ from tests.conformance.answers import Answer, Value
 
 TEXTS = (
     (
+        re.compile(
+            r"(incompatible (?:constructor|function) arguments)\. The following.*?(?=\n\nAt:|$)", re.DOTALL
+        ),
+        r"\1",
+    ),
+    (
+        re.compile(
+            r"(?m)^  (?:<frozen importlib\.|\S*/importlib/__init__\.py|\S*triton_python_backend_utils\.py).*\n?"
+        ),
+        "",
+    ),
+    (
         re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL),
         r"\1<what the JSON parser says>",
     ),

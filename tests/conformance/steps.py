@@ -134,6 +134,26 @@ class Until:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """A step that is repeated until its answer stays as it is: counts are written after the answers that they count."""
+
+    step: Step
+    for_s: float = 0.5
+
+    def take(self, subject: Subject) -> Answer | None:
+        """The answer that stayed."""
+        deadline = time.monotonic() + PATIENCE_S
+        last = self.step.take(subject)
+        since = time.monotonic()
+        while time.monotonic() < min(since + self.for_s, deadline):
+            time.sleep(0.05)
+            answer = self.step.take(subject)
+            if answer != last:
+                last, since = answer, time.monotonic()
+        return last
+
+
+@dataclass(frozen=True, slots=True)
 class Together:
     """Steps that are taken at the same time, each in a thread, begun so far apart that they arrive in that order."""
 

@@ -172,18 +172,6 @@ TEXTS: dict[str, str] = {
     + 'batch_output [{ target_name: "OUT" kind: BATCH_SCATTER_WITH_INPUT_SHAPE }]',
     "batch output twice": BATCHING
     + 'batch_output [{ target_name: "OUT" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "X" }, { target_name: "OUT" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "X" }]',
-    "metrics without identifier": CONFIG
-    + "model_metrics { metric_control [{ histogram_options { buckets: [1, 2] } }] }",
-    "metrics without family": CONFIG
-    + 'model_metrics { metric_control [{ metric_identifier { family: "" } histogram_options { buckets: [1, 2] } }] }',
-    "metrics without options": CONFIG
-    + 'model_metrics { metric_control [{ metric_identifier { family: "nv_inference_first_response_histogram_ms" } }] }',
-    "metrics without buckets": CONFIG
-    + 'model_metrics { metric_control [{ metric_identifier { family: "nv_inference_first_response_histogram_ms" } histogram_options { } }] }',
-    "metrics of an unknown family": CONFIG
-    + 'model_metrics { metric_control [{ metric_identifier { family: "other" } histogram_options { buckets: [1, 2] } }] }',
-    "metrics": CONFIG
-    + 'model_metrics { metric_control [{ metric_identifier { family: "nv_inference_first_response_histogram_ms" } histogram_options { buckets: [1, 2] } }] }',
     "comments": "# a comment\n" + CONFIG + "# another",
     "commas and semicolons": 'backend: "python"; input: { name: "X", data_type: TYPE_INT32; dims: -1 }, output < name: "OUT" data_type: TYPE_INT32 dims: [-1] >',
     "enums as numbers": CONFIG.replace("TYPE_INT32", "8"),

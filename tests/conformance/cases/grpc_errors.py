@@ -10,6 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.asking import grpc_infer, message, put, rpc, strings
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_infer import ADD_SUB, ROW, TYPED, X, classified, typed
+from tests.conformance.differences import WHICH_INPUT
 from tests.conformance.steps import Rpc
 
 Change = Callable[[Any], object]
@@ -195,7 +196,11 @@ CASES: list[Case] = [
     case(
         "the batch too large", grpc_infer("add_sub", *((name, np.repeat(ROW, 9, 0)) for name, _ in ADD_SUB))
     ),
-    case("batch sizes that differ", grpc_infer("required_and_not", ("A", ONE), ("C", np.repeat(ONE, 2, 0)))),
+    case(
+        "batch sizes that differ",
+        grpc_infer("required_and_not", ("A", ONE), ("C", np.repeat(ONE, 2, 0))),
+        differs=WHICH_INPUT,
+    ),
     case("no batch dimension", grpc_infer("variable", ("X", np.zeros((1, 2), np.int64)))),
     case("another dimension", grpc_infer("variable", ("X", np.zeros((1, 1, 3), np.int64)))),
     case("another dimension without batching", grpc_infer("doubles", ("X", np.zeros((1, 3))))),

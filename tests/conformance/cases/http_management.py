@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.conformance.asking import get, post
 from tests.conformance.case import Case, case
+from tests.conformance.differences import MALFORMED_HTTP
 from tests.conformance.steps import Bytes, Http
 
 MODELS = (
@@ -124,13 +125,18 @@ CASES: list[Case] = [
         )
         for body in LOGGING
     ),
-    case("a request line that is none", Bytes(b"nonsense\r\n\r\n")),
+    case("a request line that is none", Bytes(b"nonsense\r\n\r\n"), differs=MALFORMED_HTTP),
     case("HTTP/1.0", Bytes(b"GET /v2/health/live HTTP/1.0\r\n\r\n", "GET")),
-    case("a header without colon", Bytes(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nwrong\r\n\r\n", "GET")),
+    case(
+        "a header without colon",
+        Bytes(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nwrong\r\n\r\n", "GET"),
+        differs=MALFORMED_HTTP,
+    ),
     case("no Host", Bytes(b"GET /v2/health/live HTTP/1.1\r\n\r\n", "GET")),
-    case("an unknown verb", Bytes(b"BREW /v2 HTTP/1.1\r\nHost: x\r\n\r\n", "GET")),
+    case("an unknown verb", Bytes(b"BREW /v2 HTTP/1.1\r\nHost: x\r\n\r\n", "GET"), differs=MALFORMED_HTTP),
     case(
         "Content-Length that is no number",
         Bytes(b"POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n"),
+        differs=MALFORMED_HTTP,
     ),
 ]

@@ -7,6 +7,7 @@ import numpy as np
 
 from tests.conformance.asking import config, get, grpc_infer, index, infer, loaded, tensor
 from tests.conformance.case import Case, case
+from tests.conformance.differences import AFTER_A_CRASH, NO_EXECUTE
 from tests.conformance.sources import CONFIG, IDENTITY, IMPORTS, completing, executing, initializing
 from tests.conformance.steps import Step
 
@@ -18,11 +19,9 @@ ANSWERS = (
     "raises_model_exception",
     "raises_nothing_said",
     "raises_lines",
-    "none",
     "number",
     "empty_list",
     "two_responses",
-    "none_inside",
     "string_inside",
     "tuple_of_responses",
     "unknown_output",
@@ -71,13 +70,13 @@ def calls(**asked: Any) -> Step:
     return infer("calls", tensor("CALL", "BYTES", [json.dumps(asked)]))
 
 
-NO_EXECUTE = IMPORTS + "class TritonPythonModel:\n    def initialize(self, args):\n        pass\n"
+WITHOUT_EXECUTE = IMPORTS + "class TritonPythonModel:\n    def initialize(self, args):\n        pass\n"
 SOURCES: dict[str, str | tuple[str, str]] = {
     "not Python": "this is no Python\n",
     "an empty file": "",
     "no class": IMPORTS,
     "a class of another name": IDENTITY.replace("TritonPythonModel", "Model"),
-    "no execute": NO_EXECUTE,
+    "no execute": WITHOUT_EXECUTE,
     "an import that is missing": "import no_such_module\n" + IDENTITY,
     "an error while imported": IDENTITY + "\nraise ValueError('while imported')\n",
     "an exit while imported": IDENTITY + "\nraise SystemExit(3)\n",
@@ -210,6 +209,15 @@ SOURCES: dict[str, str | tuple[str, str]] = {
         "        s = requests[0].get_response_sender()\n        s.send(pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros(1, np.int32))]), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)\n        return None"
     ),
 }
+CRASHING = executing(
+    """        import os
+        crashed = os.path.join(os.path.dirname(__file__), "crashed")
+        if not os.path.exists(crashed):
+            open(crashed, "w").close()
+            os._exit(5)
+        x = pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)])]"""
+)
 ADD = [["INPUT0", [[1, 2, 3, 4]], "float32"], ["INPUT1", [[1, 1, 1, 1]], "float32"]]
 BLS: dict[str, dict[str, Any]] = {
     "sums": {"model": "add_sub", "inputs": ADD, "outputs": ["OUTPUT0", "OUTPUT1"]},
@@ -315,14 +323,23 @@ CASES: list[Case] = [
     *(
         case(f"gRPC answers: {kind}", grpc_infer("answers", ("KIND", np.array([kind.encode()], np.object_))))
         for kind in ANSWERS
-        if kind.startswith("code") or kind in ("none", "raises", "unknown_output")
+        if kind.startswith("code") or kind in ("raises", "unknown_output")
     ),
     case("answers: an id in the error", answer("error", id="my id")),
     case("answers: only the other output asked for", answer("other_order", outputs=[{"name": "SECOND"}])),
     case("answers: an output asked for that is not sent", answer("cancelled", outputs=[{"name": "SECOND"}])),
     *(
-        case(name, *(model(number, *source) if isinstance(source, tuple) else model(number, source)))
+        case(
+            name,
+            *(model(number, *source) if isinstance(source, tuple) else model(number, source)),
+            differs=NO_EXECUTE if name == "no execute" else None,
+        )
         for number, (name, source) in enumerate(SOURCES.items())
+    ),
+    case(
+        "a crash, and the next request",
+        *loaded("crashing", CONFIG, CRASHING, infer("crashing", X), infer("crashing", X)),
+        differs=AFTER_A_CRASH,
     ),
     *(case(f"calls: {name}", calls(**asked)) for name, asked in BLS.items()),
 ]

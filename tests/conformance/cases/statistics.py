@@ -7,9 +7,10 @@ import numpy as np
 from tests.conformance.asking import get, grpc_infer, infer, loaded, message, rpc, tensor
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_stream import stream
+from tests.conformance.differences import MODEL_ERRORS_FAIL
 from tests.conformance.servers import MODELS
 from tests.conformance.sources import CONFIG, IDENTITY, executing
-from tests.conformance.steps import Http, Only, Step, Together
+from tests.conformance.steps import Http, Only, Settled, Step, Together
 
 X = tensor("X", "INT32", [1, 2])
 ROWS = tensor("X", "INT32", [[1], [2]])
@@ -36,7 +37,12 @@ def counted(number: int, *asked: Step, source: str = IDENTITY, text: str = CONFI
     """A model that is asked, and its statistics over HTTP and gRPC."""
     name = f"counted_{number}"
     return loaded(
-        name, text, source, *asked, get(f"/v2/models/{name}/stats"), rpc("ModelStatistics", name=name)
+        name,
+        text,
+        source,
+        *asked,
+        Settled(get(f"/v2/models/{name}/stats")),
+        rpc("ModelStatistics", name=name),
     )
 
 
@@ -64,7 +70,9 @@ CASES: list[Case] = [
     case("a wrong shape", *counted(6, infer("counted_6", tensor("X", "INT32", [[1]])))),
     case("a model that raises", *counted(7, infer("counted_7", X), source=RAISING)),
     case("a model that raises, rows", *counted(8, infer("counted_8", ROWS), source=RAISING, text=BATCHING)),
-    case("a model that refuses", *counted(9, infer("counted_9", X), source=REFUSING)),
+    case(
+        "a model that refuses", *counted(9, infer("counted_9", X), source=REFUSING), differs=MODEL_ERRORS_FAIL
+    ),
     case("over gRPC", *counted(10, grpc_infer("counted_10", ("X", numbers(1))))),
     case(
         "responses",

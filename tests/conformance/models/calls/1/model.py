@@ -17,6 +17,9 @@ class TritonPythonModel:
             found = getattr(self, asked.pop("do", "infer"))(**asked)
         except Exception as error:
             found = {"raised": type(error).__name__, "text": str(error)}
+        if isinstance(found, dict) and {"raised", "error"} & found.keys():
+            text = f"{found.get('raised', found.get('code'))} {found.get('text', found.get('error'))}"
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(text))
         text = np.array([json.dumps(found, sort_keys=True)], np.object_)
         return pb_utils.InferenceResponse([pb_utils.Tensor("FOUND", text)])
 
@@ -31,7 +34,7 @@ class TritonPythonModel:
 
     def told(self, response):
         if response.has_error():
-            return {"error": response.error().message(), "code": response.error().code()}
+            return {"error": response.error().message(), "code": int(response.error().code())}
         return {
             one.name(): [[str(value) for value in one.as_numpy().reshape(-1)], list(one.as_numpy().shape)]
             for one in response.output_tensors()

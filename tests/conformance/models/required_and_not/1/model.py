@@ -9,7 +9,7 @@ class TritonPythonModel:
     def execute(self, requests):
         responses = []
         for request in requests:
-            names = ",".join(one.name() for one in request.inputs())
+            names = ",".join(sorted(one.name() for one in request.inputs()))
             responses.append(
                 pb_utils.InferenceResponse([pb_utils.Tensor("GIVEN", np.array([[names]], np.object_))])
             )
