@@ -7,7 +7,7 @@ import time
 
 from benchmarks import rival
 from tests.conformance.cases import every_case
-from tests.conformance.report import failed, summary, told
+from tests.conformance.report import failed, summary, told, vanished
 from tests.conformance.run import Verdict, run
 
 
@@ -34,20 +34,23 @@ def main() -> None:
     if arguments.list or not chosen:
         print("\n".join(f"{subject}: {case.name}" for subject, case in chosen) or "No case has such a name")
         parser.exit(0 if arguments.list else 2)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended
     try:
         rival.environment()
     except rival.UnavailableError as error:
         parser.exit(2, f"Nothing was compared: there is no tritonserver 2.51 here: {error}\n")
     shown = {Verdict.DIFFERENT, Verdict.VANISHED, *([Verdict.DELIBERATE] if arguments.deliberate else [])}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended
     begun = time.monotonic()
     outcomes = []
     for outcome in run(chosen, arguments.jobs):
         outcomes.append(outcome)
         if outcome.verdict in shown:
             print(f"{told(outcome)}\n", flush=True)
+    unused = [] if arguments.only else vanished(outcomes)
+    for difference in unused:
+        print(f"No case differs so any more, remove it from differences.py: {difference.reason}\n")
     print(f"{summary(outcomes)} ({time.monotonic() - begun:.0f} s)")
-    parser.exit(1 if failed(outcomes) else 0)
+    parser.exit(1 if failed(outcomes) or unused else 0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tests.conformance.answers import Value
 from tests.conformance.compare import ABSENT
+from tests.conformance.differences import EVERYWHERE, Difference
 from tests.conformance.run import Outcome, Verdict
 
 WIDTH = 110
@@ -30,6 +31,8 @@ def told(outcome: Outcome) -> str:
     only_ours = [f"{line.path}: {shown(line.ours)}" for line in outcome.lines if line.theirs == ABSENT]
     lines += wrapped("-", f"only here: {', '.join(only_theirs)}") if only_theirs else []
     lines += wrapped("+", f"only here: {', '.join(only_ours)}") if only_ours else []
+    if outcome.verdict is Verdict.DELIBERATE:
+        lines += [f"  meant: {one.reason}" for one in outcome.meant]
     return "\n".join(lines)
 
 
@@ -49,8 +52,14 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     count = Counter(outcome.verdict for outcome in outcomes)
     text = f"{len(outcomes)} cases: {count[Verdict.ALIKE]} alike, {count[Verdict.DELIBERATE]} deliberately different, "
     text += f"{count[Verdict.DIFFERENT]} different"
-    vanished = count[Verdict.VANISHED]
-    return text + (f", {vanished} no longer different" if vanished else "")
+    gone = count[Verdict.VANISHED]
+    return text + (f", {gone} no longer different" if gone else "")
+
+
+def vanished(outcomes: Sequence[Outcome]) -> list[Difference]:
+    """The differences that hold for all cases and that none of these shows."""
+    shown_by_some = {one for outcome in outcomes for one in outcome.meant}
+    return [one for one in EVERYWHERE if one not in shown_by_some]
 
 
 def failed(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks.errors import BenchmarkError
 from tests.conformance.answers import Answer
 from tests.conformance.case import Case
-from tests.conformance.compare import Line, differing
-from tests.conformance.differences import EVERYWHERE
+from tests.conformance.compare import ABSENT, Line, differing
+from tests.conformance.differences import EVERYWHERE, Difference
 from tests.conformance.normalise import normalised
 from tests.conformance.servers import Setting, Subject, both
 
@@ -29,12 +29,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case, with the values that differ."""
+    """What came of a case, with the values that differ and the differences that explain some of them."""
 
     subject: str
     case: Case
     verdict: Verdict
     lines: tuple[Line, ...]
+    meant: tuple[Difference, ...] = ()
 
 
 def run(chosen: Sequence[tuple[str, Case]], jobs: int = 1) -> Iterator[Outcome]:
@@ -47,7 +48,8 @@ def run(chosen: Sequence[tuple[str, Case]], jobs: int = 1) -> Iterator[Outcome]:
         try:
             yield from run_setting(setting, waiting, jobs)
         except BenchmarkError as error:  # of a server that does not start
-            line = Line("start", "", str(error))
+            theirs = str(error).startswith("tritonserver")
+            line = Line("start", str(error), ABSENT) if theirs else Line("start", ABSENT, str(error))
             yield from (Outcome(subject, case, Verdict.DIFFERENT, (line,)) for subject, case in waiting)
 
 
@@ -115,10 +117,11 @@ def taken(case: Case, subject: Subject) -> Answer:
 
 def judged(subject: str, case: Case, lines: tuple[Line, ...]) -> Outcome:
     """The outcome of a case whose answers differ in those values."""
-    meant = [one for one in (case.differs, *EVERYWHERE) if one is not None]
+    possible = [one for one in (case.differs, *EVERYWHERE) if one is not None]
+    meant = tuple(one for one in possible if any(one.explains(subject, line) for line in lines))
     unexplained = tuple(line for line in lines if not any(one.explains(subject, line) for one in meant))
     if unexplained:
-        return Outcome(subject, case, Verdict.DIFFERENT, unexplained)
-    if case.differs is not None and not any(case.differs.explains(subject, line) for line in lines):
-        return Outcome(subject, case, Verdict.VANISHED, lines)
-    return Outcome(subject, case, Verdict.DELIBERATE if lines else Verdict.ALIKE, lines)
+        return Outcome(subject, case, Verdict.DIFFERENT, unexplained, meant)
+    if case.differs is not None and case.differs not in meant:
+        return Outcome(subject, case, Verdict.VANISHED, lines, meant)
+    return Outcome(subject, case, Verdict.DELIBERATE if lines else Verdict.ALIKE, lines, meant)

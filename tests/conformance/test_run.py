@@ -1,10 +1,14 @@
 """What comes of a case, and what the run says of it."""
 
+import pytest
+
+from benchmarks import rival
+from tests.conformance.__main__ import main
 from tests.conformance.case import Case, case
 from tests.conformance.cases import every_case
 from tests.conformance.compare import ABSENT, Line
-from tests.conformance.differences import Difference
-from tests.conformance.report import failed, summary, told
+from tests.conformance.differences import CLIENT_MISTAKE, Difference
+from tests.conformance.report import failed, summary, told, vanished
 from tests.conformance.run import Outcome, Verdict, judged
 
 TEXT = Line("body.error", "theirs", "ours")
@@ -61,6 +65,27 @@ def test_a_difference_is_told_with_both_values_in_lines_that_fit_a_terminal() ->
 def test_the_summary_counts_the_cases_of_each_kind() -> None:
     outcomes = [outcome(case("a")), outcome(case("b"), TEXT), outcome(case("c", differs=MEANT), TEXT)]
     assert summary(outcomes) == "3 cases: 1 alike, 1 deliberately different, 1 different"
+
+
+def test_a_difference_that_no_case_shows_any_more_is_named() -> None:
+    shown = outcome(case("x"), Line("status", 500, 400), subject="http_errors")
+    assert CLIENT_MISTAKE not in vanished([shown])
+    assert CLIENT_MISTAKE in vanished([outcome(case("x"))])
+
+
+def test_without_tritonserver_the_run_says_so_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def environment() -> dict[str, str]:
+        raise rival.UnavailableError("pip download failed: no matching distribution")
+
+    monkeypatch.setattr(rival, "environment", environment)
+    monkeypatch.setattr("sys.argv", ["conformance"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = "Nothing was compared: there is no tritonserver 2.51 here: pip download failed: no matching distribution\n"
+    assert capsys.readouterr().err == said
 
 
 def test_each_case_has_a_name_of_its_own() -> None:
