@@ -37,11 +37,12 @@ PLAIN = Setting()
 
 @dataclass(slots=True)
 class Subject:
-    """A running server under comparison."""
+    """A running server under comparison, and how another one of its kind is started."""
 
     name: str
     server: Server
     repository: Path
+    start: "Start"
     channel: grpc.Channel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ def both(setting: Setting, directory: Path) -> Iterator[tuple[Subject, Subject]]
             copy_models(setting.models, repository)
             flags = [flag.replace("<repository>", str(repository)) for flag in setting.flags]
             server = stack.enter_context(start(repository, arguments=flags, ready=setting.ready))
-            subject = Subject(name, server, repository)
+            subject = Subject(name, server, repository, start)
             stack.callback(subject.channel.close)
             subjects.append(subject)
         theirs, ours = subjects

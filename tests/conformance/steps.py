@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2_grpc
 
+from benchmarks.errors import BenchmarkError
 from tests.conformance.answers import Answer, flatten, members
 from tests.conformance.servers import Subject
 from tests.conformance.wire import WAIT_S, exchange, read_answer, request_bytes
@@ -169,6 +170,23 @@ class Together:
                 time.sleep(self.apart_s)
             taken = [one.result() or {} for one in begun]
         return {f"[{index}] {path}": value for index, one in enumerate(taken) for path, value in one.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Another server of the same kind, with an empty repository and those flags."""
+
+    flags: tuple[str, ...]
+
+    def take(self, subject: Subject) -> Answer:
+        """Whether it starts."""
+        repository = subject.repository.parent / "empty"
+        repository.mkdir(exist_ok=True)
+        try:
+            with subject.start(repository, arguments=self.flags, ready=False):
+                return {"starts": True}
+        except BenchmarkError:
+            return {"starts": False}
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,10 +130,6 @@ class TritonPythonModel:
     def exits(self, requests):
         raise SystemExit(3)
 
-    def rescheduled(self, requests):
-        requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-        return [None]
-
     def asks_for_sender(self, requests):
         requests[0].get_response_sender()
         return [pb_utils.InferenceResponse([tensor()])]
