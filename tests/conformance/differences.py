@@ -48,7 +48,13 @@ ENSEMBLE_PARAMETERS = Difference(
     paths=r"parameters\.sequence_(id|start|end)(\.\w+)?$",
     ours=ABSENT,
 )
-EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS)
+OWN_METRICS = Difference(
+    "There are further metrics: histograms of times and of batch sizes, and how long a load takes.",
+    paths=r"nv_inference_\w+_histogram(_us)?(_bucket|_sum|_count)?( |\{)|nv_model_load_duration_secs",
+    theirs=ABSENT,
+    subjects="^(metrics|warmup)$",
+)
+EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS, OWN_METRICS)
 """Those that hold for all cases; the others are named by the cases that show them."""
 
 CONTENT_LENGTH_AND_CHUNKED = Difference(
