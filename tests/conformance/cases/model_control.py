@@ -110,7 +110,6 @@ OVERRIDES: dict[str, Any] = {
     "a file without configuration": {"parameters": {"file:1/model.py": "eA=="}},
     "an empty file": filed("1/model.py", ""),
     "a file with a name too long": filed("1/" + "x" * 300),
-    "a file that is not the model": filed("1/other.py"),
     "a file without version": filed("model.py"),
 }
 
@@ -142,7 +141,7 @@ UNLOADS: dict[str, Any] = {
     "text": "nonsense",
     "a list": [],
 }
-NAMES = ("unknown", "...", "..", ".", "%20", "a%2Fb", "a..b", " ", "ünknown", "add_sub%00", "-", "add_sub/1")
+NAMES = ("unknown", "...", "..", ".", "%20", "a%2Fb", "a..b", "add_sub%00", "-", "add_sub/1")
 NONE = Setting(flags=(), models=("add_sub",))
 POLL = Setting(flags=("--model-control-mode=poll", "--repository-poll-secs=3600"), models=("add_sub",))
 
