@@ -163,7 +163,6 @@ SOURCES: dict[str, str | tuple[str, str]] = {
     "a model exits while it executes": executing("        import os\n        os._exit(5)"),
     "an instance that finalizes with an error": IDENTITY
     + "\n    def finalize(self):\n        raise ValueError('while finalized')\n",
-    "is_ready says no": IDENTITY + "\n    def is_ready(self):\n        return False\n",
     "logs": executing(
         "        pb_utils.Logger.log_info('x')\n        pb_utils.Logger.log_warn('y')\n        pb_utils.Logger.log('z', pb_utils.Logger.VERBOSE)\n        raise ValueError('after logging')"
     ),
@@ -188,10 +187,11 @@ SOURCES: dict[str, str | tuple[str, str]] = {
     "a TritonError without text": executing("        pb_utils.TritonError()"),
     "a TritonError of a wrong code": executing("        pb_utils.TritonError('x', 'y')"),
     "the code of a TritonError": executing(
-        "        raise ValueError(str(pb_utils.TritonError('x').code()) + str(pb_utils.TritonError('x', pb_utils.TritonError.NOT_FOUND).code()))"
+        "        plain, code = pb_utils.TritonError('x'), pb_utils.TritonError('x', pb_utils.TritonError.NOT_FOUND)\n"
+        "        raise ValueError(f'{int(plain.code())} {int(code.code())}')"
     ),
     "the text of a tensor": executing(
-        "        t = pb_utils.Tensor('X', np.zeros((2, 1), np.float16))\n        raise ValueError(f'{t.name()} {t.triton_dtype()} {t.shape()} {t.is_cpu()}')"
+        "        t = pb_utils.Tensor('X', np.zeros((2, 1), np.float16))\n        raise ValueError(f'{t.name()} {t.shape()} {t.is_cpu()}')"
     ),
     "an inference request without model": executing(
         "        pb_utils.InferenceRequest(inputs=[], requested_output_names=[])"
