@@ -41,7 +41,7 @@ CLIENT_MISTAKE = Difference(
     paths=r"(^|: )status$",
     theirs=500,
     ours=400,
-    subjects="^http_",
+    subjects="^(http_.*|index)$",
 )
 ENSEMBLE_PARAMETERS = Difference(
     "A response of an ensemble has no parameters of sequences; tritonserver adds them, though nothing is a sequence.",
@@ -72,13 +72,38 @@ LENGTH_OF_JSON = Difference(
     "A length of the JSON that is no number is refused, as later versions do; 2.51 reads 0 or the digits in front.",
     paths=r"^(status|body\.error)$",
 )
-WHICH_INPUT = Difference(
-    "Of several inputs that do not fit together, tritonserver names one by the order of a hash table.",
-    paths=r"^(body\.error|details)$",
+LOAD_MISTAKE = Difference(
+    "A load whose body cannot be read is a mistake of the client too, and answered by 400.",
+    paths=r": status$",
+    theirs=500,
+    ours=400,
+)
+GENERATE_STATUS = Difference(
+    "An error of generate has the status of its kind, as an inference's has; 2.51 answers 400, or even 200.",
+    paths=r"^status$",
+)
+OUTPUT_NAMED = Difference(
+    "The error names the output, as later versions do; 2.51 leaves the name out.",
+    paths=r"^body\.error$",
+)
+NAN_IS_NO_CLASS = Difference(
+    "NaN is no class with a high value and comes last; where tritonserver puts it depends on how it sorts.",
+    paths=r"data\[\d\]$",
+)
+REQUIRED_INPUT = Difference(
+    "A missing required input is refused even if an optional one is there; tritonserver only counts the inputs.",
+)
+OVERFLOW = Difference(
+    "A shape with too many elements is refused as such, as in later versions; 2.51 compares it with the data.",
+    paths=r"^body\.error$",
 )
 MODEL_ERRORS_FAIL = Difference(
     "A model's own error responses count as failures; tritonserver counts them as successes.",
     paths=r"nv_inference_request_success|nv_inference_request_failure|_duration_us|inference_stats|batch_stats",
+)
+RESTRICTED_KEY = Difference(
+    "A key with capitals can be sent over gRPC, whose metadata has none; with tritonserver no client can send it.",
+    paths=r"^(code|details|response\..*)$",
 )
 NO_EXECUTE = Difference(
     "A Python model without `execute` is refused at load, not at its first request.",

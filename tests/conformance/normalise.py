@@ -26,6 +26,8 @@ TEXTS = (
     (re.compile(r"0x[0-9a-fA-F]{6,}"), "<pointer>"),
     (re.compile(r"/tmp/(?:folder|halimede-|tmp)[\w.-]*"), "<temporary directory>"),
 )
+NO_BRACKET = ("missing required input(s) ]", "missing required input(s) []")
+"""What 2.51 writes where no input is missing, and what it means."""
 NAMES = re.compile(r"(input\(s\) \[)([^\]]*)(\])")
 """Names of inputs in the order of a hash table."""
 NEWER = re.compile(r"\.ensemble_scheduling\.max_inflight_requests$")
@@ -61,6 +63,7 @@ def value_of(path: str, value: Value, repository: str) -> Value:
         text = value.replace(repository, "<repository>")
         for pattern, replacement in TEXTS:
             text = pattern.sub(replacement, text)
+        text = text.replace(*NO_BRACKET)
         return NAMES.sub(lambda found: found[1] + ",".join(sorted(found[2].split(","))) + found[3], text)
     if TIMES.search(path) and value:
         return "<time>"

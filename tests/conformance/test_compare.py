@@ -37,6 +37,7 @@ def test_not_a_number_is_like_itself() -> None:
         ("not found", "not found"),
         ("failed to poll", "failed to poll: line 3 has no colon"),
         ("is wrong", "is wrong. Use another"),
+        ("is wrong", "is wrong (in step 0)"),
         ("is wrong.", "is wrong. Use another"),
         ("Internal: broken;\n", "Internal: broken: no such file;\n"),
     ],

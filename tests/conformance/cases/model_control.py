@@ -20,6 +20,7 @@ from tests.conformance.asking import (
     unload,
 )
 from tests.conformance.case import Case, case
+from tests.conformance.differences import LOAD_MISTAKE
 from tests.conformance.servers import Setting
 from tests.conformance.sources import CONFIG, IDENTITY, IMPORTS
 from tests.conformance.steps import Files, Step
@@ -371,6 +372,7 @@ CASES: list[Case] = [
                 config(f"override_{number}"),
                 infer(f"override_{number}", X),
             ),
+            differs=LOAD_MISTAKE if name in ("parameters 3", "text") else None,
         )
         for number, (name, body) in enumerate(OVERRIDES.items())
     ),

@@ -3,6 +3,7 @@
 from tests.conformance.asking import config, get, grpc_infer, index, infer, load, message, post, rpc, tensor
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_infer import X as GRPC_X
+from tests.conformance.differences import RESTRICTED_KEY
 from tests.conformance.servers import EXPLICIT, Setting
 from tests.conformance.steps import Rpc, Step, Until
 
@@ -61,9 +62,6 @@ CASES: list[Case] = [
         restricted_metadata_with_a_key=get("/v2/models/asked", {"other": "key"}),
         not_restricted=infer("asked", X),
         restricted_over_gRPC=rpc("ModelConfig", name="asked"),
-        restricted_over_gRPC_with_a_key=rpc(
-            "ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "open"}
-        ),
         restricted_over_gRPC_with_a_wrong_key=rpc(
             "ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "shut"}
         ),
@@ -87,6 +85,12 @@ CASES: list[Case] = [
         forwarded_metadata=Rpc("ModelInfer", message("asked", GRPC_X), (("my_key", "value"), ("other", "x"))),
         forwarded_metadata_with_spaces=Rpc("ModelInfer", message("asked", GRPC_X), (("my_key", " value "),)),
     ),
+    case(
+        "restricted over gRPC with a key",
+        rpc("ModelConfig", name="asked", metadata={"triton-grpc-protocol-x-secret": "open"}),
+        differs=RESTRICTED_KEY,
+        setting=RESTRICTED,
+    ),
     case("without completion", load("asked"), infer("asked", X), config("asked"), setting=STRICT),
     *of(
         MISSING,
@@ -105,13 +109,14 @@ CASES: list[Case] = [
         ignored=(r"version$", "extensions"),
         setting=NAMED,
     ),
-    *of(
-        SOME,
-        some_models_missing=Until(get("/v2/models/asked/ready"), lambda answer: answer["status"] == 200),
-        some_models_missing_ready=get("/v2/health/ready"),
-        some_models_missing_live=get("/v2/health/live"),
-        some_models_missing_index=index("asked", "add_sub", "missing"),
-        some_models_missing_infer=infer("asked", X),
-        some_models_missing_metadata=get("/v2/models/missing"),
+    case(
+        "a model that is missing at the start",
+        Until(get("/v2/models/asked/ready"), lambda answer: answer["status"] == 200),
+        get("/v2/health/ready"),
+        get("/v2/health/live"),
+        index("asked", "add_sub", "missing"),
+        infer("asked", X),
+        get("/v2/models/missing"),
+        setting=SOME,
     ),
 ]
