@@ -49,8 +49,8 @@ ENSEMBLE_PARAMETERS = Difference(
     ours=ABSENT,
 )
 OWN_METRICS = Difference(
-    "There are further metrics: histograms of times and of batch sizes, and how long a load takes.",
-    paths=r"nv_inference_\w+_histogram(_us)?(_bucket|_sum|_count)?( |\{)|nv_model_load_duration_secs",
+    "There are further metrics: histograms of times and of batch sizes, how long a load takes, memory of models.",
+    paths=r"nv_inference_\w+_histogram(_us)?(_bucket|_sum|_count)?( |\{)|nv_model_load_duration_secs|halimede_",
     theirs=ABSENT,
     subjects="^(metrics|warmup)$",
 )

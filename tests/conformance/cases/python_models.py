@@ -184,7 +184,6 @@ SOURCES: dict[str, str | tuple[str, str]] = {
         "        pb_utils.InferenceResponse(pb_utils.Tensor('OUT', np.zeros(1, np.int32)))"
     ),
     "an error that is no TritonError": executing("        pb_utils.InferenceResponse(error='text')"),
-    "a TritonError without text": executing("        pb_utils.TritonError()"),
     "a TritonError of a wrong code": executing("        pb_utils.TritonError('x', 'y')"),
     "the code of a TritonError": executing(
         "        plain, code = pb_utils.TritonError('x'), pb_utils.TritonError('x', pb_utils.TritonError.NOT_FOUND)\n"

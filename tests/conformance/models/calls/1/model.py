@@ -17,6 +17,8 @@ class TritonPythonModel:
             found = getattr(self, asked.pop("do", "infer"))(**asked)
         except Exception as error:
             found = {"raised": type(error).__name__, "text": str(error)}
+        if isinstance(found, list) and any("error" in one for one in found):
+            found = found[-1]
         if isinstance(found, dict) and {"raised", "error"} & found.keys():
             text = f"{found.get('raised', found.get('code'))} {found.get('text', found.get('error'))}"
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(text))
