@@ -105,6 +105,16 @@ RESTRICTED_KEY = Difference(
     "A key with capitals can be sent over gRPC, whose metadata has none; with tritonserver no client can send it.",
     paths=r"^(code|details|response\..*)$",
 )
+OUTSIDE_THE_REPOSITORY = Difference(
+    "A name that leads out of the model's directory, or of the repository, is refused; 2.51 follows it.",
+)
+NAME_TWICE = Difference(
+    "A configuration with two inputs or two outputs of one name is refused; tritonserver serves only one of them.",
+)
+UNREADABLE_UNLOAD = Difference(
+    "A body of an unload that cannot be read is refused, as that of a load is; 2.51 does not look at it.",
+    paths=r"^step 3: (status|body\.error)$",
+)
 NO_EXECUTE = Difference(
     "A Python model without `execute` is refused at load, not at its first request.",
 )

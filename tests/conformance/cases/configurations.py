@@ -2,6 +2,7 @@
 
 from tests.conformance.asking import config, get, gone, index, infer, load, loaded, tensor, unload
 from tests.conformance.case import Case, case
+from tests.conformance.differences import NAME_TWICE, OUTSIDE_THE_REPOSITORY
 from tests.conformance.sources import CONFIG, IDENTITY, IO
 from tests.conformance.steps import Files, Step
 
@@ -212,6 +213,13 @@ def tried(name: str) -> tuple[Step, ...]:
     return (*steps, unload(name), gone(name), index(name))
 
 
+MEANT = {
+    "an input twice": NAME_TWICE,
+    "an output twice": NAME_TWICE,
+    "labels outside": OUTSIDE_THE_REPOSITORY,
+}
+
+
 def written(number: int, name: str, text: str) -> Case:
     """The case of a configuration's text; `@` in it is the model's name."""
     model = f"configured_{number}"
@@ -227,6 +235,7 @@ def written(number: int, name: str, text: str) -> Case:
             infer(model, tensor("X", "INT32", [1, 2])),
         ),
         index(model),
+        differs=MEANT.get(name),
     )
 
 
