@@ -122,7 +122,7 @@ def make_instances(
             made = []
             for (spec, passive), instance in zip(change.missing, created, strict=True):
                 # its own counts: those of the version are the event loop's by now
-                warm_up(source, loaded.signature, instance, ModelStatistics())
+                warm_up(source, loaded.signature, instance, spec.name, ModelStatistics())
                 made.append(LoadedInstance(spec, passive, instance))
             undo.pop_all()
     except HalimedeError:
