@@ -70,3 +70,14 @@ def test_every_request_is_answered_exactly_once_whatever_happens(
     assert bench.scheduler.queue.size == 0
     if ordered:
         assert "".join(bench.done) == "".join(bench.batches)
+
+
+def test_any_number_of_priority_levels_costs_only_those_that_are_used() -> None:
+    levels = 2**64 - 1
+    bench = Bench(ModelDynamicBatching(priority_levels=levels, default_priority_level=levels))
+    bench.send("a", rows=8)
+    for name, priority in (("b", 0), ("c", levels - 1), ("d", 7), ("e", 9)):
+        bench.send(name, rows=8, priority=priority)
+    while bench.running:
+        bench.finish()
+    assert bench.batches == ["a", "d", "e", "c", "b"]

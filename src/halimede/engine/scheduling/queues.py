@@ -86,14 +86,16 @@ class RequestQueue:
         """An empty queue; `on_timeout` gets each request that waited too long, already out of the queue."""
         self._clock = clock
         self._on_timeout = on_timeout
+        self._policies = dict(config.priority_queue_policy)
+        self._default_policy = config.default_queue_policy
+        self._priorities = range(1, config.priority_levels + 1) if config.priority_levels else range(1)
         self._default_level = config.default_priority_level
-        self._levels = {
-            number: _Level(config.priority_queue_policy.get(number, config.default_queue_policy))
-            for number in (range(1, config.priority_levels + 1) if config.priority_levels else (0,))
-        }
-        self._first = next(iter(self._levels.values()))
-        self.expires = any(level.policy.default_timeout_microseconds for level in self._levels.values())
-        self._plain = len(self._levels) == 1 and self._first.policy == ModelQueuePolicy()
+        self._levels: dict[int, _Level] = {}  # those that were asked for, ascending
+        self._first = self._level_of(self._default_level)
+        self.expires = any(
+            policy.default_timeout_microseconds for policy in (self._default_policy, *self._policies.values())
+        )
+        self._plain = config.priority_levels <= 1 and self._first.policy == ModelQueuePolicy()
         self._deadlines: list[tuple[int, int, InferRequest]] = []
         self._expiring: dict[InferRequest, _Level] = {}
         self._timer: Timer | None = None
@@ -156,7 +158,16 @@ class RequestQueue:
         self.size -= request.batch_size or 1
 
     def _level(self, request: InferRequest) -> _Level:
-        return self._levels.get(request.priority, self._levels[self._default_level])
+        return self._levels.get(request.priority) or self._level_of(request.priority)
+
+    def _level_of(self, priority: int) -> _Level:
+        """The level of a priority, that of the default for one that there is not; made when it is first asked for."""
+        number = priority if priority in self._priorities else self._default_level
+        level = self._levels.get(number)
+        if level is None:
+            level = self._levels[number] = _Level(self._policies.get(number, self._default_policy))
+            self._levels = dict(sorted(self._levels.items()))
+        return level
 
     def _expire(self, request: InferRequest, level: _Level, deadline: int) -> None:
         self._expiring[request] = level
