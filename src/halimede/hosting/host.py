@@ -4,8 +4,9 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from halimede.frontends.server import Connections, Endpoint, Server
+from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.api.dispatcher import Dispatcher
-from halimede.hosting.api.gate import Gate
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
 from halimede.hosting.control.controller import Controller
@@ -20,7 +21,6 @@ from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
 from halimede.hosting.pages import pages
-from halimede.hosting.roles import InstanceRoles
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
@@ -88,7 +88,7 @@ class Host:
             Gate(settings.keys, settings.caller, issued=self._roles.find),
             self._services(),
             self._invocations,
-            S3Service(self._store).handle,
+            S3Service(self._store),
             pages(self._table, self._metering),
         )
         self._server = Server()

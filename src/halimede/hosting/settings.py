@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.control.settings import ControlSettings
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.log_space import LogSettings

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.keys import Key
 from halimede.hosting.api.dispatcher import Dispatcher, Page
-from halimede.hosting.api.gate import Gate
-from halimede.hosting.api.keys import Key
 from halimede.hosting.api.services import Operation, Service
 from halimede.hosting.api.sts import sts_service
+from halimede.hosting.errors import ApiError
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import UpstreamPool
@@ -23,6 +24,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
+from halimede.hosting.store.s3_call import S3Call
 from tests.frontends.http.serving import Client
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
@@ -148,7 +150,7 @@ def api_host(
                 sts_service(),
             ]
             dispatcher = Dispatcher(
-                Gate(keys, Caller(), now), services, invocations, _stored(host), pages or {}
+                Gate(keys, Caller(), now), services, invocations, _Objects(host), pages or {}
             )
             server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0
@@ -186,9 +188,15 @@ def _noted(host: ApiHost, name: str) -> Operation:
     return operation
 
 
-def _stored(host: ApiHost) -> Any:
-    async def handle(request: Request, caller: Caller, key: Key | None) -> None:
-        host.stored.append(f"{request.head.method} {request.head.path}")
+class _Objects:
+    """Notes requests in place of an object store, and refuses them as the real one does."""
+
+    def __init__(self, host: ApiHost) -> None:
+        self._host = host
+
+    async def handle(self, request: Request, caller: Caller, access: Key | None) -> None:
+        self._host.stored.append(f"{request.head.method} {request.head.path}")
         request.respond(200)
 
-    return handle
+    def refuse(self, request: Request, error: ApiError) -> None:
+        S3Call(request, Caller(), None).answer_error(error)

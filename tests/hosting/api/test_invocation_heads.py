@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from tests.hosting.api.serving import ACCESS_KEY, SECRET, ApiHost, api_host
 from tests.hosting.instances import FakeInstance
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from halimede.hosting.access.gate import Gate
 from halimede.hosting.api.dispatcher import Dispatcher
-from halimede.hosting.api.gate import Gate
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller, EndpointId, Scope

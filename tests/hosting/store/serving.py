@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.keys import Key
 from halimede.hosting.api.dispatcher import Dispatcher
-from halimede.hosting.api.gate import Gate
-from halimede.hosting.api.keys import Key
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.identity import Caller
 from halimede.hosting.routing.invocations import Invocations
@@ -73,7 +73,7 @@ def store_host(
             await store.open()
             invocations = Invocations(RoutingTable())
             service = S3Service(store, domains)
-            dispatcher = Dispatcher(Gate(keys, Caller()), (), invocations, service.handle)
+            dispatcher = Dispatcher(Gate(keys, Caller()), (), invocations, service)
             server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(dispatcher.handle, connections=connections),
                 "127.0.0.1",

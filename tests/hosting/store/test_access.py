@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from tests.hosting.store.raw import ask, connect, sha256, signed
 from tests.hosting.store.serving import ACCESS_KEY, SECRET, StoreHost, store_host
 from tests.hosting.store.test_bodies import code

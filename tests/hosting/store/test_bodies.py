@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from halimede.frontends.http.head import Head
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import checksums
 from halimede.hosting.store.aws_chunks import AwsChunks, ChunkSigner

@@ -14,8 +14,8 @@ import pytest
 from botocore.config import Config
 
 from halimede.frontends.http.head import Head
-from halimede.hosting.api.gate import Gate
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from tests.hosting.store.serving import ACCESS_KEY, SECRET, StoreHost, store_host

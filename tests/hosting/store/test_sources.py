@@ -18,7 +18,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import extraction, remote_place
 from halimede.hosting.store.sources import Places, model_source

@@ -192,7 +192,7 @@ def _settings(
     directory: Path, keys: Path | None, catalogue: Path | None, image_rules: Path | None
 ) -> "HostSettings":
     """The settings that files make up."""
-    from halimede.hosting.api.keys import KeysError, read_keys
+    from halimede.hosting.access.keys import KeysError, read_keys
     from halimede.hosting.settings import HostSettings
     from halimede.hosting.substrates.catalogue import CatalogueError, read_catalogue, this_machine
     from halimede.hosting.substrates.images import ImageRulesError, read_image_rules

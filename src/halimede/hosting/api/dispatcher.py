@@ -11,25 +11,24 @@ anything else         the object store
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.keys import Key
+from halimede.hosting.access.permissions import check_account, check_endpoints
+from halimede.hosting.access.refusals import for_query, for_s3
 from halimede.hosting.api import json_protocol, query_protocol
 from halimede.hosting.api.bodies import decoded
-from halimede.hosting.api.gate import Gate
 from halimede.hosting.api.invocation_heads import REFUSALS
-from halimede.hosting.api.keys import Key
-from halimede.hosting.api.permissions import check_account, check_endpoints
-from halimede.hosting.api.refusals import for_query, for_s3
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import DisconnectedError, Request
 from halimede.hosting.identity import Caller, Scope
+from halimede.hosting.request_ids import new_request_id
 from halimede.hosting.routing.answers import answer_error as answer_runtime_error
 from halimede.hosting.routing.heads import TARGET_MODEL
 from halimede.hosting.routing.invocations import PREFIX, STREAMED, Invocations, operation_of
-from halimede.hosting.routing.request_ids import new_request_id
-from halimede.hosting.store.s3_call import S3Call
 
 _BODY_BYTES = 1 << 20
 """Largest request of the JSON and query protocols."""
@@ -42,8 +41,17 @@ _MAX_SHOWN = 128
 _FOR_ALL = "sts:GetCallerIdentity"
 """No permission is needed for that."""
 
-S3Handler = Callable[[Request, Caller, Key | None], Coroutine[Any, Any, None]]
 Page = Callable[[Request], None]
+
+
+class ObjectService(Protocol):
+    """Answers requests to the object store, as S3 does."""
+
+    async def handle(self, request: Request, caller: Caller, access: Key | None) -> None:
+        """Answer a request of a caller who may come in."""
+
+    def refuse(self, request: Request, error: ApiError) -> None:
+        """Answer a request of a caller who may not come in."""
 
 
 class Dispatcher:
@@ -54,7 +62,7 @@ class Dispatcher:
         gate: Gate,
         services: Iterable[Service],
         invocations: Invocations,
-        s3: S3Handler | None = None,
+        s3: ObjectService | None = None,
         pages: Mapping[str, Page] | None = None,
     ) -> None:
         """A dispatcher.
@@ -208,9 +216,9 @@ class Dispatcher:
         try:
             caller, key = self._gate.admit(head, _target(head), None, ("s3",))
         except ApiError as error:
-            S3Call(request, Caller(), None).answer_error(for_s3(error))
+            self._s3.refuse(request, for_s3(error))
             return
-        await self._s3(request, caller, key)
+        await self._s3.handle(request, caller, key)
 
     async def close(self) -> None:
         """End what is under way."""

@@ -4,7 +4,7 @@ import orjson
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
-from halimede.hosting.routing.request_ids import new_request_id
+from halimede.hosting.request_ids import new_request_id
 from halimede.hosting.routing.table import EndpointRoute, VariantRoute
 
 

@@ -11,10 +11,10 @@ from time import monotonic_ns
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
+from halimede.hosting.request_ids import request_id_header
 from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
 from halimede.hosting.routing.event_stream import payload_part, stream_error
 from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
-from halimede.hosting.routing.request_ids import request_id_header
 from halimede.hosting.routing.selection import choose_target
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, Placement, Target, VariantRoute

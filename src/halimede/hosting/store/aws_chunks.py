@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 from halimede.frontends.http.head import Head
-from halimede.hosting.api.keys import Key
-from halimede.hosting.api.signature import read_signature
+from halimede.hosting.access.keys import Key
+from halimede.hosting.access.signature import read_signature
 from halimede.hosting.errors import ApiError
 
 _LINE_BYTES = 1024

@@ -8,7 +8,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import DisconnectedError, Request
 from halimede.hosting.store import checksums

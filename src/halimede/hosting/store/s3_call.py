@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request, response_head
 from halimede.hosting.identity import Caller
-from halimede.hosting.routing.request_ids import new_request_id
+from halimede.hosting.request_ids import new_request_id
 from halimede.hosting.store import s3_xml
 from halimede.hosting.store.failures import invalid_argument, other_account
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Caller
@@ -119,6 +119,10 @@ class S3Service:
             await operation(self._store, call)
         except ApiError as error:
             call.answer_error(error)
+
+    def refuse(self, request: Request, error: ApiError) -> None:
+        """Answer a request of a caller who may not come in."""
+        S3Call(request, Caller(), None).answer_error(error)
 
     def _check_owner(self, call: S3Call) -> None:
         """Refuse a bucket that is not the caller's, or not of whom they expect.

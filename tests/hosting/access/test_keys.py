@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.hosting.api.keys import Key, KeysError, read_keys
-from halimede.hosting.api.permissions import endpoints_of
+from halimede.hosting.access.keys import Key, KeysError, read_keys
+from halimede.hosting.access.permissions import endpoints_of
 from halimede.hosting.errors import ApiError
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, VARIANT, api_host
 from tests.hosting.instances import fake_instance

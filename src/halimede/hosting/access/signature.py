@@ -10,8 +10,14 @@ from urllib.parse import quote
 from botocore.utils import normalize_url_path
 
 from halimede.frontends.http.head import Head
-from halimede.hosting.api.presigned import ALGORITHM, Presigned, check_time, read_presigned, wrong_signature
-from halimede.hosting.api.refusals import Reason, RefusedError
+from halimede.hosting.access.presigned import (
+    ALGORITHM,
+    Presigned,
+    check_time,
+    read_presigned,
+    wrong_signature,
+)
+from halimede.hosting.access.refusals import Reason, RefusedError
 from halimede.hosting.errors import ApiError
 
 _REQUEST = "aws4_request"

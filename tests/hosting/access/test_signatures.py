@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from tests.frontends.http.serving import Answer
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, ApiHost, api_host
 from tests.hosting.instances import fake_instance

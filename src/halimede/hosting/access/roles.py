@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from halimede.hosting.access.keys import Key
 from halimede.hosting.addresses import url_of
-from halimede.hosting.api.keys import Key
 from halimede.hosting.identity import DEFAULT_ROLE, EndpointId
 from halimede.hosting.specs import Variant
 

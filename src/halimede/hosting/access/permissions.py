@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from halimede.hosting.api.keys import Key
+from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
-from halimede.hosting.api.keys import Key
-from halimede.hosting.api.presigned import check_kind, parameters_of, signer_2, verify_2
-from halimede.hosting.api.refusals import Reason, RefusedError
-from halimede.hosting.api.signature import Signature, claimed_region, read_signature, verify
+from halimede.hosting.access.keys import Key
+from halimede.hosting.access.presigned import check_kind, parameters_of, signer_2, verify_2
+from halimede.hosting.access.refusals import Reason, RefusedError
+from halimede.hosting.access.signature import Signature, claimed_region, read_signature, verify
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, Scope
 
