@@ -258,9 +258,9 @@ BLS: dict[str, dict[str, Any]] = {
         "inputs": [["A", [[1, 2, 3, 4]], "float32"], ["B", [[1, 1, 1, 1]], "float32"]],
         "outputs": ["C"],
     },
-    "strings": {
+    "strings without batch dimension": {
         "model": "upper",
-        "inputs": [["S", [["a", "b"]], "bytes"]] and [["S", ["a", "b"], "bytes"]],
+        "inputs": [["S", ["a", "b"], "bytes"]],
         "outputs": ["OUT"],
     },
     "a decoupled model": {"model": "repeat", "inputs": [["IN", [1, 2], "int32"]], "outputs": ["OUT"]},
