@@ -50,7 +50,7 @@ ENSEMBLE_PARAMETERS = Difference(
 )
 OWN_METRICS = Difference(
     "There are further metrics: histograms of times and of batch sizes, how long a load takes, memory of models.",
-    paths=r"nv_inference_\w+_histogram(_us)?(_bucket|_sum|_count)?( |\{)|nv_model_load_duration_secs|halimede_",
+    paths=r"nv_inference_\w+_histogram(_us|_ms)?(_bucket|_sum|_count)?( |\{)|nv_model_load_duration_secs|halimede_",
     theirs=ABSENT,
     subjects="^(metrics|warmup)$",
 )
