@@ -150,7 +150,6 @@ TEXTS: dict[str, str] = {
     + "optimization { priority: PRIORITY_MAX input_pinned_memory { enable: false } eager_batching: true }",
     "a rate limiter": CONFIG
     + 'instance_group [{ kind: KIND_CPU rate_limiter { resources [{ name: "r" count: 2 }] priority: 2 } }]',
-    "a repository agent that is not there": CONFIG + 'model_repository_agents { agents [{ name: "none" }] }',
     "operations": CONFIG + 'model_operations { op_library_filename: ["lib.so"] }',
     "metric tags": CONFIG + 'metric_tags { key: "a" value: "b" }',
     "batch input without batching": CONFIG
@@ -190,7 +189,6 @@ REPOSITORIES: dict[str, dict[str, str | bytes | None]] = {
     "version 01": {"config.pbtxt": CONFIG, "01/model.py": IDENTITY},
     "version v1": {"config.pbtxt": CONFIG, "v1/model.py": IDENTITY},
     "versions 1 and 02": {"config.pbtxt": CONFIG, "1/model.py": IDENTITY, "02/model.py": IDENTITY},
-    "a directory for the configuration": {"config.pbtxt/x": CONFIG, "1/model.py": IDENTITY},
     "labels that are there": {
         "config.pbtxt": 'backend: "python"' + LABELLED,
         "none.txt": "a\nb\n",
