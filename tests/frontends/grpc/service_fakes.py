@@ -129,7 +129,9 @@ class FakeEngine:
 
     def __init__(self, *models: FakeModel, **lifecycle: Any) -> None:
         self.clock = VirtualClock()
-        self.lifecycle = SimpleNamespace(on_readiness=[], live=True, ready=True, **lifecycle)
+        self.lifecycle = SimpleNamespace(
+            on_readiness=[], live=True, ready=True, check=lambda: None, **lifecycle
+        )
         self._models = {model.name: model for model in models}
 
     def find(self, name: str, version: int = -1) -> FakeModel:
