@@ -99,7 +99,7 @@ CAUSES = {
     ),
     "no-directory-of-its-own": (
         {"config.pbtxt": CONFIG, "1/model.py": RAISES},
-        "Incorrect directory structure: config.pbtxt lies at the top of the model directory or archive",
+        "Incorrect directory structure. Model directory needs to contain the top level folder: config.pbtxt lies at",
     ),
 }
 
