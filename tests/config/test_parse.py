@@ -205,3 +205,20 @@ json_values = st.recursive(
 def test_any_json_gives_a_configuration_or_one_of_our_errors(document: dict[str, object]) -> None:
     told = outcome(parse_json, json.dumps(document))
     assert not isinstance(told, str) or told.startswith("Invalid config override: ")
+
+
+@pytest.mark.parametrize(
+    ("escapes", "column"),
+    [(r"\q", 37), (r"\n\8", 39), (r"a\xg", 38), (r"\u12", 37), (r"\\\ ", 39)],
+)
+def test_escapes_that_protobuf_does_not_have_are_refused(escapes: str, column: int) -> None:
+    text = f'# "\\q"\nparameters {{ value {{ string_value: "{escapes}" }} }}'
+    with pytest.raises(ConfigTextError, match="invalid escape sequence") as caught:
+        parse_text(text, "m")
+    assert (caught.value.line, caught.value.column) == (2, column)
+
+
+def test_escapes_that_protobuf_has_are_read() -> None:
+    text = r"""backend: '\x41\102\n\u00e4\\q\"' platform: "it's \\" """
+    config = parse_text(text, "m")
+    assert (config.backend, config.platform) == ('AB\nä\\q"', "it's \\")

@@ -22,6 +22,10 @@ _UNKNOWN_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named (?
 _TWICE = re.compile(r'Message type "[\w.]+" should not have multiple "(?P<name>\w+)" fields')
 _ONE_OF = re.compile(r'Field "(?P<one>\w+)" is specified along with field "(?P<other>\w+)"')
 
+_STRING_OR_COMMENT = re.compile(r"""#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
+_ESCAPE = re.compile(r"\\.[0-9a-fA-F]{0,8}")
+_KNOWN_ESCAPE = re.compile(r"""\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})""")
+
 MessageType = Any
 """A message's or a field's descriptor: its class depends on how protobuf is built, and so do its type stubs."""
 FieldType = Any
@@ -93,6 +97,8 @@ def parse_text(text: str, origin: str) -> ModelConfig:
     """
     if len(text) > MAX_SIZE:
         raise _too_large(origin)
+    if "\\" in text:
+        _refuse_unknown_escapes(text, origin)
     try:
         return text_format.Parse(text, ModelConfig())
     except text_format.ParseError as error:
@@ -103,6 +109,22 @@ def parse_text(text: str, origin: str) -> ModelConfig:
         raise _text_error(origin, what, line, column, fix) from error
     except ValueError as error:
         raise _text_error(origin, _shorten(str(error))) from error
+
+
+def _refuse_unknown_escapes(text: str, origin: str) -> None:
+    """Refuse escapes that protobuf does not have, and its Python parser takes as they are.
+
+    Raises:
+        ConfigTextError: there is one.
+    """
+    for string in _STRING_OR_COMMENT.finditer(text):
+        for escape in () if string[0].startswith("#") else _ESCAPE.finditer(string[0]):
+            if not _KNOWN_ESCAPE.match(escape[0]):
+                start = string.start() + escape.start()
+                line = text.count("\n", 0, start) + 1
+                column = start - text.rfind("\n", 0, start)
+                what = f"invalid escape sequence {escape[0][:2]} in string literal"
+                raise _text_error(origin, what, line, column)
 
 
 def _too_large(origin: str) -> ConfigTextError:
