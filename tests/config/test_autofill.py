@@ -84,6 +84,10 @@ def test_a_module_of_python_code_is_told_by_its_runtime_or_its_file(
         ('backend: "tensorflow"', ("tensorflow", "", "")),
         ('platform: "tensorflow_graphdef"', ("tensorflow", "tensorflow_graphdef", "model.graphdef")),
         ('backend: "python"', ("python", "", "model.py")),
+        (
+            'platform: "onnxruntime_onnx" backend: "python"',
+            ("python", "onnxruntime_onnx", "model.py"),
+        ),
         ('backend: "identity"', ("identity", "", "")),
         ('backend: "fil" platform: "anything"', ("fil", "anything", "")),
         ('platform: "ensemble"', ("", "ensemble", "")),

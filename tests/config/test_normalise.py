@@ -29,6 +29,10 @@ PINNED = "optimization { input_pinned_memory { enable: true } output_pinned_memo
             ),
         ),
         (
+            'name: "m" version_policy { }',
+            f'name: "m" version_policy {{ }} {PINNED} instance_group {{ name: "m" kind: KIND_CPU count: 1 }}',
+        ),
+        (
             'name: "m" dynamic_batching { }',
             (
                 'name: "m" dynamic_batching { } version_policy { latest { num_versions: 1 } } '

@@ -15,7 +15,7 @@ from halimede.repository.versions import find_versions, select_versions, version
         ("9223372036854775807", 2**63 - 1),
         ("9223372036854775808", None),
         ("9" * 5000, None),
-        ("0", None),
+        ("0", 0),
         ("01", None),
         ("-1", None),
         ("+1", None),
@@ -27,7 +27,7 @@ from halimede.repository.versions import find_versions, select_versions, version
         ("٣", None),
     ],
 )
-def test_version_directories_are_positive_integers(name: str, version: int | None) -> None:
+def test_version_directories_are_integers_without_leading_zeros(name: str, version: int | None) -> None:
     assert version_number(name) == version
 
 
@@ -42,15 +42,16 @@ def test_versions_are_directories_and_others_are_warned_of(
     (model / "4").symlink_to(tmp_path / "elsewhere")
     (model / "5").symlink_to(tmp_path / "nowhere")
     with caplog.at_level(logging.WARNING, "halimede"):
-        assert find_versions(model) == [2, 4, 10]
+        assert find_versions(model) == [0, 2, 4, 10]
     warned = sorted(record.getMessage().split("'")[1] for record in caplog.records)
-    assert warned == ["0", "01", "abc"]
+    assert warned == ["01", "abc"]
     assert "of model 'm'" in caplog.text
 
 
 def test_policy_selects_versions() -> None:
     found = [3, 1, 20, 4]
     latest, every, specific = ModelVersionPolicy(), ModelVersionPolicy(), ModelVersionPolicy()
+    latest.latest.num_versions = 1
     assert select_versions(latest, found) == [20]
     latest.latest.num_versions = 2
     assert select_versions(latest, found) == [4, 20]
@@ -61,3 +62,4 @@ def test_policy_selects_versions() -> None:
     specific.specific.versions.extend([20, 7, 1, 1])
     assert select_versions(specific, found) == [1, 20]
     assert select_versions(ModelVersionPolicy(), []) == []
+    assert select_versions(ModelVersionPolicy(), found) == [1, 3, 4, 20]

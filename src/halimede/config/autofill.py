@@ -107,7 +107,7 @@ def _told_format(config: ModelConfig, directory: Path) -> _Format | None:
         each
         for each in _FORMATS
         if backend in ("", each.backend)
-        and platform in ("", each.platform)
+        and (platform in ("", each.platform) or (config.backend and not each.platform))
         and (filename in ("", each.filename) or backend == each.backend)
     ]
     # a runtime that is a Python file runs a model that is one
@@ -134,7 +134,7 @@ def _first_version(directory: Path) -> Path | None:
 
 
 def _is_version(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and not name.startswith("0")
+    return name.isascii() and name.isdecimal() and (name == "0" or not name.startswith("0"))
 
 
 def _is_there(kind: _Format, version: Path) -> bool:

@@ -16,7 +16,7 @@ def normalise(config: ModelConfig, gpus: tuple[int, ...] = ()) -> None:
         config: a configuration whose name and backend are filled in.
         gpus: device numbers of the GPUs that the model's backend can use.
     """
-    if config.version_policy.WhichOneof("policy_choice") is None:
+    if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
     _normalise_scheduling(config)
     if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):

@@ -15,8 +15,8 @@ LARGEST_VERSION = 2**63 - 1
 
 
 def version_number(name: str) -> int | None:
-    """The version of a directory of that name: an integer > 0 without leading zero; else None."""
-    if not (name.isascii() and name.isdecimal()) or name.startswith("0") or len(name) > 19:
+    """The version of a directory of that name: an integer without leading zero; else None."""
+    if not (name.isascii() and name.isdecimal()) or (name.startswith("0") and name != "0") or len(name) > 19:
         return None
     number = int(name)
     return number if number <= LARGEST_VERSION else None
@@ -38,7 +38,7 @@ def find_versions(directory: Path) -> list[int]:
         elif entry.name not in OTHER_DIRECTORIES:
             logger.warning(
                 "ignoring directory '%s' of model '%s': a version directory's name is "
-                "an integer greater than 0 without leading zeros",
+                "an integer without leading zeros",
                 entry.name,
                 directory.name,
             )
@@ -46,15 +46,13 @@ def find_versions(directory: Path) -> list[int]:
 
 
 def select_versions(policy: ModelVersionPolicy, found: Iterable[int]) -> list[int]:
-    """The versions of `found` that the policy selects, ascending. An unset policy is ``latest{1}``; 0 selects none."""
+    """The versions of `found` that the policy selects, ascending; all if it has no choice, none for ``latest{0}``."""
     versions = sorted(found)
     match policy.WhichOneof("policy_choice"):
-        case "all":
-            return versions
         case "specific":
             wanted = set(policy.specific.versions)
             return [version for version in versions if version in wanted]
         case "latest":
             return versions[max(0, len(versions) - policy.latest.num_versions) :]
         case _:
-            return versions[-1:]
+            return versions
