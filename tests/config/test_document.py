@@ -30,6 +30,22 @@ def test_document_has_defaults_and_leaves_out_what_is_unset() -> None:
     }
 
 
+def test_64_bit_integers_that_triton_writes_as_text_are_text() -> None:
+    config = parse_text(
+        """
+        instance_group { secondary_devices { device_id: 9007199254740993 } }
+        optimization { cuda { graph_spec { input { key: "x" value { dim: [ -1, 2 ] } } } } }
+        """,
+        "m",
+    )
+    document = config_document(config)
+    assert document["instance_group"][0]["secondary_devices"] == [
+        {"kind": "KIND_NVDLA", "device_id": "9007199254740993"}
+    ]
+    assert document["optimization"]["cuda"]["graph_spec"][0]["input"] == {"x": {"dim": ["-1", "2"]}}
+    assert parse_json(orjson.dumps(document).decode()) == config
+
+
 def test_document_spells_enums_and_keeps_64_bit_integers_as_numbers() -> None:
     config = parse_text(
         """

@@ -8,13 +8,23 @@ from google.protobuf.message import Message
 
 from halimede.config.model_config_pb2 import ModelConfig
 
+_PACKAGE = f"{ModelConfig.DESCRIPTOR.file.package}."
+_AS_TEXT = frozenset(
+    {
+        "ModelInstanceGroup.SecondaryDevice.device_id",
+        "ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
+    }
+)
+"""64-bit integers that Triton writes as JSON strings, as protobuf does; it writes all others as numbers."""
+
 
 def config_document(config: ModelConfig) -> dict[str, Any]:
     """The configuration as a JSON object.
 
     Fields stand in the schema's order under their snake_case names. Numbers and strings are there even where
     they have their default, lists and maps even where they are empty; messages that are unset, and the unset
-    members of a choice, are left out. 64-bit integers are numbers; the keys of maps are strings.
+    members of a choice, are left out. 64-bit integers are numbers, except for two rarely used
+    fields; the keys of maps are strings.
     """
     return _document(config)
 
@@ -40,6 +50,8 @@ def _value(value: Any, field: Any) -> Any:
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return value if known is None else known.name
+    if field.full_name.removeprefix(_PACKAGE) in _AS_TEXT:
+        return str(value)
     if isinstance(value, float):
         if not np.isfinite(value):  # JSON has no number for it; protobuf's JSON form says these words
             return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
