@@ -22,6 +22,7 @@ TEXTS = (
         re.compile(r"(failed to parse the request JSON buffer: ).*", re.DOTALL),
         r"\1<what the JSON parser says>",
     ),
+    (re.compile(r"(for model '[^']*', searched:)( '[^']*')+ ?"), r"\1 <directories>"),
     (re.compile(r"127\.0\.0\.1:\d+|0\.0\.0\.0:\d+"), "<address>:<port>"),
     (re.compile(r"0x[0-9a-fA-F]{6,}"), "<pointer>"),
     (re.compile(r"/tmp/(?:folder|halimede-|tmp)[\w.-]*"), "<temporary directory>"),

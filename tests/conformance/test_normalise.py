@@ -19,6 +19,11 @@ def test_the_repository_has_one_name() -> None:
     assert one("body.error", f"no file {REPOSITORY}/m/1/model.py") == "no file <repository>/m/1/model.py"
 
 
+def test_directories_that_were_searched_have_one_name() -> None:
+    text = "unable to find backend library 'a.so' for model 'm', searched:"
+    assert one("body.error", f"{text} '/opt/m/1' '/opt/m' ;\n") == f"{text} <directories>;\n"
+
+
 def test_ports_pointers_and_temporary_directories_have_one_name() -> None:
     assert one("body.error", "127.0.0.1:8000 is taken") == "<address>:<port> is taken"
     assert one("body.error", "<object at 0x7f0012345678>") == "<object at <pointer>>"

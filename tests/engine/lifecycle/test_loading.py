@@ -87,3 +87,18 @@ def test_a_configuration_is_checked_when_its_model_is_loaded_whoever_completed_i
     settings = EngineSettings(model_repositories=(), auto_complete_config=completes)
     with pytest.raises(InvalidArgumentError, match="'timeout_action' must be one of REJECT, DELAY, not 7"):
         load_version(ModelSource("m", 1, tmp_path / "m", config), settings, cast(WorkerHost, None))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "kind"),
+    [("libtriton_other.so", "backend"), ("model.py", "Python backend based backend")],
+)
+def test_a_runtime_that_python_models_do_not_have_is_refused(tmp_path: Path, runtime: str, kind: str) -> None:
+    source = ModelSource("m", 1, tmp_path, ModelConfig(name="m", backend="python", runtime=runtime))
+    settings = EngineSettings(model_repositories=(), backend_directory=tmp_path / "backends")
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_version(source, settings, cast(WorkerHost, None))
+    assert str(caught.value).startswith(
+        f"unable to find {kind} library '{runtime}' for model 'm', searched: '{tmp_path}/1' '{tmp_path}' "
+        f"'{tmp_path}/backends/python'. "
+    )

@@ -40,6 +40,9 @@ from halimede.workers.python_model import PythonModel
 
 logger = logging.getLogger("halimede")
 
+_PYTHON_RUNTIME = "libtriton_python.so"
+"""The only `runtime` that a Python model may name."""
+
 _MAX_SIDE_BY_SIDE = 16
 
 
@@ -125,6 +128,8 @@ def open_backend(
         HalimedeError: there is no such backend, or it refuses the model.
     """
     name = backend_name(source.config)
+    if name == PYTHON:
+        refuse_runtime(source, directory)
     if name != PYTHON and directory is not None and (directory / name / "model.py").is_file():
         return PythonModel(source, options, workers, directory / name)
     isolated = runs_in_process(source)
@@ -169,6 +174,26 @@ def refuse_unsupported(config: ModelConfig) -> None:
     if config.model_repository_agents.agents:
         msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
         raise UnsupportedError(msg)
+
+
+def refuse_runtime(source: ModelSource, directory: Path | None) -> None:
+    """Refuse a `runtime` of a Python model that is not that of its backend.
+
+    Raises:
+        InvalidArgumentError: it is another one.
+    """
+    runtime = source.config.runtime
+    if runtime in ("", _PYTHON_RUNTIME):
+        return
+    kind = "Python backend based backend" if runtime.endswith(".py") else "backend"
+    places = [source.directory / str(source.version), source.directory]
+    if directory is not None:
+        places.append(directory / PYTHON)
+    searched = " ".join(f"'{place}'" for place in places)
+    raise InvalidArgumentError(
+        f"unable to find {kind} library '{runtime}' for model '{source.name}', searched: {searched}. "
+        f"Remove 'runtime', as the backend {PYTHON} is part of this server"
+    )
 
 
 def refuse_places(config: ModelConfig, placed: Placement) -> None:
