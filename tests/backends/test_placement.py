@@ -98,7 +98,7 @@ def test_backends_for_cpus_stay_there_on_every_machine(backend: str, gpus: tuple
     assert (kind, placed_on, problems) == ("KIND_CPU", [], [])
     for group, wrong in (
         ("kind: KIND_GPU", "has kind KIND_GPU but no GPUs are available: "),
-        ("gpus: 0", "has kind KIND_CPU but specifies one or more GPUs; none can be used: "),
+        ("gpus: 0", "has kind KIND_CPU but specifies one or more GPUs. None can be used: "),
     ):
         _, (problem,) = placed(backend, f"instance_group {{ {group} }}", gpus)
         assert problem.startswith(f"instance group m_0 of model m {wrong}")
@@ -123,7 +123,7 @@ def test_an_onnxruntime_for_cpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert (kind, problems) == ("KIND_CPU", [])
     _, (problem,) = placed("onnxruntime", "instance_group { gpus: 1 }")
     assert problem.endswith(
-        "one or more GPUs; none can be used: the installed onnxruntime 1.32.0 is a build for CPUs; install the package "
+        "one or more GPUs. None can be used: the installed onnxruntime 1.32.0 is a build for CPUs; install the package "
         "onnxruntime-gpu in place of onnxruntime"
     )
 

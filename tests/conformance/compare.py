@@ -8,7 +8,7 @@ from tests.conformance.answers import Answer, Value
 ABSENT = "<absent>"
 ERROR_TEXTS = re.compile(r"(^|[.\] ])(error|details|reason|error_message|error\.message)$")
 """Paths of error texts: there, our text may go on after the original's."""
-GOES_ON = re.compile(r"[:.] | \(")
+GOES_ON = re.compile(r"\n?([:.] | \()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def alike(line: Line) -> bool:
 
 
 def goes_on(theirs: str, ours: str) -> bool:
-    """Whether ours is the original text, and help after it: after `: `, `. ` or ` (`, or after the stop at its end.
+    """Whether ours is the original text, and help after it: after `: `, `. ` or ` (`, or a stop at its end.
 
     An error of a load ends with `;` and a line feed, which then come after the help.
     """
@@ -52,4 +52,5 @@ def goes_on(theirs: str, ours: str) -> bool:
     if not rest.startswith(begin):
         return False
     rest = rest[len(begin) :]
-    return not rest or bool(GOES_ON.match(rest)) or (begin.endswith((".", ":")) and rest.startswith(" "))
+    stopped = begin.endswith((". ", ": ")) or (begin.endswith((".", ":")) and rest.startswith(" "))
+    return not rest or stopped or bool(GOES_ON.match(rest))

@@ -40,6 +40,8 @@ def test_not_a_number_is_like_itself() -> None:
         ("is wrong", "is wrong (in step 0)"),
         ("is wrong.", "is wrong. Use another"),
         ("Internal: broken;\n", "Internal: broken: no such file;\n"),
+        ("the GPUs are: ", "the GPUs are: none, as there is none"),
+        ("At:\n  model.py(3)\n", "At:\n  model.py(3)\n (in step 0)"),
     ],
 )
 def test_an_error_may_go_on_after_the_original_text(theirs: str, ours: str) -> None:

@@ -128,10 +128,10 @@ def test_a_required_input_must_be_mapped() -> None:
 def test_inputs_and_outputs_that_do_not_exist_are_refused() -> None:
     text = refusal(ensemble(step("a", "IM=X", "OUT=Y")), model("a"))
     assert "in ensemble e, ensemble tensor X is mapping to non-existing input IM in model a" in text
-    assert "its inputs are [IN]" in text
+    assert ". Its inputs are [IN]" in text
     text = refusal(ensemble(step("a", "IN=X", "OUT1=Y")), model("a"))
     assert "in ensemble e, ensemble tensor Y is mapped from non-existing output OUT1 in model a" in text
-    assert "its outputs are [OUT]" in text
+    assert ". Its outputs are [OUT]" in text
 
 
 def test_joining_the_responses_of_two_decoupled_models_is_refused() -> None:

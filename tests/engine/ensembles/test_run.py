@@ -256,7 +256,7 @@ def test_an_error_of_several_lines_is_followed_by_the_step_on_its_own(start: Sta
     bench = start(CHAIN, model("a"), model("b"))
     bench.infer()
     bench.fake("a").fail(InternalError("ValueError: no\n\nAt:\n  /m/model.py(3): execute\n"))
-    assert bench.error.message.endswith("  /m/model.py(3): execute\n(in step 0, model 'a')")
+    assert bench.error.message.endswith("  /m/model.py(3): execute\n (in step 0, model 'a')")
 
 
 def test_an_error_is_told_when_the_other_branch_is_finished(start: Start) -> None:

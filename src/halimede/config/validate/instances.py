@@ -16,7 +16,7 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str =
         if group.kind in (ModelInstanceGroup.KIND_CPU, ModelInstanceGroup.KIND_MODEL) and group.gpus:
             kind = ModelInstanceGroup.Kind.Name(group.kind)
             message = f"{start} has kind {kind} but specifies one or more GPUs"
-            message += f"; none can be used: {missing}" if missing else ""
+            message += f". None can be used: {missing}" if missing else ""
             yield Problem(config.name, f"{where}.gpus", message, "kind: KIND_GPU")
         if group.kind == ModelInstanceGroup.KIND_GPU:
             yield from _gpu_problems(config, group, where, start, gpus, missing)

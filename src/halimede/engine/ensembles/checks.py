@@ -104,4 +104,4 @@ def _dims(dims: Sequence[int]) -> str:
 
 
 def _known(kind: str, names: Iterable[str]) -> str:
-    return f"; its {kind} are [{', '.join(names)}]"
+    return f". Its {kind} are [{', '.join(names)}]"

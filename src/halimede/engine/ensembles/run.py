@@ -340,9 +340,8 @@ class EnsembleRun:
     def _of_step(self, step: Step, error: HalimedeError) -> HalimedeError:
         """The error as the ensemble's client reads it."""
         planned = step.planned
-        gap = "" if error.message.endswith("\n") else " "
-        where = f"{gap}(in step {planned.number}, model '{planned.model_name}')"
-        return type(error)(f"in ensemble '{self._plan.name}', {error.message}{where}")
+        where = f"(in step {planned.number}, model '{planned.model_name}')"
+        return type(error)(f"in ensemble '{self._plan.name}', {error.message} {where}")
 
     def _fail(self, error: HalimedeError) -> None:
         """Begin nothing more, and tell the steps under way that nobody waits for them."""
