@@ -109,7 +109,21 @@ OUTSIDE_THE_REPOSITORY = Difference(
     "A name that leads out of the model's directory, or of the repository, is refused; 2.51 follows it.",
 )
 NAME_TWICE = Difference(
-    "A configuration with two inputs or two outputs of one name is refused; tritonserver serves only one of them.",
+    "Two inputs, outputs or batch outputs of one name are refused; tritonserver uses only one of them.",
+)
+UNKNOWN_ENUM = Difference(
+    "A number that an enum does not have is refused at load; 2.51 loads a model that nobody can use, or says AUTO.",
+)
+TEXT_IN_CONFIGURATION = Difference(
+    "A text of a configuration that is not UTF-8 is refused, as neither JSON nor gRPC can carry it.",
+)
+NEEDED_MODEL_DELETED = Difference(
+    "An ensemble whose models serve is loaded though a directory is gone; 2.51 loads it too, but answers 500.",
+    paths=r": (status|body\.error)$",
+)
+NEEDED_MODEL_NAMED = Difference(
+    "The load of an ensemble and the index say which model it lacks; 2.51 keeps an older reason, or gives none.",
+    paths=r"(: status|body\.error|\.reason)$",
 )
 UNREADABLE_UNLOAD = Difference(
     "A body of an unload that cannot be read is refused, as that of a load is; 2.51 does not look at it.",

@@ -2,7 +2,7 @@
 
 from tests.conformance.asking import config, get, gone, index, infer, load, loaded, tensor, unload
 from tests.conformance.case import Case, case
-from tests.conformance.differences import NAME_TWICE, OUTSIDE_THE_REPOSITORY
+from tests.conformance.differences import NAME_TWICE, OUTSIDE_THE_REPOSITORY, Difference
 from tests.conformance.sources import CONFIG, IDENTITY, IO
 from tests.conformance.steps import Files, Step
 
@@ -137,6 +137,7 @@ TEXTS: dict[str, str] = {
     "a model file": CONFIG + 'default_model_filename: "model.py"',
     "a model file outside": CONFIG + 'default_model_filename: "../../add_sub/1/model.py"',
     "a runtime": CONFIG + 'runtime: "model.py"',
+    "the runtime of Python models": CONFIG + 'runtime: "libtriton_python.so"',
     "a runtime that is not there": CONFIG + 'runtime: "libtriton_other.so"',
     "an execution environment that is not there": CONFIG
     + 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "none.tar.gz" } }',
@@ -214,11 +215,12 @@ def tried(name: str) -> tuple[Step, ...]:
 MEANT = {
     "an input twice": NAME_TWICE,
     "an output twice": NAME_TWICE,
+    "batch output twice": NAME_TWICE,
     "labels outside": OUTSIDE_THE_REPOSITORY,
 }
 
 
-def written(number: int, name: str, text: str) -> Case:
+def written(number: int, name: str, text: str, differs: Difference | None = None) -> Case:
     """The case of a configuration's text; `@` in it is the model's name."""
     model = f"configured_{number}"
     return case(
@@ -233,12 +235,12 @@ def written(number: int, name: str, text: str) -> Case:
             infer(model, tensor("X", "INT32", [1, 2])),
         ),
         index(model),
-        differs=MEANT.get(name),
+        differs=differs,
     )
 
 
 CASES: list[Case] = [
-    *(written(number, name, text) for number, (name, text) in enumerate(TEXTS.items())),
+    *(written(number, name, text, MEANT.get(name)) for number, (name, text) in enumerate(TEXTS.items())),
     *(
         case(f"directory: {name}", Files(f"directory_{number}", dict(files)), *tried(f"directory_{number}"))
         for number, (name, files) in enumerate(REPOSITORIES.items())

@@ -1,8 +1,10 @@
 """Ensembles: their configurations, and their answers."""
 
+from collections.abc import Callable
+
 from tests.conformance.asking import config, get, gone, index, infer, load, python_model, tensor, unload
 from tests.conformance.case import Case, case
-from tests.conformance.differences import CIRCLES
+from tests.conformance.differences import CIRCLES, NEEDED_MODEL_DELETED, NEEDED_MODEL_NAMED, Difference
 from tests.conformance.sources import CONFIG, IDENTITY
 from tests.conformance.steps import Files, Step
 
@@ -110,6 +112,33 @@ def dependent(number: int, *steps: Step, source: str = IDENTITY) -> tuple[Step, 
     )
 
 
+BEFORE: dict[str, Callable[[str], tuple[Step, ...]]] = {
+    "nothing is loaded": lambda _: (),
+    "only the part is loaded": lambda name: (load(f"{name}part"),),
+    "both are loaded": lambda name: (load(name),),
+    "both are loaded by name": lambda name: (load(f"{name}part"), load(name)),
+    "both were loaded": lambda name: (
+        load(name),
+        unload(name, {"parameters": {"unload_dependents": True}}),
+        gone(name),
+        gone(f"{name}part"),
+    ),
+    "the part was unloaded": lambda name: (
+        load(name),
+        unload(f"{name}part"),
+        gone(f"{name}part"),
+    ),
+}
+"""What is loaded before the model that an ensemble needs is deleted."""
+
+WITHOUT_THE_PART: dict[str, Difference] = {
+    "only the part is loaded": NEEDED_MODEL_DELETED,
+    "both are loaded": NEEDED_MODEL_DELETED,
+    "both are loaded by name": NEEDED_MODEL_DELETED,
+    "both were loaded": NEEDED_MODEL_NAMED,
+    "the part was unloaded": NEEDED_MODEL_NAMED,
+}
+
 CASES: list[Case] = [
     *(
         case(name, *of(number, text), differs=CIRCLES if name == "itself" else None)
@@ -160,6 +189,23 @@ CASES: list[Case] = [
     case(
         "the part is loaded later",
         *dependent(5, load("dependent_5"), load("dependent_5part"), infer("dependent_5", X), source=IDENTITY),
+    ),
+    *(
+        case(
+            f"{name} and the part is deleted",
+            *dependent(
+                number,
+                *before(f"dependent_{number}"),
+                Files(f"dependent_{number}part", {".": None}),
+                load(f"dependent_{number}"),
+                index(f"dependent_{number}", f"dependent_{number}part"),
+                infer(f"dependent_{number}", X),
+                load(f"dependent_{number}part"),
+                index(f"dependent_{number}", f"dependent_{number}part"),
+            ),
+            differs=WITHOUT_THE_PART.get(name),
+        )
+        for number, (name, before) in enumerate(BEFORE.items(), 6)
     ),
     case("an error of a step", infer("failing_chain", tensor("KIND", "BYTES", ["error"]))),
     case("a step that raises", infer("failing_chain", tensor("KIND", "BYTES", ["raises"]))),
