@@ -382,7 +382,7 @@ def test_progress_is_told(world: World) -> None:
         assert world.progress == [
             ("m", 1, "LOADING", ""),
             ("m", 1, "READY", ""),
-            ("m", 1, "UNLOADING", "unloaded"),
+            ("m", 1, "UNLOADING", ""),
             ("m", 1, "UNAVAILABLE", "unloaded"),
         ]
 
@@ -511,7 +511,7 @@ def test_unload_returns_while_requests_finish(world: World) -> None:
         model.begin()
         await lifecycle.unload("m")
         assert model.stopped
-        assert rows(lifecycle) == [("m", "1", "UNLOADING", "unloaded")]
+        assert rows(lifecycle) == [("m", "1", "UNLOADING", "")]
         assert is_ready(lifecycle)
         assert world.open == [model.loaded]
         await lifecycle.unload("m")
@@ -614,6 +614,38 @@ def test_config_override_lasts_until_the_directory_changes_or_the_model_is_unloa
         (directory / "1" / "weights").write_text("new")
         await lifecycle.load("m", {})
         assert lifecycle.versions("m") == [2]
+
+    world.run(test)
+
+
+def test_plain_load_undoes_the_override_that_a_model_was_first_loaded_with(world: World) -> None:
+    world.add("m", (1, 2))
+    config = '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
+    invalid = '{"backend": "identity", "version_policy": {"specific": {"versions": [9]}}}'
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await error_of(lifecycle.load("m", {"config": invalid}))
+        await lifecycle.load("m", {"config": config})
+        assert lifecycle.versions("m") == [1]
+        await lifecycle.load("m", {})
+        assert lifecycle.versions("m") == [2]
+
+    world.run(test)
+
+
+def test_second_override_lasts(world: World) -> None:
+    world.add("m", (1, 2))
+    config = '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
+
+    async def test(lifecycle: Lifecycle) -> None:
+        for _ in range(2):
+            await lifecycle.load("m", {"config": config})
+        await lifecycle.load("m", {})
+        assert lifecycle.versions("m") == [1]
+        await lifecycle.unload("m")
+        await lifecycle.load("m", {"config": config})
+        await lifecycle.load("m", {})
+        assert lifecycle.versions("m") == [1]
 
     world.run(test)
 

@@ -130,14 +130,15 @@ class ModelLoader:
             snapshot = await self.look(record.name)
             if expected not in (None, snapshot):
                 return
-            # what a client brought goes on until the directory changes
             unchanged = record.intact and snapshot in (record.snapshot, record.overridden)
             if unchanged and not (override.given or record.dormant):
                 await self._ensembles.load_needed(record.needs)
                 return
             record.intact = False
             record.snapshot = None if override.given else snapshot
-            record.overridden = snapshot if override.given and not override.files else None
+            # Another configuration stays until the directory changes, unless the model was first loaded with it.
+            stays = override.given and not override.files and record.versions
+            record.overridden = snapshot if stays else None
             if override.files and is_directory_name(record.name):
                 directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
                 files = OverrideFiles(directory, users=1)

@@ -102,7 +102,7 @@ class Version:
     Attributes:
         number: the version.
         state: what it is doing.
-        reason: why it is UNAVAILABLE or UNLOADING, or why a READY one's instances could not be changed; else "".
+        reason: why it is UNAVAILABLE, or why a READY one's instances could not be changed; else "".
         withdrawn: it is so on purpose, or for want of a model that it needs, and not because something is
             wrong with it: readiness does not wait for it.
         serving: what answers its requests, if anything does: in state READY, and only then.
@@ -140,7 +140,7 @@ class ModelRecord:
         refused: it ended so because there is no one configuration that can be used.
         selects_none: the last attempt found no version that the version policy selects.
         snapshot: what the last attempt saw on disk; None if it was overridden.
-        overridden: what it saw on disk if a client brought another configuration for that; else None.
+        overridden: what it saw on disk if a client brought another configuration that lasts; else None.
         intact: the last attempt succeeded, and nothing was unloaded since.
         loading: versions are being loaded now.
         turn: held by the operation under way; others queue for it in order of arrival.

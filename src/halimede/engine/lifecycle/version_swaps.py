@@ -91,7 +91,7 @@ class VersionSwaps:
             version.draining, version.serving = version.serving, None
         self._table.publish(record)
         for version in versions:
-            self._table.move(record, version, VersionState.UNLOADING, UNLOADED, withdrawn=True)
+            self._table.move(record, version, VersionState.UNLOADING, withdrawn=True)
 
     def _retire(self, record: ModelRecord, versions: Collection[Version]) -> None:
         for version in versions:
@@ -104,5 +104,4 @@ class VersionSwaps:
         if version.draining is draining:
             version.draining = None
             if version.state is VersionState.UNLOADING:
-                state = VersionState.UNAVAILABLE
-                self._table.move(record, version, state, version.reason, version.withdrawn)
+                self._table.move(record, version, VersionState.UNAVAILABLE, UNLOADED, version.withdrawn)
