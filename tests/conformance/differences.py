@@ -129,6 +129,22 @@ UNREADABLE_UNLOAD = Difference(
     "A body of an unload that cannot be read is refused, as that of a load is; 2.51 does not look at it.",
     paths=r"^step 3: (status|body\.error)$",
 )
+NO_BASE64 = Difference(
+    "A file of a load that is no base64 is refused; 2.51 loads what it can decode of it.",
+)
+READY_NAMED = Difference(
+    "The error names `ready`, as in later versions; 2.51 only says that something is no boolean.",
+    paths=r"body\.error$",
+    theirs="attempt to access JSON non-boolean as boolean",
+)
+RESPONSE_STATS = Difference(
+    "Responses of decoupled Python models are counted one by one; 2.51 counts them for no Python model.",
+    paths=r"response_stats",
+)
+TWO_OF_ONE_NAME = Difference(
+    "Two outputs of one name have each its datatype and shape; tritonserver gives the first those of both.",
+    paths=r"^response\.outputs\[\d\]\.(datatype|shape)",
+)
 NO_EXECUTE = Difference(
     "A Python model without `execute` is refused at load, not at its first request.",
 )

@@ -172,7 +172,7 @@ class HeldMetrics:
 
         Args:
             number: the family.
-            labels: name and value of each; their order only matters to how they are scraped.
+            labels: name and value of each, in any order; they are scraped in the order of their names.
             buckets: upper bounds of a histogram's buckets, None for another kind. A series that there is keeps its own.
 
         Raises:
@@ -186,7 +186,7 @@ class HeldMetrics:
         key = frozenset(labels)
         series = family.series.get(key)
         if series is None:
-            text = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+            text = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels))
             series = family.series[key] = _Series(text, bounds, [0] * (len(bounds) + 1))
         series.holders += 1
         self._made += 1
