@@ -58,7 +58,7 @@ def test_lines_look_like_tritonservers() -> None:
         "requests 3",
         "# HELP load Load",
         "# TYPE load gauge",
-        'load{b="2",a="x"} 0.25',
+        'load{a="x",b="2"} 0.25',
         "# HELP seconds Time",
         "# TYPE seconds histogram",
         'seconds_count{a="1"} 4',
