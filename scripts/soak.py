@@ -255,7 +255,7 @@ class Load:
     def _failed(self, model: str, status: str, message: str) -> None:
         with self._lock:
             tally = self.tallies[model]
-            if any(f"is not healthy: it {end}" in message for end in _ENDS):
+            if any(f"is not healthy. It {end}" in message for end in _ENDS):
                 tally.ended += 1
             elif "DEADLINE" in status or "timed out" in message or "TimeoutError" in message:
                 tally.lost += 1

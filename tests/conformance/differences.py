@@ -156,3 +156,7 @@ CIRCLES = Difference(
     "A circle of ensembles is written out, without `...` between its members.",
     paths=r"body\.error$",
 )
+CODE_OF_AN_ERROR = Difference(
+    "The error of a called model keeps its code, as in later versions; in 2.51 it is that of an internal error.",
+    paths=r"^body\.error$",
+)

@@ -91,7 +91,7 @@ CAUSES = {
     ),
     "model-exits": (
         {"m/config.pbtxt": CONFIG, "m/1/model.py": "import os\nos._exit(3)\n"},
-        "Stub process 'm' is not healthy: it exited with status 3. Its log",
+        "Stub process 'm' is not healthy. It exited with status 3. Its log",
     ),
     "step-of-an-ensemble": (
         {"m/config.pbtxt": ENSEMBLE, "m/1/empty": "", "s/config.pbtxt": CONFIG, "s/1/model.py": RAISES},

@@ -56,10 +56,7 @@ FINE, EXIT, FAULT, KILLED, ABORT, SLEEP, SIGNAL, LOOP = (np.full(1, i, np.float3
 
 
 def unhealthy(name: str, words: str, instance: str = "0") -> str:
-    return (
-        f"Failed to process the request(s) for model instance '{name}_{instance}', message: "
-        f"Stub process '{name}_{instance}' is not healthy: it {words}"
-    )
+    return f"Stub process '{name}_{instance}' is not healthy. It {words}"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +258,7 @@ def test_late_answers_become_errors_when_the_process_dies(models: Models) -> Non
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("os._exit(3)", "is not healthy: it exited with status 3"),
+        ("os._exit(3)", "is not healthy. It exited with status 3"),
         ("raise ValueError('cold')", "ValueError: cold"),
     ],
 )
@@ -319,7 +316,7 @@ def test_request_that_ends_its_process_before_it_is_begun_is_not_tried_for_ever(
     for _ in range(3):
         models.infer(name)
     inputs = grpc_inputs(IN=ONES)
-    with pytest.raises(InferenceServerException, match="is not healthy: it exited with status 4"):
+    with pytest.raises(InferenceServerException, match="is not healthy. It exited with status 4"):
         models.grpc.infer(name, inputs, request_id="bad")
     assert models.infer(name).tolist() == [1, 1, 1, 1]
 

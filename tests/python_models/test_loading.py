@@ -183,21 +183,21 @@ def test_missing_execute_is_told_at_load(models: Models) -> None:
 
 def test_process_that_exits_in_initialize_is_told_with_its_status(models: Models) -> None:
     assert failure(models, initializing("os._exit(7)")) == (
-        f"Stub process 'm{models._count}_0' is not healthy: it exited with status 7"
+        f"Stub process 'm{models._count}_0' is not healthy. It exited with status 7"
     )
 
 
 def test_process_that_is_killed_in_initialize_is_told_with_its_signal(models: Models) -> None:
     message = failure(models, initializing("import signal; os.kill(os.getpid(), signal.SIGSEGV)"))
-    assert message.startswith(f"Stub process 'm{models._count}_0' is not healthy: it crashed with SIGSEGV")
+    assert message.startswith(f"Stub process 'm{models._count}_0' is not healthy. It crashed with SIGSEGV")
 
 
 def test_process_that_exits_in_auto_complete_config_is_told(models: Models) -> None:
-    assert failure(models, completing("os._exit(7)")).endswith("is not healthy: it exited with status 7")
+    assert failure(models, completing("os._exit(7)")).endswith("is not healthy. It exited with status 7")
 
 
 def test_process_that_exits_while_it_is_imported_is_told(models: Models) -> None:
-    assert failure(models, "os._exit(9)").endswith("is not healthy: it exited with status 9")
+    assert failure(models, "os._exit(9)").endswith("is not healthy. It exited with status 9")
 
 
 def test_missing_model_file_is_told_at_once(models: Models) -> None:

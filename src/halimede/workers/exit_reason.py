@@ -58,6 +58,17 @@ class ExitReason:
         )
 
 
+def unhealthy(instance: str, reason: str = "") -> str:
+    """The error of a model instance whose process is gone.
+
+    Args:
+        instance: its name.
+        reason: what the process did, such as "exited with status 1"; "" if that is not known yet.
+    """
+    text = f"Stub process '{instance}' is not healthy."
+    return f"{text} It {reason}" if reason else text
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name

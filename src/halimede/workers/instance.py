@@ -18,6 +18,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
 from halimede.workers.error_numbers import ERRORS
+from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.owner import Leaving, Owner
 from halimede.workers.reshaping import Reshaping
@@ -215,7 +216,7 @@ class WorkerInstance(Instance):
     async def ready(self) -> tuple[bool, str]:
         """Whether the model is ready, as its `is_ready` says, and why not."""
         if self._worker is None or not self.healthy:
-            return False, f"Stub process '{self._name.instance}' is not healthy."
+            return False, unhealthy(self._name.instance)
         return await self._worker.probe.check()
 
     # Batches
@@ -518,10 +519,7 @@ class WorkerInstance(Instance):
             self._watch = None
         instance = self._name.instance
         logger.error("Stub process '%s' %s", instance, reason)
-        unhealthy = f"Stub process '{instance}' is not healthy: it {reason}"
-        error = InternalError(
-            f"Failed to process the request(s) for model instance '{instance}', message: {unhealthy}"
-        )
+        error = InternalError(unhealthy(instance, reason))
         begun = int(self._progress[_BEGUN])
         sent, self._sent = self._sent, {}
         failed = [(first, entry) for first, entry in sent.items() if first <= begun]

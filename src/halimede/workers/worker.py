@@ -8,6 +8,7 @@ from typing import Any
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.workers.channel import Channel, Message
 from halimede.workers.error_numbers import ERRORS
+from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, WorkerHost, WorkerName
 from halimede.workers.memory import PeerMemory, ServerOutgoing
 from halimede.workers.probes import ReadinessProbe
@@ -176,10 +177,10 @@ class Worker:
         self.control.drain()
         self.work.drain()
         self._close()
-        self.probe.exited(f"Stub process '{self._name.instance}' is not healthy: it {reason}")
+        text = unhealthy(self._name.instance, reason)
+        self.probe.exited(text)
         if self._answer is not None and not self._answer.done():
-            unhealthy = f"Stub process '{self._name.instance}' is not healthy: it {reason}"
-            self._answer.set_exception(InternalError(unhealthy))
+            self._answer.set_exception(InternalError(text))
         self._on_exit(reason)
 
     def _close(self) -> None:
