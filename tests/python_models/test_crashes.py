@@ -316,7 +316,7 @@ def test_request_that_ends_its_process_before_it_is_begun_is_not_tried_for_ever(
     for _ in range(3):
         models.infer(name)
     inputs = grpc_inputs(IN=ONES)
-    with pytest.raises(InferenceServerException, match="is not healthy. It exited with status 4"):
+    with pytest.raises(InferenceServerException, match=r"is not healthy\. It exited with status 4"):
         models.grpc.infer(name, inputs, request_id="bad")
     assert models.infer(name).tolist() == [1, 1, 1, 1]
 

@@ -86,8 +86,13 @@ def test_batch_size_zero_is_skipped(tmp_path: Path) -> None:
     assert run(tmp_path, sample("zero_data: true", batch=0), Recorder()) == []
 
 
-def test_model_without_batching_gets_the_copies_one_by_one(tmp_path: Path) -> None:
-    assert run(tmp_path, sample("zero_data: true", batch=2), Recorder(), batch=0) == [[0, 0], [0, 0]]
+def test_model_without_batching_takes_no_more_than_one_copy(tmp_path: Path) -> None:
+    assert run(tmp_path, sample("zero_data: true", batch=1), Recorder(), batch=0) == [[0, 0]]
+    instance = Recorder()
+    each = "batch size 2 for 'm_0', max allowed is 0; "
+    with pytest.raises(InvalidArgumentError, match=f"^failed to run warmup sample 'first': {each * 2}$"):
+        run(tmp_path, sample("zero_data: true", batch=2), instance, batch=0)
+    assert instance.batches == []
 
 
 def test_file_gives_the_bytes(tmp_path: Path) -> None:

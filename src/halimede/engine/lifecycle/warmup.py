@@ -38,7 +38,7 @@ class _Sample:
 
     Attributes:
         name: its name.
-        size: how many copies of the request run at once.
+        size: how many copies of the request run as one batch.
         count: how often they run.
         inputs: name → tensor of the request.
     """
@@ -106,18 +106,12 @@ def _run_sample(
 ) -> list[HalimedeError]:
     """Run the copies of the sample as one batch, again and again: the errors of the first run that fails."""
     largest = signature.max_batch_size
-    if 0 < largest < sample.size:
+    if sample.size > max(1, largest):
         text = f"batch size {sample.size} for '{name}', max allowed is {largest}"
         return [InvalidArgumentError(text)] * sample.size
     for _ in range(sample.count):
         requests = [_request(source, signature, sample.inputs) for _ in range(sample.size)]
-        # a model that does not batch takes one request at a time
-        together = [requests] if largest > 0 else [[request] for request in requests]
-        failures = [
-            failure
-            for batched in together
-            for failure in _run_batch(signature, instance, batched, statistics)
-        ]
+        failures = _run_batch(signature, instance, requests, statistics)
         if failures:
             return failures
     return []
