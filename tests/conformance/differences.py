@@ -160,3 +160,7 @@ CODE_OF_AN_ERROR = Difference(
     "The error of a called model keeps its code, as in later versions; in 2.51 it is that of an internal error.",
     paths=r"^body\.error$",
 )
+SPACE_AT_THE_END = Difference(
+    "Spaces after a header's value are no part of it, as RFC 9110 says; tritonserver keeps them.",
+    paths=r"^body\.outputs\[0\]\.data\[0\]$",
+)

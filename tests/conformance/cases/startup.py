@@ -3,9 +3,9 @@
 from tests.conformance.asking import config, get, grpc_infer, index, infer, load, message, post, rpc, tensor
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_infer import X as GRPC_X
-from tests.conformance.differences import RESTRICTED_KEY
+from tests.conformance.differences import RESTRICTED_KEY, SPACE_AT_THE_END
 from tests.conformance.servers import EXPLICIT, Setting
-from tests.conformance.steps import Rpc, Step, Until
+from tests.conformance.steps import Bytes, Rpc, Step, Until
 
 X = tensor("X", "INT32", [1])
 RESTRICTED = Setting(
@@ -75,15 +75,30 @@ CASES: list[Case] = [
         FORWARDING,
         forwarded_headers=infer("asked", X, headers={"MY_HEADER": "a", "MY_HEADER_2": "b", "Other": "c"}),
         headers_in_lower_case=infer("asked", X, headers={"my_header": "a", "x-y": "b", "X-Z": "c"}),
-        headers_with_spaces=infer("asked", X, headers={"x-a": "  a  b "}),
+        headers_with_spaces=infer("asked", X, headers={"x-a": "  a  b"}),
         a_header_twice=post(
             "/v2/models/asked/infer",
             b'{"inputs":[{"name":"X","datatype":"INT32","shape":[1],"data":[1]}]}',
             {"x-a": "1", "X-A": "2"},
         ),
+        a_repeated_header=Bytes(
+            b"POST /v2/models/asked/infer HTTP/1.1\r\nHost: x\r\nx-a: 1\r\nx-a: 2\r\nContent-Length: 67\r\n\r\n"
+            b'{"inputs":[{"name":"X","datatype":"INT32","shape":[1],"data":[1]}]}'
+        ),
+        a_header_in_two_ways=post(
+            "/v2/models/asked/infer",
+            b'{"inputs":[{"name":"X","datatype":"INT32","shape":[1],"data":[1]}]}',
+            {"x-a": "1", "x-b": "2", "x-A": "3"},
+        ),
         headers_and_parameters=infer("asked", X, headers={"x-a": "1"}, parameters={"x-a": "2", "b": 1}),
         forwarded_metadata=Rpc("ModelInfer", message("asked", GRPC_X), (("my_key", "value"), ("other", "x"))),
         forwarded_metadata_with_spaces=Rpc("ModelInfer", message("asked", GRPC_X), (("my_key", " value "),)),
+    ),
+    case(
+        "a header with a space at its end",
+        infer("asked", X, headers={"x-a": "a "}),
+        differs=SPACE_AT_THE_END,
+        setting=FORWARDING,
     ),
     case(
         "restricted over gRPC with a key",

@@ -285,6 +285,16 @@ def test_parameters_and_forwarded_headers_reach_the_model(held: Held, client: Cl
     assert request.parameters == {"X-A": "1", "X-B": "2", "x-b": "body", "a": 1, "id": "7"}
 
 
+def test_the_last_of_repeated_headers_is_forwarded_and_another_case_is_another_name(
+    held: Held, client: Client
+) -> None:
+    client.send(post(b"{}", "/v2/models/m/generate", "x-a: 1", "X-A: 2", "x-a: 3", "x-b: 4"))
+    request = held.wait()
+    held.respond(LAST)
+    assert client.read().status == 200
+    assert request.parameters == {"x-a": "3", "X-A": "2", "x-b": "4"}
+
+
 @pytest.mark.parametrize("call", ["generate", "generate_stream"])
 def test_a_client_that_leaves_cancels_its_request(held: Held, call: str) -> None:
     gone = threading.Event()

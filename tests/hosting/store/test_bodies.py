@@ -241,7 +241,7 @@ def example_chunks(take: Callable[[memoryview], None]) -> AwsChunks:
         "authorization": f"AWS4-HMAC-SHA256 Credential={credential},SignedHeaders=host,Signature={SEED}",
         "x-amz-date": "20130524T000000Z",
     }
-    return AwsChunks(take, ChunkSigner(Head("PUT", "/", headers, tuple(headers), "1.1"), EXAMPLE))
+    return AwsChunks(take, ChunkSigner(Head("PUT", "/", headers, tuple(headers.items()), "1.1"), EXAMPLE))
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000, 100_000])

@@ -213,7 +213,7 @@ def head_of(url: str, method: str = "GET", **headers: str) -> tuple[Head, str]:
     """The head of a request for a URL, and its target."""
     parts = urlsplit(url)
     target = url.partition(parts.netloc)[2]
-    return Head(method, target, {"host": parts.netloc, **headers}, ("Host",), "1.1"), target
+    return Head(method, target, {"host": parts.netloc, **headers}, (("Host", parts.netloc),), "1.1"), target
 
 
 @pytest.mark.parametrize("lifetime_s", [1, 3600, 7 * 24 * 3600])

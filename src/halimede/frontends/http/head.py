@@ -36,7 +36,7 @@ class Head:
         path: as it was sent, without the query.
         query: as it was sent, what follows the question mark.
         headers: lower-case name → value; repeated headers are joined by a comma.
-        names: the headers' names as they were sent.
+        sent: the headers one by one, each with its name as it was sent.
         count: how many headers there are, repeated ones counted.
         length: bytes of the body; -1 for a chunked one.
         keep_alive: the client may send more requests on this connection.
@@ -54,19 +54,19 @@ class Head:
         "keep_alive",
         "length",
         "method",
-        "names",
         "path",
         "query",
+        "sent",
     )
 
     def __init__(
-        self, method: str, target: str, headers: dict[str, str], names: Sequence[str], version: str
+        self, method: str, target: str, headers: dict[str, str], sent: Sequence[tuple[str, str]], version: str
     ) -> None:
         self.method = method
         self.path, _, self.query = target.partition("?")
         self.headers = headers
-        self.names = names
-        self.count = len(names)
+        self.sent = sent
+        self.count = len(sent)
         self.length = _body_length(headers)
         tokens = {token.strip() for token in headers.get("connection", "").lower().split(",")}
         self.keep_alive = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
@@ -103,7 +103,7 @@ def parse_head(data: bytes) -> Head | None:
     if version not in {"1.0", "1.1"}:
         raise Refusal(505, f"HTTP version {version} is not supported; use 1.1")
     method = parser.get_method().decode("latin-1")
-    return Head(method, _target(collector.url), collector.headers, collector.names, version)
+    return Head(method, _target(collector.url), collector.headers, collector.sent, version)
 
 
 def json_length(headers: Mapping[str, str]) -> str | None:
@@ -135,7 +135,7 @@ class _Collector:
         self.complete = False
         self.url = b""
         self.headers: dict[str, str] = {}
-        self.names: list[str] = []
+        self.sent: list[tuple[str, str]] = []
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -146,9 +146,9 @@ class _Collector:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        sent, text = name.decode("latin-1"), value.decode("latin-1").strip(" \t")
-        self.names.append(sent)
-        key = sent.lower()
+        as_sent, text = name.decode("latin-1"), value.decode("latin-1").strip(" \t")
+        self.sent.append((as_sent, text))
+        key = as_sent.lower()
         known = self.headers.get(key)
         self.headers[key] = text if known is None else f"{known}, {text}"
 

@@ -11,7 +11,7 @@ A request costs no task, no timer and, when its head was seen before, no parsing
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from http import HTTPStatus
 from typing import cast
@@ -120,9 +120,9 @@ class Exchange:
         return self._head.query
 
     @property
-    def sent_headers(self) -> Iterator[tuple[str, str]]:
-        """Names as they were sent, and values."""
-        return ((name, self.headers[name.lower()]) for name in self._head.names)
+    def sent_headers(self) -> Sequence[tuple[str, str]]:
+        """Names as they were sent, and values, one for each time that a header is repeated."""
+        return self._head.sent
 
     def respond(
         self,
