@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from tests.python_models.support import FLOATS, ONES, Models, until
+from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, kill, until
 
 SOURCE = """
 class TritonPythonModel:
@@ -31,24 +31,62 @@ class TritonPythonModel:
 """Notes the calls of its methods, and executes inputs above 1 for as long as there is a file `hold`."""
 
 
+STREAMING = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.calls = open(os.path.join(args["model_repository"], "..", "..", "calls"), "a", buffering=1)
+        self.hold = os.path.join(args["model_repository"], "..", "..", "hold")
+        self.name = args["model_instance_name"]
+        self.number = int(self.name.rpartition("_")[2])
+
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.answer, args=(request.get_response_sender(),)).start()
+            self.calls.write(f"execute {self.name}\\n")
+            while os.path.exists(self.hold + "-execute"):
+                time.sleep(0.01)
+
+    def answer(self, sender):
+        sender.send(self.response())
+        while os.path.exists(self.hold):
+            time.sleep(0.01)
+        for _ in range(20):
+            sender.send(self.response())
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        self.calls.write(f"sent {self.name}\\n")
+
+    def response(self):
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.number], np.float32))])
+
+    def finalize(self):
+        self.calls.write(f"finalize {self.name}\\n")
+"""
+"""Answers each request by its instance's number, once at once and 20 times when there is no file `hold`.
+
+An execution lasts as long as there is a file `hold-execute`.
+"""
+
+
 class Counted:
     """Such a model."""
 
-    def __init__(self, models: Models, name: str) -> None:
+    def __init__(self, models: Models, name: str, source: str = SOURCE, config: str = "") -> None:
         self._models = models
         self._name = name
+        self._source = source
+        self._config = FLOATS + config
         self._log = models.repository.parent / "calls"
         self.hold = models.repository.parent / "hold"
 
     def load(self, count: int) -> list[str]:
         """Load it with so many instances: what was called meanwhile."""
         self._log.write_text("")
-        config = f"{FLOATS}instance_group {{ count: {count} kind: KIND_CPU }}"
+        config = f"{self._config}instance_group {{ count: {count} kind: KIND_CPU }}"
         file = self._models.repository / self._name / "config.pbtxt"
         if file.exists():
             file.write_text(f'backend: "python"\n{config}')
         else:
-            self._models.write(SOURCE, config, self._name)
+            self._models.write(self._source, config, self._name)
         self._models.http.load_model(self._name)
         return self.calls
 
@@ -97,3 +135,87 @@ def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> No
     until(lambda: model.calls == ["finalize less_0_1", "finalize less_0_2"], "two are finalized")
     until(lambda: len(model.processes) == 1, "one process is left")
     np.testing.assert_array_equal(models.infer("less"), ONES)
+
+
+def streams_on_each(models: Models, name: str, count: int) -> list[Stream]:
+    """Streams with a request each under way, whose first response has come; the n-th by the n-th instance."""
+    held = models.repository.parent / "hold-execute"
+    held.write_text("")  # so that each instance gets one
+    streams = [Stream(models) for _ in range(count)]
+    for stream in streams:
+        stream.send(name)
+    numbers = [stream.take().value for stream in streams]
+    held.unlink()
+    assert sorted(numbers, key=str) == list(range(count))
+    return [stream for _, stream in sorted(zip(numbers, streams, strict=True), key=lambda pair: str(pair[0]))]
+
+
+def rest_of(stream: Stream) -> list[float | None]:
+    """The values of the responses that are still to come, but for the final one, which is empty."""
+    *values, last = stream.take_all(21)
+    assert last.final
+    assert not any(answer.error or answer.final for answer in values)
+    stream.close()
+    return [answer.value for answer in values]
+
+
+def test_streams_under_way_go_on_to_their_end_on_instances_that_leave(models: Models) -> None:
+    model = Counted(models, "flow", STREAMING, DECOUPLED)
+    model.load(3)
+    model.hold.write_text("")
+    streams = streams_on_each(models, "flow", 3)
+    assert model.load(1) == []
+    assert len(model.processes) == 3
+    late = Stream(models)
+    late.send("flow")
+    assert late.take().value == 0, "new requests go to the instance that stays"
+    model.hold.unlink()
+    for number, stream in enumerate(streams):
+        assert rest_of(stream) == [number] * 20
+    assert rest_of(late) == [0] * 20
+    until(
+        lambda: (
+            [call for call in model.calls if "finalize" in call] == ["finalize flow_0_1", "finalize flow_0_2"]
+        ),
+        "two are finalized",
+    )
+    until(lambda: len(model.processes) == 1, "one process is left")
+    assert models.statistics("flow")["inference_stats"]["fail"]["count"] == 0
+
+
+def test_added_instances_serve_streams_beside_those_under_way(models: Models) -> None:
+    model = Counted(models, "wide", STREAMING, DECOUPLED)
+    model.load(1)
+    model.hold.write_text("")
+    (first,) = streams_on_each(models, "wide", 1)
+    (present,) = model.processes
+    model.load(3)
+    assert present in model.processes
+    assert len(model.processes) == 3
+    streams = streams_on_each(models, "wide", 3)
+    model.hold.unlink()
+    assert rest_of(first) == [0] * 20
+    for number, stream in enumerate(streams):
+        assert rest_of(stream) == [number] * 20
+
+
+def test_streams_of_a_leaving_instance_fail_when_its_process_dies(models: Models) -> None:
+    model = Counted(models, "dies", STREAMING, DECOUPLED)
+    model.load(1)
+    present = model.processes
+    model.load(2)
+    model.hold.write_text("")
+    stays, leaves = streams_on_each(models, "dies", 2)
+    model.load(1)
+    (leaving,) = model.processes - present
+    kill(leaving)
+    assert leaves.take().error.startswith("Stub process 'dies_0_1' is not healthy. It was killed by SIGKILL")
+    leaves.close()
+    until(lambda: model.processes == present, "no process takes its place")
+    model.hold.unlink()
+    assert rest_of(stays) == [0] * 20
+    late = Stream(models)
+    late.send("dies")
+    assert late.take().value == 0
+    assert rest_of(late) == [0] * 20
+    assert model.processes == present

@@ -299,6 +299,41 @@ def test_each_instance_has_a_process_that_ends_with_it(models: Models) -> None:
     until(lambda: not any(map(is_running, own)), "the processes to end")
 
 
+@pytest.mark.parametrize(
+    ("name", "config", "onnx_model"),
+    [
+        ("twins", IDENTITY.replace("instance_group { count: 1 }", ""), None),
+        ("alike", "", onnx_models.identity(dims=(2,), batching=False)),
+    ],
+    ids=["identity", "onnxruntime"],
+)
+def test_instances_come_and_go_while_the_others_stay(
+    models: Models, name: str, config: str, onnx_model: onnx.ModelProto | None
+) -> None:
+    model = f"{name}-process"
+
+    def change(count: int, group: str = "") -> set[int]:
+        """The processes when there are so many instances, which all serve."""
+        groups = f'instance_group {{ name: "{group}" kind: KIND_CPU count: {count} }}'
+        written = (models.repository / model).exists()  # a file that is written anew has changed
+        load(models, name, "process", config + groups, None if written else onnx_model)
+        until(lambda: len(pids(models, name) + pids(models, "other")) == count, "the processes")
+        assert at_once(models, model, [{"INPUT0": np.ones(2, np.float32)}] * 8) == [[1, 1]] * 8
+        return {*pids(models, name), *pids(models, "other")}
+
+    one = change(1)
+    three = change(3)
+    assert one < three
+    two = change(2)
+    assert one < two < three
+    renamed = change(3, "other")
+    assert two < renamed
+    assert set(pids(models, "other")) == renamed - two
+    assert models.statistics(model)["inference_count"] == 32, "it was not loaded again"
+    models.http.unload_model(model)
+    until(lambda: not any(map(is_running, renamed)), "the processes to end")
+
+
 def test_a_crash_fails_its_request_and_the_instance_comes_back(models: Models) -> None:
     delay = 'parameters { key: "execute_delay_ms" value { string_value: "2000" } }'
     name = load(models, "crash", "process", IDENTITY + delay)
