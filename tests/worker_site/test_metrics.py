@@ -102,7 +102,7 @@ def test_changes_are_scraped_and_read(server: Server) -> None:
         histogram.observe(value)
     assert (counter.value(), gauge.value()) == (1.5, -1.0)
     assert server.lines() == [
-        'requests{b="2",a="x"} 1.5',
+        'requests{a="x",b="2"} 1.5',
         "level -1",
         "size_count 3",
         "size_sum 4.25",

@@ -378,3 +378,30 @@ def test_memory_does_not_grow_as_models_come_and_go(served: OnDemand) -> None:
     for name in ONNX * 8:
         served.infer(name)
     assert resident() < 1.1 * before
+
+
+def test_more_instances_are_refused_if_there_is_no_room_for_them(tmp_path: Path) -> None:
+    source = answering("x").replace(
+        "def execute", "def initialize(self, args):\n        self.held = np.ones(30 << 20, np.int8)\n\n    def execute"
+    )
+    config = python_model(tmp_path, "held", source, FLOATS).parents[1] / "config.pbtxt"
+    text = config.read_text()
+    flags = ("--model-control-mode=explicit", "--load-model=held", "--model-memory-budget=160MiB")
+    with start_server(tmp_path, *flags) as server:
+        served = OnDemand(server, tmp_path)
+
+        def change(count: int) -> None:
+            config.write_text(f"{text} instance_group {{ count: {count} kind: KIND_CPU }}")
+            served.http.load_model("held")
+
+        change(2)
+        with pytest.raises(InferenceServerException) as caught:
+            change(8)
+        assert caught.value.status() == "503"
+        assert "model 'held' needs" in caught.value.message()
+        assert (served.infer("held") == 1).all()
+        change(1)
+        change(2)
+        assert served.http.get_inference_statistics("held")["model_stats"][0]["inference_count"] == 1
+        assert "changed the instances of 'held' version 1" in server.log
+        served.close()
