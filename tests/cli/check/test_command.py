@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from halimede.cli.check.command import command
+from tests.python_models.support import FLOATS, answering, python_model
 from tests.support import onnx_models
 
 
@@ -325,6 +326,16 @@ def test_isolation_of_no_kind_is_told_with_its_line(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path)
     assert problem["line"] == 2
     assert "parameter 'isolation' must be one of 'process', 'thread', got 'fork'" in str(problem["message"])
+
+
+def test_runtime_of_another_backend_is_told_with_its_line(tmp_path: Path) -> None:
+    path = python_model(tmp_path, "m", answering("x"), FLOATS).parents[1] / "config.pbtxt"
+    path.write_text(f'runtime: "model.py"\n{path.read_text()}')
+    (problem,) = problems(tmp_path)
+    assert (problem["line"], problem["field"], problem["fix"]) == (1, "runtime", "remove runtime")
+    assert "unable to find Python backend based backend library 'model.py' for model 'm'" in str(
+        problem["message"]
+    )
 
 
 def test_named_config_is_used_where_it_exists(tmp_path: Path) -> None:

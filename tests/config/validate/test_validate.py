@@ -171,6 +171,12 @@ CASES: list[Case] = [
         "instance_group[0].profile",
         "remove profile",
     ),
+    (
+        f"{PLAIN} instance_group [ {{ passive: true }}, {{ passive: true }} ]",
+        "all instance groups of model m are passive: no instance would take its requests",
+        "instance_group[0].passive",
+        "passive: false",
+    ),
     # batch inputs and outputs
     (
         f'{BATCHING} batch_input {{ kind: BATCH_ITEM_SHAPE target_name: "n" data_type: TYPE_FP32 }}',

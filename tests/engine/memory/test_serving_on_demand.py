@@ -382,7 +382,8 @@ def test_memory_does_not_grow_as_models_come_and_go(served: OnDemand) -> None:
 
 def test_more_instances_are_refused_if_there_is_no_room_for_them(tmp_path: Path) -> None:
     source = answering("x").replace(
-        "def execute", "def initialize(self, args):\n        self.held = np.ones(30 << 20, np.int8)\n\n    def execute"
+        "def execute",
+        "def initialize(self, args):\n        self.held = np.ones(30 << 20, np.int8)\n\n    def execute",
     )
     config = python_model(tmp_path, "held", source, FLOATS).parents[1] / "config.pbtxt"
     text = config.read_text()

@@ -23,7 +23,7 @@ from halimede.config.validate.instances import instance_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError
 from halimede.core.gpus import visible_gpus
-from halimede.engine.lifecycle.loading import refuse_unsupported
+from halimede.engine.lifecycle.loading import refuse_runtime, refuse_unsupported
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
 from halimede.repository.resolve import config_path
@@ -286,6 +286,10 @@ def _open(
         yield _place(problem, path, locations)
         return
     if backend_name(config) == PYTHON:
+        try:
+            refuse_runtime(source, None)
+        except HalimedeError as error:
+            yield _place(Problem(config.name, "runtime", error.message, "remove runtime"), path, locations)
         yield from _look_at_source(source)
         return
     options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=placed.gpus)

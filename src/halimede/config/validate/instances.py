@@ -27,6 +27,11 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str =
                 "models"
             )
             yield Problem(config.name, f"{where}.profile", message, "remove profile")
+    if config.instance_group and all(group.passive for group in config.instance_group):
+        message = (
+            f"all instance groups of model {config.name} are passive: no instance would take its requests"
+        )
+        yield Problem(config.name, "instance_group[0].passive", message, "passive: false")
 
 
 def _gpu_problems(
