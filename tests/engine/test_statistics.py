@@ -4,10 +4,12 @@ from halimede.core.errors import CancelledError, HalimedeError, InternalError
 from halimede.core.requests import InferResponse
 from halimede.engine.statistics import MAX_RESPONSE_INDEX, ModelStatistics
 
+KINDS = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
+
 
 def counted(statistics: ModelStatistics, index: int) -> dict[str, tuple[int, int]]:
     counts = statistics.responses[index]
-    durations = {name: getattr(counts, name) for name in counts.__slots__}
+    durations = {name: getattr(counts, name) for name in KINDS}
     return {name: (each.count, each.ns) for name, each in durations.items() if each.count}
 
 

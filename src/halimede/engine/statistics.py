@@ -29,9 +29,9 @@ class Duration:
 
     __slots__ = ("count", "ns")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.ns = 0
+    def __init__(self, count: int = 0, ns: int = 0) -> None:
+        self.count = count
+        self.ns = ns
 
     def add(self, ns: int, count: int = 1) -> None:
         """Add `ns` nanoseconds that stand for `count` events."""
@@ -88,21 +88,41 @@ class ResponseStatistics:
     """The responses of one index: the first ones of all requests, or the second ones, and so on.
 
     Attributes:
-        compute_infer: what the model took for them, from the response before or from the execution's start.
-        compute_output: what it took to hand them on; empty ones are not counted.
-        success, fail, cancel: both together, of responses with outputs, with an error, and for cancelled requests.
+        count: how many there were, of any kind.
+        infer_ns: what the model took for them, each from the response before or from the execution's start.
+        output_ns: what it took to hand them on; nothing for empty ones.
+        fail, cancel: both times together, of responses with an error, and for cancelled requests.
         empty_response: what the model took to say that there are no more.
     """
 
-    __slots__ = ("cancel", "compute_infer", "compute_output", "empty_response", "fail", "success")
+    __slots__ = ("cancel", "count", "empty_response", "fail", "infer_ns", "output_ns")
 
     def __init__(self) -> None:
-        self.compute_infer = Duration()
-        self.compute_output = Duration()
-        self.success = Duration()
+        self.count = 0
+        self.infer_ns = 0
+        self.output_ns = 0
         self.fail = Duration()
-        self.empty_response = Duration()
         self.cancel = Duration()
+        self.empty_response = Duration()
+
+    @property
+    def compute_infer(self) -> Duration:
+        """What the model took for them."""
+        return Duration(self.count, self.infer_ns)
+
+    @property
+    def compute_output(self) -> Duration:
+        """What it took to hand on those that are not empty."""
+        return Duration(self.count - self.empty_response.count, self.output_ns)
+
+    @property
+    def success(self) -> Duration:
+        """Both times together, of responses with outputs."""
+        others = (self.fail, self.cancel, self.empty_response)
+        return Duration(
+            self.count - sum(each.count for each in others),
+            self.infer_ns + self.output_ns - sum(each.ns for each in others),
+        )
 
 
 class ModelStatistics:
@@ -266,17 +286,15 @@ class ModelStatistics:
                 return
             responses.append(ResponseStatistics())
         counts = responses[index]
-        counts.compute_infer.add(infer_ns)
+        counts.count += 1
+        counts.infer_ns += infer_ns
         if response is None:
             counts.empty_response.add(infer_ns)
             return
-        counts.compute_output.add(output_ns)
-        if response.error is None:
-            counts.success.add(infer_ns + output_ns)
-        elif isinstance(response.error, CancelledError):
-            counts.cancel.add(infer_ns + output_ns)
-        else:
-            counts.fail.add(infer_ns + output_ns)
+        counts.output_ns += output_ns
+        if response.error is not None:
+            kind = counts.cancel if isinstance(response.error, CancelledError) else counts.fail
+            kind.add(infer_ns + output_ns)
 
     def count_failure(self, request_ns: int, reason: FailureReason) -> None:
         """Count a request that failed."""
