@@ -23,7 +23,7 @@ Function = Callable[[Context, Sequence[Value]], Value]
 KEYWORDS = frozenset({"LINEAR", "REPEAT", "AVG", "MIN", "MAX", "SUM", "ASC", "DESC"})
 """What arguments may be beside values."""
 
-LATER = frozenset(
+UNAVAILABLE = frozenset(
     {"ANOMALY_DETECTION_BAND", "DB_PERF_INSIGHTS", "INSIGHT_RULE_METRIC", "LAMBDA", "SEARCH", "SERVICE_QUOTA"}
 )
 """Functions of CloudWatch that this version does not have."""
@@ -118,7 +118,7 @@ def check_name(name: str) -> None:
     Raises:
         MathError: there is none of that name.
     """
-    if name in LATER:
+    if name in UNAVAILABLE:
         raise MathError(f"{name} is not available in this version")
     if name not in NAMES:
         raise MathError(f"Unsupported function '{name}'; there are {', '.join(sorted(NAMES))}")
