@@ -179,7 +179,10 @@ VARIABLES = (
     _idle("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", "The instances gather their batches themselves."),
     _idle("SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE", _NO_POOL),
     _idle("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", _NO_POOL),
-    _idle("SAGEMAKER_TRITON_TENSORFLOW_VERSION", "There is no TensorFlow backend."),
+    _idle(
+        "SAGEMAKER_TRITON_TENSORFLOW_VERSION",
+        "TensorFlow models run in the version of TensorFlow that is installed.",
+    ),
     _idle("SAGEMAKER_TRITON_BATCH_SIZE", _NO_EFFECT_IN_TRITON),
     _idle("SAGEMAKER_TRITON_MAX_BATCH_DELAY", _NO_EFFECT_IN_TRITON),
     _idle("SAGEMAKER_PROGRAM", _SCRIPT),
