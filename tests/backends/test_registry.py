@@ -53,8 +53,10 @@ def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "torch", None)
     for config in (ModelConfig(backend="pytorch"), ModelConfig(platform="pytorch_libtorch")):
-        with pytest.raises(UnsupportedError, match=r'pip install "halimede\[pytorch\]"'):
+        with pytest.raises(UnsupportedError, match=r'pip install "halimede\[pytorch\]"') as caught:
             backend_class(config)
+        # without a word, pip would bring CUDA to a machine that has no use for it
+        assert "without a GPU, first install the build for CPUs" in caught.value.message
 
 
 def test_without_dali_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

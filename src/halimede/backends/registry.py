@@ -135,7 +135,11 @@ def _pytorch() -> type[BackendModel]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "torch":
             raise
-        msg = 'the pytorch backend is not installed; install it with: pip install "halimede[pytorch]"'
+        msg = (
+            'the pytorch backend is not installed; install it with: pip install "halimede[pytorch]" (on Linux that '
+            "brings several gigabytes of CUDA; without a GPU, first install the build for CPUs: pip install torch "
+            "--index-url with PyTorch's index of CPU builds)"
+        )
         raise UnsupportedError(msg) from error
     return PyTorchModel
 
