@@ -47,7 +47,7 @@ t5-python: $(VENV)/.walkthroughs $(T5)/.built ## Serve translation by T5 in a Py
 	exec $(BIN)/halimede serve --model-repository $(T5)/models
 
 sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
-	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit exec $(BIN)/serve
+	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit exec $(BIN)/halimede sagemaker-serve
 
 host: $(VENV)/.examples $(VENV)/.host $(HOSTING)/.built ## Host models as SageMaker does, on port 8088
 	exec $(BIN)/halimede host --directory build/host

@@ -252,7 +252,7 @@ def hosting(work: Path, bucket: Path) -> Iterator[tuple[Server, Any]]:
 
 @contextmanager
 def serve(base: Path, **variables: str) -> Iterator[Server]:
-    """`serve` as an instance of the host runs it."""
+    """The server as an instance of the host runs it."""
     [port] = free_ports(1)
     environment = {
         **os.environ,
@@ -261,7 +261,7 @@ def serve(base: Path, **variables: str) -> Iterator[Server]:
         **variables,
     }
     (base / "models").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "halimede.cli.sagemaker.command"]
+    command = [sys.executable, "-m", "halimede", "sagemaker-serve"]
     with process(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         server = Server(child, port, 0)
         await_ping(server)

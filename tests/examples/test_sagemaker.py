@@ -1,6 +1,9 @@
-"""The page on SageMaker: its commands, run against `serve` with what the example builds."""
+"""The page on SageMaker: its commands, run against `halimede sagemaker-serve` with what the example builds."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +63,24 @@ def test_archives_are_what_the_base_directory_holds(base: Path) -> None:
     assert not list(base.rglob("__pycache__"))
 
 
+def test_script_of_the_image_is_the_server(tmp_path: Path) -> None:
+    [recipe] = re.findall(r"^RUN (printf .*/serve)$", CONTAINERFILE.read_text(), re.M)
+    script = tmp_path / "serve"
+    subprocess.run(["sh", "-c", recipe.replace("/usr/local/bin/serve", str(script))], check=True, timeout=30)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        [script, "--help"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert done.stdout.startswith("Usage: halimede sagemaker-serve")
+
+
 def test_image_is_one_that_the_platform_can_run() -> None:
     text = CONTAINERFILE.read_text()
     instructions = dict.fromkeys(line for line in text.splitlines() if line and not line.startswith("#"))
@@ -67,7 +88,7 @@ def test_image_is_one_that_the_platform_can_run() -> None:
 
     # the platform's command is `serve`, which an entry point would take as an argument
     assert not [line for line in instructions if line.startswith("ENTRYPOINT")]
-    assert project["scripts"]["serve"] == "halimede.cli.sagemaker.command:main"
+    assert 'CMD ["serve"]' in instructions
     for capability in ("accept-bind-to-port", "multi-models"):
         assert f"LABEL com.amazonaws.sagemaker.capabilities.{capability}=true" in instructions
     assert "EXPOSE 8080" in instructions

@@ -1,4 +1,4 @@
-"""What the SageMaker platform does with a container: start `serve`, and speak the contract."""
+"""What the SageMaker platform does with a container: start `halimede sagemaker-serve`, and speak the contract."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ def environment(base: Path, **variables: str) -> dict[str, str]:
 
 @contextmanager
 def start_serve(base: Path, **variables: str) -> Iterator[ServerProcess]:
-    """`serve` as the platform runs it, healthy by then, and ended at the end of the block.
+    """The server as the platform runs it, healthy by then, and ended at the end of the block.
 
     Args:
         base: what stands for `/opt/ml`.
@@ -35,7 +35,7 @@ def start_serve(base: Path, **variables: str) -> Iterator[ServerProcess]:
     opened = 1 + sum(
         variables.get(f"SAGEMAKER_TRITON_ALLOW_{name}") == "true" for name in ("GRPC", "METRICS")
     )
-    command = [sys.executable, "-m", "halimede.cli.sagemaker.command"]
+    command = [sys.executable, "-m", "halimede", "sagemaker-serve"]
     with running(command, opened, environment=environment(base, **variables)) as server:
         yield server
 

@@ -10,6 +10,7 @@ from halimede import __version__
 
 COMMANDS = {
     "serve": "halimede.cli.serve",
+    "sagemaker-serve": "halimede.cli.sagemaker.command",
     "host": "halimede.cli.hosting.host",
     "endpoints": "halimede.cli.hosting.endpoints",
     "models": "halimede.cli.hosting.models",

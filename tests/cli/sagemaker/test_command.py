@@ -1,4 +1,4 @@
-"""`serve`: which server the environment asks for."""
+"""`halimede sagemaker-serve`: which server the environment asks for."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import click
 import pytest
 
 from halimede.cli.sagemaker.command import Plan, plan
+from tests.support.server import run_command
 
 MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
 DEFAULT_MODEL_NAME = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -53,10 +54,10 @@ def refusal(base: Path, variables: dict[str, str]) -> str:
 
 
 def run_serve(variables: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """What `serve` wrote, and its exit status, with those variables and none of the platform's own."""
+    """What the command wrote, and its exit status, with those variables and none of the platform's own."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SAGEMAKER_")}
     return subprocess.run(
-        [sys.executable, "-m", "halimede.cli.sagemaker.command", *arguments],
+        [sys.executable, "-m", "halimede", "sagemaker-serve", *arguments],
         env={**others, **variables}, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
 
@@ -203,7 +204,7 @@ def test_error_comes_with_the_mistyped_name_that_may_be_why(
 
     assert "More than 1 model directory found" in refusal(base, {"SAGEMAKER_TRITON_DEFAULT_MODEL": "echo"})
     assert capsys.readouterr().err == (
-        "serve: warning: SAGEMAKER_TRITON_DEFAULT_MODEL is not known and has no effect; "
+        "halimede: warning: SAGEMAKER_TRITON_DEFAULT_MODEL is not known and has no effect; "
         "the nearest is SAGEMAKER_TRITON_DEFAULT_MODEL_NAME\n"
     )
 
@@ -234,13 +235,13 @@ def test_what_is_wrong_is_one_line_and_status_1(base: Path, variables: dict[str,
     done = run_serve({"SAGEMAKER_BASE_DIR": str(base), **variables})
 
     assert done.returncode == 1
-    assert re.fullmatch(f"serve: {error}\n", done.stderr)
+    assert re.fullmatch(f"halimede: {error}\n", done.stderr)
 
 
 def test_without_a_place_for_temporary_files_many_models_cannot_be_served(base: Path) -> None:
     # whoever runs the tests as root may write everywhere
     script = "import tempfile; tempfile._candidate_tempdir_list = list\n"
-    script += "from halimede.cli.sagemaker.command import main; main([])"
+    script += "from halimede.cli.main import main; main(['sagemaker-serve'])"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, MULTI_MODEL: "true", "SAGEMAKER_BASE_DIR": str(base)},
@@ -249,7 +250,7 @@ def test_without_a_place_for_temporary_files_many_models_cannot_be_served(base: 
 
     assert done.returncode == 1
     assert re.fullmatch(
-        "serve: cannot make a temporary directory: .*; TMPDIR may name a directory .*\n", done.stderr
+        "halimede: cannot make a temporary directory: .*; TMPDIR may name a directory .*\n", done.stderr
     )
 
 
@@ -257,7 +258,7 @@ def test_arguments_are_refused_since_there_are_none() -> None:
     done = run_serve({}, "--port=8080")
 
     assert done.returncode == 1
-    assert re.fullmatch(r"serve: No such option.*--port.*\n", done.stderr)
+    assert re.fullmatch(r"halimede: No such option.*--port.*\n", done.stderr)
 
 
 def test_help_says_where_the_settings_are() -> None:
@@ -267,6 +268,9 @@ def test_help_says_where_the_settings_are() -> None:
     assert "SAGEMAKER_BASE_DIR" in done.stdout
 
 
-def test_the_command_is_installed() -> None:
-    serve = Path(sys.executable).with_name("serve")
-    assert "halimede.cli.sagemaker.command" in serve.read_text()
+def test_the_command_is_one_of_halimede() -> None:
+    done = run_command("sagemaker-serve", "--help")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: halimede sagemaker-serve")
+    assert "SAGEMAKER_BASE_DIR" in done.stdout

@@ -1,4 +1,4 @@
-"""`serve` as the platform runs it, by nothing but the container's contract."""
+"""`halimede sagemaker-serve` as the platform runs it, by nothing but the container's contract."""
 
 import json
 import signal
@@ -45,7 +45,7 @@ REQUEST = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape":
 EXTRACTING = """
 import sys, time
 import halimede.cli.sagemaker.models as models
-from halimede.cli.sagemaker.command import main
+from halimede.cli.main import main
 
 def extract_model(archive, directory):
     directory.mkdir()
@@ -53,7 +53,7 @@ def extract_model(archive, directory):
     time.sleep(60)
 
 models.extract_model = extract_model
-main([])
+main(["sagemaker-serve"])
 """
 
 
@@ -238,7 +238,7 @@ def test_model_that_fails_to_load_ends_the_container(base: Path) -> None:
     (model / "1" / "model.onnx").write_bytes(b"no model")
 
     done = subprocess.run(
-        [sys.executable, "-m", "halimede.cli.sagemaker.command"],
+        [sys.executable, "-m", "halimede", "sagemaker-serve"],
         env=environment(base), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

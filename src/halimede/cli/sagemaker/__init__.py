@@ -1,1 +1,1 @@
-"""SageMaker's containers: the command `serve`, and models packed as archives."""
+"""SageMaker's containers: the command `sagemaker-serve`, and models packed as archives."""

@@ -1,7 +1,8 @@
-"""`serve`, what SageMaker runs in a container: `halimede serve` with what the environment says.
+"""`halimede sagemaker-serve`, what a SageMaker container runs: `halimede serve` with what the environment says.
 
-The platform starts `docker run IMAGE serve` and says the rest in environment variables and by what it has put below
-`/opt/ml`. Those become flags here; the server then runs in this process, which gets the platform's signals itself.
+The platform starts `docker run IMAGE serve`, a script of the image that starts this command, and says the rest in
+environment variables and by what it has put below `/opt/ml`. Those become flags here; the server then runs in this
+process, which gets the platform's signals itself.
 """
 
 import os
@@ -19,7 +20,6 @@ import click
 
 from halimede.cli import serve
 from halimede.cli.flags import serve_command
-from halimede.cli.main import run_command
 from halimede.cli.options import ServeOptions
 from halimede.cli.sagemaker.environment import (
     ADDITIONAL_ARGS,
@@ -82,7 +82,7 @@ def plan(variables: Mapping[str, str], scratch: Callable[[], Path], gpus: int = 
     except click.UsageError:
         # the name that was mistyped may be why
         for remark in environment.remarks:
-            click.echo(f"serve: warning: {remark}", err=True)
+            click.echo(f"halimede: warning: {remark}", err=True)
         raise
 
 
@@ -174,7 +174,7 @@ def command() -> int:
             announcement = f"SageMaker at port {options.sagemaker_port}: {planned.what}"
             return serve.run(options, [*planned.remarks, *remarks], announcement)
 
-        status = serve_command(run).main(planned.flags, prog_name="serve", standalone_mode=False)
+        status = serve_command(run).main(planned.flags, prog_name="halimede serve", standalone_mode=False)
         return status if isinstance(status, int) else 0
 
 
@@ -192,12 +192,3 @@ def _scratch(stack: ExitStack) -> Path:
         )
         raise click.UsageError(msg) from None
     return Path(stack.enter_context(directory))
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run `serve` and exit; what is wrong is told in one line on standard error."""
-    run_command(command, "serve", arguments)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The environment variables of SageMaker's Triton container: one table, of which `serve` and its page are made.
+"""The environment variables of SageMaker's Triton container: one table, of which the command and its page are made.
 
 Names and values are those of the container's own `serve`. A variable that is empty counts as not set.
 """
@@ -259,9 +259,9 @@ def environment_document() -> str:
         "",
         "<!-- Made by scripts/generate_docs.py from src/halimede/cli/sagemaker/environment.py; change it there. -->",
         "",
-        "`serve` reads these variables; [SageMaker](sagemaker.md) says what it is. A BOOL is `true`, `on`, `1`,",
-        "`false`, `off` or `0`; an empty value is none. A value that is wrong ends the start with an error that",
-        "names its variable.",
+        "`halimede sagemaker-serve` reads these variables; [SageMaker](sagemaker.md) says what it is. A BOOL is",
+        "`true`, `on`, `1`, `false`, `off` or `0`; an empty value is none. A value that is wrong ends the start with",
+        "an error that names its variable.",
         "",
         "| Variable | Default | What it does | Flag |",
         "|---|---|---|---|",

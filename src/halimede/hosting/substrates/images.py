@@ -17,7 +17,7 @@ from pathlib import Path
 
 from halimede.hosting.errors import invalid
 
-SERVER = (sys.executable, "-c", "from halimede.cli.sagemaker.command import main; main()")
+SERVER = (sys.executable, "-m", "halimede", "sagemaker-serve")
 """This package's server, as a SageMaker container runs it."""
 
 _OWN = re.compile(r"halimede(:.*)?|(.*/)?sagemaker-tritonserver(:.*|@.*)?|(.*/)?tritonserver(:.*|@.*)?")
