@@ -95,7 +95,7 @@ def cancel_by_http(models: Models, name: str, request_id: str) -> Callable[[], N
     host, _, port = models.server.http.partition(":")
     connection = socket.create_connection((host, int(port)))
     connection.sendall(
-        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         + body
     )
     return connection.close

@@ -8,6 +8,8 @@ from pathlib import Path
 from halimede.cli.check.checks import metrics_address, metrics_switches, summary_quantiles, uses_tls
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.origins import OriginPolicy
+from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
 from halimede.frontends.gpu_gauges import open_gpu_gauges
 from halimede.frontends.grpc.service import ServiceSettings, methods
@@ -16,6 +18,7 @@ from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.protocol import HttpProtocol
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
@@ -41,14 +44,15 @@ def endpoints(options: ServeOptions, engine: Engine, log: LogControl) -> Iterato
         ListenError: a certificate or key cannot be used.
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
+    access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     if options.allow_grpc:
         yield _grpc(options, engine, log)
     if options.allow_http:
-        yield _http(options, engine, log)
+        yield _http(options, engine, log, access)
     if options.allow_sagemaker:
-        yield _sagemaker(options, engine)
+        yield _sagemaker(options, engine, access)
     if options.allow_metrics:
-        yield _metrics(options, engine)
+        yield _metrics(options, engine, access)
 
 
 def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
@@ -60,6 +64,7 @@ def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
             forward_pattern=compile_forward_pattern(options.grpc_header_forward_pattern),
             compression=_ZLIB_LEVELS[options.grpc_infer_response_compression_level],
             log=log,
+            code_upload=CodeUpload(options.allow_model_code_upload),
         ),
     )
     limits = GrpcSettings(
@@ -91,7 +96,7 @@ def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
     )
 
 
-def _http(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
+def _http(options: ServeOptions, engine: Engine, log: LogControl, access: WebAccess) -> Endpoint:
     handler = create_handler(
         engine,
         HttpSettings(
@@ -100,6 +105,7 @@ def _http(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
             restrictions=parse_restrictions(options.http_restricted_api),
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
             log=log,
+            code_upload=CodeUpload(options.allow_model_code_upload),
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
@@ -108,14 +114,14 @@ def _http(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
         "--http-port",
         options.http_address,
         options.http_port,
-        partial(HttpProtocol, handler, HttpLimits(), connections),
+        partial(HttpProtocol, handler, HttpLimits(), connections, access=access),
         connections,
         options.reuse_http_port,
         service="HTTP",
     )
 
 
-def _sagemaker(options: ServeOptions, engine: Engine) -> Endpoint:
+def _sagemaker(options: ServeOptions, engine: Engine, access: WebAccess) -> Endpoint:
     handler = create_sagemaker_handler(
         engine,
         SagemakerSettings(
@@ -133,7 +139,7 @@ def _sagemaker(options: ServeOptions, engine: Engine) -> Endpoint:
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        partial(HttpProtocol, handler, HttpLimits(), connections, json_length),
+        partial(HttpProtocol, handler, HttpLimits(), connections, json_length, access),
         connections,
         service="Sagemaker",
         unix_socket=options.sagemaker_unix_socket,
@@ -150,7 +156,7 @@ def _inference_type(text: str) -> InferenceType:
         raise InvalidArgumentError(msg) from None
 
 
-def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:
+def _metrics(options: ServeOptions, engine: Engine, access: WebAccess) -> Endpoint:
     switches = metrics_switches(options.metrics_config)
     metrics = Metrics(
         engine,
@@ -173,7 +179,7 @@ def _metrics(options: ServeOptions, engine: Engine) -> Endpoint:
         "--metrics-port",
         metrics_address(options),
         options.metrics_port,
-        partial(HttpProtocol, metrics.answer, HttpLimits(), connections),
+        partial(HttpProtocol, metrics.answer, HttpLimits(), connections, access=access),
         connections,
         service="Metrics",
     )

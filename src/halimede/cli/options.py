@@ -26,9 +26,11 @@ from halimede.cli.settings import (
     setting,
     settings_of,
 )
+from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LOG_FORMATS
 
 SERVER = "Server"
+ACCESS = "Access"
 MODELS = "Models"
 HTTP = "HTTP"
 GRPC = "gRPC"
@@ -37,7 +39,7 @@ LOGGING = "Logging"
 METRICS = "Metrics"
 BACKENDS = "Backends and memory"
 OTHER = "Features of tritonserver that this version lacks"
-GROUPS = (SERVER, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, BACKENDS, OTHER)
+GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, BACKENDS, OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,28 @@ class ServeOptions:
         BOOL,
         True,
         "Whether the server is ready only while each of its models is; otherwise it is as soon as it has started.",
+    )
+
+    allow_host: tuple[str, ...] = repeated(
+        ACCESS,
+        form("NAME"),
+        "Further name of this machine, for requests over HTTP from this machine itself: those whose Host header names "
+        "another are refused, as a web page may have sent them. Addresses, localhost and the machine's own name are "
+        "always allowed. '*' allows every name.",
+    )
+    allow_origin: tuple[str, ...] = repeated(
+        ACCESS,
+        form("ORIGIN"),
+        "Web pages that may send requests over HTTP and read the responses, by their origin, such as "
+        "https://app.example or http://localhost:3000. Other pages may not load models, infer or change anything. "
+        "'*' allows every page.",
+    )
+    allow_model_code_upload: str = setting(
+        ACCESS,
+        choice(*(each.value for each in CodeUpload)),
+        CodeUpload.LOOPBACK.value,
+        "Clients that may send a model's files with the request to load it (file:…), which may be code that the "
+        "server runs: those on this machine (loopback), all that reach the server (all), or none.",
     )
 
     model_repository: tuple[str, ...] = repeated(

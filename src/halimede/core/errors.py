@@ -10,6 +10,7 @@
     │   └── OutOfMemoryError  there is not enough memory
     ├── UnsupportedError      well-formed, but not something this server does
     ├── AlreadyExistsError    the name is taken
+    ├── PermissionDeniedError well-formed, but not from this client
     └── CancelledError        the client gave up
 
 A message says what was wrong and what would be right.
@@ -20,7 +21,7 @@ from typing import ClassVar
 
 
 class Code(Enum):
-    """Error codes of the Triton core, each with its words in logs, its HTTP status and its gRPC status."""
+    """Error codes of the Triton core and one more, each with its words in logs, its HTTP status and its gRPC status."""
 
     UNKNOWN = ("Unknown", 400, 2)
     INTERNAL = ("Internal", 500, 13)
@@ -30,6 +31,7 @@ class Code(Enum):
     UNSUPPORTED = ("Unsupported", 501, 12)
     ALREADY_EXISTS = ("Already exists", 400, 6)
     CANCELLED = ("Cancelled", 400, 1)
+    PERMISSION_DENIED = ("Permission denied", 403, 7)
 
     def __init__(self, words: str, http_status: int, grpc_status: int) -> None:
         self.words = words
@@ -103,6 +105,12 @@ class AlreadyExistsError(HalimedeError):
     """The name is taken."""
 
     code = Code.ALREADY_EXISTS
+
+
+class PermissionDeniedError(HalimedeError):
+    """The request is well-formed, but this client may not send it."""
+
+    code = Code.PERMISSION_DENIED
 
 
 class CancelledError(HalimedeError):

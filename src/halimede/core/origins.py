@@ -10,6 +10,15 @@ import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
 
+_LOOPBACK_NAMES = (
+    "localhost",
+    "localhost.localdomain",
+    "ip6-localhost",
+    "ip6-loopback",
+    "host.docker.internal",
+)
+"""Names that stand for this machine wherever they are known at all; nobody can have them in public DNS."""
+
 ANY = "*"
 """Stands for every host, or every origin."""
 
@@ -29,10 +38,12 @@ def is_loopback(address: str) -> bool:
 def host_name(host: str) -> str:
     """The name in a `Host` header, in lower case, without port, brackets and the dot of a full name."""
     host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
     name, _, port = host.rpartition(":")
-    return (name if name and port.isdigit() else host).rstrip(".")
+    if not (name and port.isascii() and port.isdigit()):
+        name = host
+    if name.startswith("[") and name.endswith("]"):
+        return name[1:-1]
+    return name.rstrip(".")
 
 
 class OriginPolicy:
@@ -46,7 +57,7 @@ class OriginPolicy:
 
     def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         machine = socket.gethostname().lower()
-        self._hosts = {"localhost", machine, machine.partition(".")[0], *map(host_name, hosts)}
+        self._hosts = {*_LOOPBACK_NAMES, machine, machine.partition(".")[0], *map(host_name, hosts)}
         self._any_host = ANY in self._hosts
         self._origins = {origin.rstrip("/").lower() for origin in origins}
         self._any_origin = ANY in self._origins

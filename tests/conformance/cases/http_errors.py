@@ -216,7 +216,7 @@ OUTPUTS: dict[str, Any] = {
     "an unknown parameter": {"name": "OUTPUT0", "parameters": {"other": 1}},
     "an empty name": {"name": ""},
 }
-CHUNKS = b"POST /v2/models/asked/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+CHUNKS = b"POST /v2/models/asked/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 
 CASES: list[Case] = [
     *(case(f"body {body[:40]!r}", post("/v2/models/asked/infer", body.encode("latin-1"))) for body in BODIES),

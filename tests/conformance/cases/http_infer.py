@@ -102,7 +102,9 @@ ONE_STRING = {"name": "S", "datatype": "BYTES", "shape": [1, 2], "parameters": {
 BOTH: dict[str, Any] = {
     "outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}, {"name": "OUTPUT1"}]
 }
-CHUNKED = b"POST /v2/models/every_type/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"POST /v2/models/every_type/infer HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 INT = b'{"inputs":[{"name":"INT8","datatype":"INT8","shape":[1],"data":[1]}]}'
 
 

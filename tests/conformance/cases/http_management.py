@@ -129,14 +129,18 @@ CASES: list[Case] = [
     case("HTTP/1.0", Bytes(b"GET /v2/health/live HTTP/1.0\r\n\r\n", "GET")),
     case(
         "a header without colon",
-        Bytes(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nwrong\r\n\r\n", "GET"),
+        Bytes(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nwrong\r\n\r\n", "GET"),
         differs=MALFORMED_HTTP,
     ),
     case("no Host", Bytes(b"GET /v2/health/live HTTP/1.1\r\n\r\n", "GET")),
-    case("an unknown verb", Bytes(b"BREW /v2 HTTP/1.1\r\nHost: x\r\n\r\n", "GET"), differs=MALFORMED_HTTP),
+    case(
+        "an unknown verb",
+        Bytes(b"BREW /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET"),
+        differs=MALFORMED_HTTP,
+    ),
     case(
         "Content-Length that is no number",
-        Bytes(b"POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n"),
+        Bytes(b"POST /v2/repository/index HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"),
         differs=MALFORMED_HTTP,
     ),
 ]

@@ -82,7 +82,7 @@ CASES: list[Case] = [
             {"x-a": "1", "X-A": "2"},
         ),
         a_repeated_header=Bytes(
-            b"POST /v2/models/asked/infer HTTP/1.1\r\nHost: x\r\nx-a: 1\r\nx-a: 2\r\nContent-Length: 67\r\n\r\n"
+            b"POST /v2/models/asked/infer HTTP/1.1\r\nHost: localhost\r\nx-a: 1\r\nx-a: 2\r\nContent-Length: 67\r\n\r\n"
             b'{"inputs":[{"name":"X","datatype":"INT32","shape":[1],"data":[1]}]}'
         ),
         a_header_in_two_ways=post(

@@ -252,7 +252,9 @@ def test_a_client_that_leaves_stops_no_load(served: OnDemand) -> None:
     ).encode()
     with socket.create_connection((host, int(port))) as client:
         client.sendall(
-            b"POST /v2/models/left/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            b"POST /v2/models/left/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
         )
         served.server.wait_for("loading: left:1")
     release()

@@ -23,6 +23,7 @@ class FakeCall:
     def __init__(self, path: str = INFER, metadata: dict[str, str | bytes] | None = None) -> None:
         self.path = path
         self.metadata = metadata or {}
+        self.peer = "127.0.0.1"
         self.cancelled = False
         self.writable = True
         self.paused = False

@@ -18,6 +18,7 @@ from halimede.core.errors import (
 )
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor, decode_bytes
+from halimede.core.uploads import CodeUpload
 from halimede.engine.statistics import ModelStatistics
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.service import ServiceSettings, methods
@@ -48,9 +49,11 @@ def ask(
     message: Any,
     settings: ServiceSettings | None = None,
     metadata: dict[str, str | bytes] | None = None,
+    peer: str = "127.0.0.1",
 ) -> FakeCall:
     """Call a unary method; one that works in a task has finished it."""
     call = FakeCall(PREFIX + method, metadata)
+    call.peer = peer
     handler = methods(engine, settings or ServiceSettings())[PREFIX + method]  # type: ignore[arg-type]  # a fake
     assert isinstance(handler, UnaryMethod)
 
@@ -388,6 +391,31 @@ def test_models_are_loaded_with_overrides(repository: FakeEngine) -> None:
 
     assert (call.messages, call.status) == ([b""], 0)
     assert repository.lifecycle.done == [("load", "m", {"config": "{}", "file:1/model.onnx": b"\0"})]
+
+
+@pytest.mark.parametrize(
+    ("upload", "peer", "needed"),
+    [(CodeUpload.LOOPBACK, "10.0.0.2", "=all"), (CodeUpload.NONE, "127.0.0.1", "=loopback")],
+)
+def test_code_of_a_stranger_is_not_loaded(
+    repository: FakeEngine, upload: CodeUpload, peer: str, needed: str
+) -> None:
+    request = pb.RepositoryModelLoadRequest(model_name="m")
+    request.parameters["config"].string_param = "{}"
+    request.parameters["file:1/model.py"].bytes_param = b"code"
+
+    settings = ServiceSettings(code_upload=upload)
+    status, text = failure(ask(repository, "RepositoryModelLoad", request, settings, peer=peer))
+
+    assert status == 7
+    assert f"--allow-model-code-upload{needed}" in text
+    assert repository.lifecycle.done == []
+
+
+def test_a_stranger_may_load_what_lies_in_the_repository(repository: FakeEngine) -> None:
+    request = pb.RepositoryModelLoadRequest(model_name="m")
+    settings = ServiceSettings(code_upload=CodeUpload.NONE)
+    assert ask(repository, "RepositoryModelLoad", request, settings, peer="10.0.0.2").status == 0
 
 
 def test_models_are_unloaded(repository: FakeEngine) -> None:

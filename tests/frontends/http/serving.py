@@ -11,6 +11,7 @@ from typing import Self
 from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits
+from halimede.frontends.http.web_access import WebAccess
 from tests.support.loops import LoopThread
 
 
@@ -117,7 +118,10 @@ class Served:
 
 @contextmanager
 def serve(
-    handler: Handler, limits: HttpLimits | None = None, json_length: JsonLength = json_length
+    handler: Handler,
+    limits: HttpLimits | None = None,
+    json_length: JsonLength = json_length,
+    access: WebAccess | None = None,
 ) -> Iterator[Served]:
     """The handler on a free port of 127.0.0.1 until the end of the block."""
     connections: set[HttpProtocol] = set()
@@ -126,7 +130,7 @@ def serve(
     with LoopThread() as loop:
         server = loop.run(
             loop.loop.create_server(
-                lambda: HttpProtocol(handler, limits, connections, json_length), sock=listener
+                lambda: HttpProtocol(handler, limits, connections, json_length, access), sock=listener
             )
         )
         try:
@@ -143,10 +147,10 @@ def echo(exchange: Exchange) -> None:
 
 def post(body: bytes, path: str = "/echo", *headers: str) -> bytes:
     """A request with a body."""
-    lines = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(body)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def get(path: str = "/", *headers: str) -> bytes:
     """A request without a body."""
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: test", *headers]).encode() + b"\r\n\r\n"
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers]).encode() + b"\r\n\r\n"

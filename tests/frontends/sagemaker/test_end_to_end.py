@@ -134,7 +134,7 @@ def test_beside_it_http_speaks_its_own_dialect(server: ServerProcess) -> None:
 
 def test_too_many_chunks_end_the_connection(server: ServerProcess) -> None:
     with connect(server) as client:
-        head = b"POST /invocations HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         client.send(head + b"1\r\n{\r\n" * 65_537)
         answer = client.read()
         assert (answer.status, list(json.loads(answer.body))) == (400, ["error"])

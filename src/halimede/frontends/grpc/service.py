@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError, UnsupportedError
+from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
 from halimede.frontends.grpc import health
 from halimede.frontends.grpc import kserve_pb2 as pb
@@ -53,6 +54,7 @@ class ServiceSettings:
         compression: zlib level of inference responses to clients that accept gzip, 0 for none
             (`--grpc-infer-response-compression-level`).
         log: the settings of the log, for `LogSettings`.
+        code_upload: clients that may send files of models (`--allow-model-code-upload`).
     """
 
     server_id: str = "triton"
@@ -60,6 +62,7 @@ class ServiceSettings:
     forward_pattern: HeaderPattern | None = None
     compression: int = 0
     log: LogControl = field(default_factory=LogControl)
+    code_upload: CodeUpload = CodeUpload.LOOPBACK
 
 
 def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
@@ -94,7 +97,9 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
         ),
         "RepositoryModelLoad": (
             "model-repository",
-            _answering_later(pb.RepositoryModelLoadRequest, management.load, tasks),
+            _answering_later_to(
+                pb.RepositoryModelLoadRequest, partial(_load, management, settings.code_upload), tasks
+            ),
         ),
         "RepositoryModelUnload": (
             "model-repository",
@@ -128,19 +133,37 @@ def _answering(request: type[Request], answer: Callable[[Request], Message]) -> 
     return UnaryMethod(handle)
 
 
+async def _load(
+    management: Management, upload: CodeUpload, request: pb.RepositoryModelLoadRequest, peer: str
+) -> pb.RepositoryModelLoadResponse:
+    """Load a model for a client that may send what it has sent."""
+    if any(name.startswith("file:") for name in request.parameters):
+        upload.check(peer)
+    return await management.load(request)
+
+
 def _answering_later(
     request: type[Request],
     answer: Callable[[Request], Coroutine[Any, Any, Message]],
     tasks: set[asyncio.Task[None]],
 ) -> UnaryMethod:
-    """A method that answers each call when a coroutine has done the work; `tasks` are those at work.
+    """A method that answers each call as `_answering_later_to`, whoever asks."""
+    return _answering_later_to(request, lambda message, _peer: answer(message), tasks)
+
+
+def _answering_later_to(
+    request: type[Request],
+    answer: Callable[[Request, str], Coroutine[Any, Any, Message]],
+    tasks: set[asyncio.Task[None]],
+) -> UnaryMethod:
+    """A method that answers each call when a coroutine has done the work; it is told the client's address.
 
     The work goes on when the client gives up: half a load would help nobody.
     """
 
     async def work(call: Call, message: memoryview) -> None:
         try:
-            response = await answer(_parse(request, message))
+            response = await answer(_parse(request, message), call.peer)
         except HalimedeError as error:
             call.finish(error.code.grpc_status, error.message)
         except Exception as error:

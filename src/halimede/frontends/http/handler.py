@@ -176,6 +176,8 @@ class _Frontend:
     def _load(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
         parameters = _load_parameters(self._parameters(exchange))
+        if any(key.startswith(_FILE) for key in parameters):
+            self._settings.code_upload.check(exchange.peer)
         self._answer_in_background(exchange, self._load_model(exchange, route.model, parameters))
 
     async def _load_model(self, exchange: Exchange, name: str, parameters: dict[str, str | bytes]) -> None:

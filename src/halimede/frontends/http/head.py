@@ -3,7 +3,8 @@
 Clients repeat their heads byte for byte, so the last few hundred parsed ones are remembered.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 
 import httptools
 
@@ -17,6 +18,7 @@ JsonLength = Callable[[Mapping[str, str]], str | None]
 InvalidArgumentError for headers that say it in a wrong way."""
 
 _OLD_KEEP_ALIVE = "Connection: keep-alive\r\n"
+_CLOSE = "Connection: close\r\n"
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer more than an error
@@ -41,12 +43,15 @@ class Head:
         length: bytes of the body; -1 for a chunked one.
         keep_alive: the client may send more requests on this connection.
         expects_continue: the client waits for `100 Continue` before it sends the body.
-        connection: the response header that an HTTP/1.0 client needs to keep the connection, or "".
+        connection: the lines that end the response's head: the header that an HTTP/1.0 client needs to keep the
+            connection, or "".
+        closing: the same of the last response on the connection.
         chunked: the client understands responses in chunks.
     """
 
     __slots__ = (
         "chunked",
+        "closing",
         "connection",
         "count",
         "expects_continue",
@@ -71,11 +76,19 @@ class Head:
         tokens = {token.strip() for token in headers.get("connection", "").lower().split(",")}
         self.keep_alive = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
         self.connection = _OLD_KEEP_ALIVE if version == "1.0" and self.keep_alive else ""
+        self.closing = _CLOSE
         self.chunked = version == "1.1"
         expect = headers.get("expect")
         if expect is not None and expect.lower() != "100-continue":
             raise Refusal(417, f"Expect: {expect} is not supported; only 100-continue is")
         self.expects_continue = expect is not None and version == "1.1"
+
+    def answered_with(self, headers: Iterable[tuple[str, str]]) -> "Head":
+        """The same head; responses to it have these headers too."""
+        head, lines = copy(self), "".join(f"{name}: {value}\r\n" for name, value in headers)
+        head.connection = lines + head.connection
+        head.closing = lines + head.closing
+        return head
 
 
 def parse_head(data: bytes) -> Head | None:
@@ -99,6 +112,8 @@ def parse_head(data: bytes) -> Head | None:
         return None
     if not collector.complete:
         raise Refusal(400, "malformed HTTP request: the header section does not end where it should")
+    if collector.two_hosts:
+        raise Refusal(400, "the request has two Host headers; one is allowed")
     version = parser.get_http_version()
     if version not in {"1.0", "1.1"}:
         raise Refusal(505, f"HTTP version {version} is not supported; use 1.1")
@@ -132,6 +147,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self.begun = False
+        self.two_hosts = False
         self.complete = False
         self.url = b""
         self.headers: dict[str, str] = {}
@@ -150,6 +166,7 @@ class _Collector:
         self.sent.append((as_sent, text))
         key = as_sent.lower()
         known = self.headers.get(key)
+        self.two_hosts |= known is not None and key == "host"
         self.headers[key] = text if known is None else f"{known}, {text}"
 
     def on_headers_complete(self) -> None:

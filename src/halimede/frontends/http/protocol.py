@@ -35,6 +35,9 @@ from halimede.frontends.http.head import (
 from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.streaming import ResponseStream
+from halimede.frontends.http.web_access import WebAccess, is_preflight
+from halimede.frontends.http.writes import JOINED_BYTES, joined
+from halimede.frontends.peers import peer_address
 
 logger = logging.getLogger("halimede")
 
@@ -46,9 +49,6 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
 _UNKNOWN_HEAD = Head("", "", {}, (), "1.1")
 _JSON = "application/json"
-
-_JOINED_BYTES = 65_536
-"""Parts up to this size are copied into one write; larger ones go to the socket as they are."""
 
 _DIRECT_BODY_BYTES = 32_768
 """A body that lacks more than this is received straight into its buffer."""
@@ -120,6 +120,11 @@ class Exchange:
         return self._head.query
 
     @property
+    def peer(self) -> str:
+        """The client's address, without its port; "" for one at a Unix socket."""
+        return self._connection.peer
+
+    @property
     def sent_headers(self) -> Sequence[tuple[str, str]]:
         """Names as they were sent, and values, one for each time that a header is repeated."""
         return self._head.sent
@@ -175,7 +180,7 @@ class Exchange:
         size = 0
         for part in parts:
             size += len(part)
-        connection = "Connection: close\r\n" if last else self._head.connection
+        connection = self._head.closing if last else self._head.connection
         head = _HEADS[status, size, content_type, headers, connection]
         if self.method == "HEAD":
             return (head,), len(head)
@@ -186,7 +191,7 @@ class Exchange:
         stream = self.streamed
         assert stream is not None
         coding = "Transfer-Encoding: chunked\r\n" if stream.chunked else ""
-        connection = "Connection: close\r\n" if last else ""
+        connection = self._head.connection if stream.chunked and not last else self._head.closing
         text = (
             f"{_STATUS_LINES[stream.status]}Content-Type: {stream.content_type}\r\n{coding}{connection}\r\n"
         )
@@ -205,6 +210,10 @@ class HttpProtocol(asyncio.Protocol):
         limits: what the client may ask for.
         connections: the connection is in this set while it is open.
         json_length: where binary tensors begin in a body, after the JSON.
+        access: which requests are refused for the names that they give; None for none.
+
+    Attributes:
+        peer: the client's address, without its port; "" for one at a Unix socket.
     """
 
     def __init__(
@@ -213,6 +222,7 @@ class HttpProtocol(asyncio.Protocol):
         limits: HttpLimits | None = None,
         connections: "set[HttpProtocol] | None" = None,
         json_length: JsonLength = json_length,
+        access: WebAccess | None = None,
     ) -> None:
         self._handler = handler
         self._json_length = json_length
@@ -222,6 +232,9 @@ class HttpProtocol(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         # per connection
+        self.peer = ""
+        self._access = access
+        self._admitted: Head | None = None  # the latest head that needed no further look
         self.write_paused = False
         self._exchanges: deque[Exchange] = deque()
         self._state = State.HEAD
@@ -244,6 +257,7 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no asyncio class
+        self.peer = peer_address(self._transport)
         self._connections.add(self)
         self._timer.start(self._transport)
 
@@ -330,6 +344,10 @@ class HttpProtocol(asyncio.Protocol):
                 if head.count > limits.headers:
                     msg = f"the request has {head.count} headers; at most {limits.headers} are allowed"
                     raise Refusal(431, msg)
+                if head is not self._admitted:
+                    head = self._admit(head)
+                    if head is None:
+                        continue
                 length = head.length
                 if 0 <= length <= size - position:
                     start, position = position, position + length
@@ -339,6 +357,17 @@ class HttpProtocol(asyncio.Protocol):
             except Refusal as refusal:
                 self._refuse(refusal)
         return b""
+
+    def _admit(self, head: Head) -> Head | None:
+        """The head of a request that is served; None for a question that is answered here: may a page send one?"""
+        headers = self._access.check(head, self.peer) if self._access is not None else ()
+        if not headers:
+            self._admitted = head
+            return head
+        if not is_preflight(head):
+            return head.answered_with(headers)
+        self._dispatch(head, _EMPTY, lambda exchange: exchange.respond(200, headers=headers))
+        return None
 
     def _hold_head(self, data: bytes) -> None:
         """Keep the beginning of a head until the rest is there."""
@@ -425,7 +454,7 @@ class HttpProtocol(asyncio.Protocol):
         self._since = 0.0
         self._held = b""
 
-    def _dispatch(self, head: Head, body: memoryview) -> None:
+    def _dispatch(self, head: Head, body: memoryview, handler: Handler | None = None) -> None:
         exchange = Exchange(self, head, body)
         self._exchanges.append(exchange)
         self._since = 0.0
@@ -434,7 +463,7 @@ class HttpProtocol(asyncio.Protocol):
         elif len(self._exchanges) >= self._limits.pipelined:
             self._flow()
         try:
-            self._handler(exchange)
+            (handler or self._handler)(exchange)
         except Exception as error:  # the connection and its other requests go on
             exchange.fail(error)
 
@@ -503,10 +532,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def write(self, buffers: Sequence[Buffer], size: int) -> None:
         """Send these, `size` bytes together."""
-        if size <= _JOINED_BYTES:
+        if size <= JOINED_BYTES:
             self._transport.write(b"".join(buffers))
         else:
-            self._transport.writelines(_joined(buffers))
+            self._transport.writelines(joined(buffers))
 
     def abort(self) -> None:
         """Break the connection off."""
@@ -567,20 +596,3 @@ class HttpProtocol(asyncio.Protocol):
             self._state = State.CLOSING
             if not self._exchanges:
                 self._transport.close()
-
-
-def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Neighbouring small buffers as one; large ones as they are."""
-    joined: list[Buffer] = []
-    small: list[Buffer] = []
-    for buffer in buffers:
-        if len(buffer) < _JOINED_BYTES:
-            small.append(buffer)
-            continue
-        if small:
-            joined.append(b"".join(small))
-            small = []
-        joined.append(buffer)
-    if small:
-        joined.append(b"".join(small))
-    return joined

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 
@@ -47,6 +48,7 @@ class HttpSettings:
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
         log: the settings of the log, for `/v2/logging`.
+        code_upload: clients that may send files of models (`--allow-model-code-upload`).
     """
 
     server_id: str = "triton"
@@ -54,3 +56,4 @@ class HttpSettings:
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: HeaderPattern | None = None
     log: LogControl = field(default_factory=LogControl)
+    code_upload: CodeUpload = CodeUpload.LOOPBACK

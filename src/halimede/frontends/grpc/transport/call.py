@@ -196,6 +196,11 @@ class Call:
         self.trailers: bytes | None = None  # sent once the outbox is empty
 
     @property
+    def peer(self) -> str:
+        """The client's address, without its port; "" for one at a Unix socket."""
+        return self.sender.peer
+
+    @property
     def writable(self) -> bool:
         """Whether the client takes what is sent, rather than letting it queue here."""
         if self.outbox is not None and len(self.outbox) > MANY_BUFFERS:

@@ -24,6 +24,7 @@ from halimede.frontends.grpc.transport.frames import (
     frame,
 )
 from halimede.frontends.grpc.transport.responses import NO_DYNAMIC_TABLE
+from halimede.frontends.peers import peer_address
 
 # what one call may send before the next has its turn, and what gathers before the socket is tried
 BURST = 256 * 2**10
@@ -106,6 +107,11 @@ class Sender(Generic[C]):
         self._pumping = False
         self._tell_table_size = False
         self._table_told = False
+
+    @property
+    def peer(self) -> str:
+        """The client's address, without its port; "" for one at a Unix socket."""
+        return peer_address(self._transport)
 
     # frames, in the order in which they are sent
 

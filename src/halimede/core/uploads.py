@@ -1,0 +1,39 @@
+"""Who may send code that is then run: files of a model that come with a request to load it."""
+
+from enum import Enum
+
+from halimede.core.errors import PermissionDeniedError
+from halimede.core.origins import is_loopback
+
+UPLOAD_FLAG = "--allow-model-code-upload"
+
+
+class CodeUpload(Enum):
+    """Clients that may send files of models (`--allow-model-code-upload`)."""
+
+    LOOPBACK = "loopback"
+    ALL = "all"
+    NONE = "none"
+
+    def check(self, peer: str) -> None:
+        """Nothing, if a client at this address may send files.
+
+        Args:
+            peer: its address; "" for one at a Unix socket.
+
+        Raises:
+            PermissionDeniedError: it may not; the text says what the flag would have to be.
+        """
+        if self is CodeUpload.ALL or (self is CodeUpload.LOOPBACK and is_loopback(peer)):
+            return
+        if self is CodeUpload.NONE:
+            msg = (
+                "files of models are not taken from requests, since they may be code; "
+                f"{UPLOAD_FLAG}=loopback takes them from clients on the server's machine, {UPLOAD_FLAG}=all from any"
+            )
+        else:
+            msg = (
+                "files of models are taken only from clients on the server's machine, since they may be code; "
+                f"{UPLOAD_FLAG}=all takes them from any client"
+            )
+        raise PermissionDeniedError(msg)
