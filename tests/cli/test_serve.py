@@ -216,7 +216,19 @@ def test_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> None:
         (["--model-repository=/nowhere"], "--model-repository: '/nowhere' does not exist"),
         (["--modle-repository=/x"], "unknown flag --modle-repository; the nearest is --model-repository"),
         (["--http-restricted-api=nonsense"], "--http-restricted-api option format is"),
-        (["--http-header-forward-pattern=("], "header forward pattern '(' is not a regular expression"),
+        (
+            ["--grpc-restricted-protocol=x:a=b"],
+            "--grpc-restricted-protocol: unknown restricted protocol in place 1",
+        ),
+        (
+            ["--allow-origin=app.example"],
+            "--allow-origin: 'app.example' is not an origin, such as https://app",
+        ),
+        (["--allow-host=http://x/"], "--allow-host: 'http://x/' is not the name of a host"),
+        (
+            ["--http-header-forward-pattern=("],
+            "--http-header-forward-pattern: header forward pattern '(' is not a",
+        ),
         (["--log-file=/nowhere/log"], "--log-file: cannot write '/nowhere/log': No such file or directory"),
     ],
 )
@@ -227,6 +239,7 @@ def test_a_wrong_start_is_one_line_and_status_1(tmp_path: Path, flags: list[str]
     assert result.stderr.startswith("halimede: ")
     assert line in result.stderr
     assert result.stderr.count("\n") == 1
+    assert "Started" not in result.stdout
 
 
 def test_a_missing_repository_leaves_a_server_that_says_so_if_errors_do_not_end_it(tmp_path: Path) -> None:

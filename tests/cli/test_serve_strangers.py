@@ -125,3 +125,33 @@ def test_the_flag_decides_over_grpc_too(tmp_path: Path, upload: str, taken: bool
     assert witness.exists() is taken
     assert (failed.value.status() == "StatusCode.PERMISSION_DENIED") is not taken
     assert ("--allow-model-code-upload=loopback" in str(failed.value)) is not taken
+
+
+def test_a_secret_is_never_printed(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from-a-file\n")
+    flags = (
+        "--model-control-mode=explicit",
+        "--http-address=0.0.0.0",
+        "--http-restricted-api=model-repository:x-key=on-the-command-line",
+        f"--http-restricted-api=statistics:x-key=file:{tmp_path}/key",
+        "--grpc-restricted-protocol=model-repository:x-key=on-the-command-line",
+        "--log-verbose=2",
+    )
+    with start_server(tmp_path, *flags, ready=False) as server:
+        for path, key in [
+            ("/v2/repository/index", "on-the-command-line"),
+            ("/v2/models/stats", "from-a-file"),
+        ]:
+            method = "POST" if path.endswith("index") else "GET"
+            assert ask(server.http, method, path, f"X-Key: {key}").status == 200
+            assert ask(server.http, method, path, "X-Key: wrong").status == 403
+        assert server.stop() == 0
+        log = server.log
+    assert "| model-repository:x-key=***, statistics:x-key=file:" in log
+    assert "on-the-command-line" not in log
+    assert "from-a-file" not in log
+    assert "everyone who reaches" not in log
+
+
+def test_loading_that_is_open_to_a_network_is_warned_of_at_start(server: ServerProcess) -> None:
+    assert server.log.count("everyone who reaches HTTP at 0.0.0.0:0 can load and unload models") == 1

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from halimede.core.errors import InvalidArgumentError
@@ -7,6 +9,7 @@ from halimede.frontends.restrictions import (
     compile_forward_pattern,
     forwarded_headers,
     parse_restrictions,
+    without_secret,
 )
 
 
@@ -32,8 +35,12 @@ def test_grpc_headers_have_a_prefix() -> None:
             "restricted api 'health' can not be specified in multiple config groups",
         ),
         (["health,health:a=b"], "restricted api 'health' can not be specified in multiple config groups"),
-        (["x:a=b"], "unknown restricted api 'x'"),
-        (["health"], r"^--http-restricted-api option format is .*\. Got health$"),
+        (
+            ["health,x:a=b"],
+            "^--http-restricted-api: unknown restricted api in place 2; known are health, metadata,",
+        ),
+        (["infer:a=b"], "unknown restricted api in place 1; the nearest is 'inference'; known are"),
+        (["health"], r"^--http-restricted-api option format is .*\. What was given is not repeated here"),
         (["health:a"], "option format is"),
         ([":a=b"], "option format is"),
         (["health:=b"], "option format is"),
@@ -89,3 +96,77 @@ def test_reserved_headers_are_not_forwarded(name: str) -> None:
     text = f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
     with pytest.raises(InvalidArgumentError, match=text):
         forwarded(".*", name)
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        SECRET,
+        f"key={SECRET}",
+        f"inference:key:{SECRET}",
+        f"inference:={SECRET}",
+        f"inference=key={SECRET}",
+        f"key={SECRET}:inference=x",
+        f"{SECRET}:inference=x",
+        f"infer:key={SECRET}",
+        f":key={SECRET}",
+    ],
+)
+@pytest.mark.parametrize("kind", ["api", "protocol"])
+def test_a_malformed_secret_is_not_repeated(option: str, kind: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse_restrictions([option], kind)
+    assert SECRET not in refused.value.message
+    assert refused.value.message.startswith(("--http-restricted-api", "--grpc-restricted-protocol"))
+
+
+def test_a_secret_comes_from_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_text(f"{SECRET}\n")
+    monkeypatch.setenv("MY_KEY", SECRET)
+    restrictions = parse_restrictions([f"inference:key=file:{tmp_path}/key", "health:key=env:MY_KEY"])
+    assert [restrictions[each].value for each in ("inference", "health")] == [SECRET, SECRET]
+
+
+def test_a_secret_that_cannot_be_read_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    file = tmp_path / "key"
+    for value, text in [
+        (f"file:{file}", f"--http-restricted-api: cannot read the file '{file}': No such file or directory"),
+        (f"file:{tmp_path}", f"--http-restricted-api: cannot read the file '{tmp_path}': Is a directory"),
+        ("env:MY_KEY", "--http-restricted-api: the environment variable MY_KEY is not set or empty"),
+    ]:
+        with pytest.raises(InvalidArgumentError) as refused:
+            parse_restrictions([f"inference:key={value}"])
+        assert refused.value.message == text
+
+
+@pytest.mark.parametrize("content", ["two\nlines", "schlüssel", "a\tb"])
+def test_a_secret_that_no_header_can_hold_is_refused_and_not_repeated(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "key"
+    file.write_text(content)
+    with pytest.raises(InvalidArgumentError, match="one line of printable ASCII") as refused:
+        parse_restrictions([f"inference:key=file:{file}"])
+    assert content not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        (f"inference:key={SECRET}", "inference:key=***"),
+        ("inference:key=file:/x", "inference:key=file:/x"),
+        ("inference:key=env:X", "inference:key=env:X"),
+        (SECRET, "***"),
+    ],
+)
+def test_only_where_a_secret_comes_from_is_shown(option: str, shown: str) -> None:
+    assert without_secret(option) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "opens"), [("v", True), (b"v", True), ("w", False), ("", False), (None, False), ("ü", False)]
+)
+def test_only_the_right_value_opens(given: str | bytes | None, opens: bool) -> None:
+    assert Restriction("key", "v", "key").opened_by(given) is opens

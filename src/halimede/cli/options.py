@@ -28,6 +28,7 @@ from halimede.cli.settings import (
 )
 from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LOG_FORMATS
+from halimede.frontends.restrictions import without_secret
 
 SERVER = "Server"
 ACCESS = "Access"
@@ -167,7 +168,9 @@ class ServeOptions:
         HTTP,
         form("API[,API…]:HEADER=VALUE"),
         "Serve these groups of calls only to requests with this header and value. Groups: health, metadata, "
-        "inference, shared-memory, model-config, model-repository, statistics, trace, logging.",
+        "inference, shared-memory, model-config, model-repository, statistics, trace, logging. VALUE may be file:PATH, "
+        "for the one line of a file, or env:NAME, for an environment variable.",
+        show=without_secret,
     )
 
     allow_grpc: bool = setting(GRPC, BOOL, True, "Whether to serve gRPC.")
@@ -190,7 +193,8 @@ class ServeOptions:
         GRPC,
         form("API[,API…]:KEY=VALUE"),
         "Serve these groups of calls only to requests with this value under the metadata key "
-        "triton-grpc-protocol-KEY. Groups as for --http-restricted-api.",
+        "triton-grpc-protocol-KEY. Groups and VALUE as for --http-restricted-api.",
+        show=without_secret,
     )
     grpc_use_ssl: bool = setting(
         GRPC, BOOL, False, "Serve gRPC over TLS; needs --grpc-server-cert and --grpc-server-key."

@@ -154,7 +154,7 @@ def options_table(options: ServeOptions) -> str:
     for each in SETTINGS:
         value = getattr(options, each.attribute, each.default)
         if value != each.default:
-            text = ", ".join(map(str, value)) if each.repeatable else str(value)
+            text = ", ".join(map(each.show, value)) if each.repeatable else str(value)
             rows.append((each.name, text.lower() if isinstance(value, bool) else text))
     return table(("Option", "Value"), rows)
 

@@ -113,6 +113,7 @@ class Setting:
         repeatable: it may be given several times, and all its values count.
         aliases: other names of it.
         shown_default: what the help says of the default, where the value itself would not tell.
+        show: what may be shown of a value.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Setting:
     repeatable: bool = False
     aliases: tuple[str, ...] = ()
     shown_default: str = ""
+    show: Callable[[Any], str] = str
 
     @property
     def attribute(self) -> str:
@@ -174,6 +176,7 @@ def repeated(
     *,
     aliases: tuple[str, ...] = (),
     shown_default: str = "",
+    show: Callable[[T], str] = str,
 ) -> tuple[T, ...]:
     """A dataclass field that is a flag which may be given several times."""
     metadata = {
@@ -183,6 +186,7 @@ def repeated(
         "repeatable": True,
         "aliases": aliases,
         "shown_default": shown_default,
+        "show": show,
     }
     return cast("tuple[T, ...]", field(default=(), metadata=metadata))
 

@@ -1,12 +1,15 @@
 """Which calls need a header to be served, and which headers become parameters of a request."""
 
+import difflib
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from hmac import compare_digest
 from typing import Final, NamedTuple
 
 import re2
 
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.secrets import HIDDEN, read_secret, shown
 
 CATEGORIES = (
     "health",
@@ -52,6 +55,13 @@ class Restriction(NamedTuple):
     value: str
     name: str
 
+    def opened_by(self, given: str | bytes | None) -> bool:
+        """Whether this value of the header opens the calls; the time taken reveals nothing of the right one."""
+        if given is None:
+            return False
+        sent = given.encode("utf-8", "replace") if isinstance(given, str) else given
+        return compare_digest(sent, self.value.encode("utf-8", "replace"))
+
 
 HeaderPattern = Callable[[str], bool]
 """Whether a header of this name, as it was sent, becomes a parameter."""
@@ -63,30 +73,52 @@ def parse_restrictions(
     """Category → restriction, of the values of a repeatable command-line option.
 
     Args:
-        options: each ``<category>[,<category>…]:<header>=<value>``.
+        options: each ``<category>[,<category>…]:<header>=<value>``; the value may be ``file:PATH`` or ``env:NAME``.
         kind: what error texts call a category: ``api`` or ``protocol``.
         header_prefix: what the header's name is prefixed by on the wire.
 
     Raises:
-        InvalidArgumentError: an option is malformed, names an unknown category, or one named before.
+        InvalidArgumentError: an option is malformed, names an unknown category, or one named before, or its value
+            cannot be read. The text repeats nothing of what may be a secret.
     """
     restrictions: dict[str, Restriction] = {}
     for option in options:
         categories, colon, header = option.partition(":")
-        name, equals, value = header.partition("=")
-        if not (categories and colon and name.strip() and equals and value):
-            msg = f"{_FLAGS[kind]} option format is '<{kind}>[,<{kind}>…]:<header>=<value>'. Got {option}"
+        name, equals, given = header.partition("=")
+        flag = _FLAGS[kind]
+        if not (categories and colon and name.strip() and equals and given):
+            msg = (
+                f"{flag} option format is '<{kind}>[,<{kind}>…]:<header>=<value>'. "
+                "What was given is not repeated here, as it may hold a secret"
+            )
             raise InvalidArgumentError(msg)
-        for category in (text.strip() for text in categories.split(",")):
+        try:
+            value = read_secret(given)
+        except ValueError as error:
+            msg = f"{flag}: {error}"
+            raise InvalidArgumentError(msg) from None
+        for place, category in enumerate((text.strip() for text in categories.split(",")), 1):
             if category not in CATEGORIES:
-                msg = f"unknown restricted {kind} '{category}'; known are {', '.join(CATEGORIES)}"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(f"{flag}: {_unknown_category(place, category, kind)}")
             if category in restrictions:
-                msg = f"restricted {kind} '{category}' can not be specified in multiple config groups"
+                msg = f"{flag}: restricted {kind} '{category}' can not be specified in multiple config groups"
                 raise InvalidArgumentError(msg)
             full_name = header_prefix + name.strip()
             restrictions[category] = Restriction(full_name.lower(), value, full_name)
     return restrictions
+
+
+def _unknown_category(place: int, category: str, kind: str) -> str:
+    """What to say of a category that there is not, without repeating it: where a value is malformed, it may be one."""
+    nearest = difflib.get_close_matches(category, CATEGORIES, n=1)
+    hint = f"; the nearest is '{nearest[0]}'" if nearest else ""
+    return f"unknown restricted {kind} in place {place}{hint}; known are {', '.join(CATEGORIES)}"
+
+
+def without_secret(option: str) -> str:
+    """The value of such an option, as it may be shown."""
+    front, equals, value = option.partition("=")
+    return f"{front}={shown(value)}" if equals else HIDDEN
 
 
 def compile_forward_pattern(pattern: str) -> HeaderPattern | None:

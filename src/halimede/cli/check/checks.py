@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import click
 
+from halimede.cli.check.access import check_access
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
@@ -30,6 +31,7 @@ def check(options: ServeOptions) -> None:
     _check_models(options)
     model_memory_budget(options)
     _check_endpoints(options)
+    check_access(options)
     _check_tls(options)
     backend_settings(options.backend_config)
     metrics_switches(options.metrics_config)

@@ -72,7 +72,8 @@ def _arguments(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        msg = f"cannot be split into flags as a shell would: {str(error).lower()} in: {text}"
+        # flags may hold secrets, so that they are not repeated
+        msg = f"cannot be split into flags as a shell would: {str(error).lower()}"
         raise ValueError(msg) from None
 
 

@@ -199,7 +199,7 @@ def _restricted(method: Method, restriction: Restriction) -> Method:
     refusal = UnavailableError(f"This protocol is restricted, expecting header '{restriction.name}'")
 
     def refused(call: Call) -> bool:
-        if call.metadata.get(restriction.header) == restriction.value:
+        if restriction.opened_by(call.metadata.get(restriction.header)):
             return False
         call.finish(refusal.code.grpc_status, refusal.message)
         return True

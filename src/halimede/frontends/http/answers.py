@@ -29,7 +29,7 @@ def error_body(message: str) -> bytes:
 def refuse_restricted(exchange: Exchange, restrictions: Mapping[str, Restriction], category: str) -> bool:
     """Whether the call needs a header that the request lacks, and is answered with that."""
     restriction = restrictions.get(category)
-    if restriction is None or exchange.headers.get(restriction.header) == restriction.value:
+    if restriction is None or restriction.opened_by(exchange.headers.get(restriction.header)):
         return False
     msg = f"This API is restricted, expecting header '{restriction.name}'"
     exchange.respond(403, (error_body(msg),))

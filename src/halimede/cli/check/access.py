@@ -1,0 +1,83 @@
+"""What the flags say of who may call what: what is wrong with it, and what is open that should not be."""
+
+import re
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Final
+
+import click
+
+from halimede.cli.options import ServeOptions
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.origins import is_loopback
+from halimede.core.uploads import UPLOAD_FLAG, CodeUpload
+from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
+
+_ORIGIN: Final = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s,]+/?")
+_LOADING: Final = "model-repository"
+
+
+def check_access(options: ServeOptions) -> None:
+    """Nothing, if the restrictions, patterns and origins are what they should be.
+
+    Raises:
+        click.UsageError: one is not; the text names its flag, and repeats no secret.
+    """
+    _tell("", lambda: parse_restrictions(options.http_restricted_api))
+    _tell("", lambda: parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX))
+    _tell(
+        "--http-header-forward-pattern: ",
+        lambda: compile_forward_pattern(options.http_header_forward_pattern),
+    )
+    _tell(
+        "--grpc-header-forward-pattern: ",
+        lambda: compile_forward_pattern(options.grpc_header_forward_pattern),
+    )
+    for origin in options.allow_origin:
+        if not _ORIGIN.fullmatch(origin):
+            msg = f"--allow-origin: '{origin}' is not an origin, such as https://app.example or http://localhost:3000"
+            raise click.UsageError(msg)
+    for host in options.allow_host:
+        if not host or "/" in host:
+            msg = f"--allow-host: '{host}' is not the name of a host, such as models.example"
+            raise click.UsageError(msg)
+
+
+def access_remarks(options: ServeOptions) -> list[str]:
+    """What to warn of at start: that models can be loaded, or code sent, from a network."""
+    if options.model_control_mode not in ("explicit", "ondemand"):
+        return []
+    http = parse_restrictions(options.http_restricted_api)
+    grpc = parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX)
+    open_to: list[tuple[str, str, str]] = []
+    if options.allow_http and _LOADING not in http and not _stays_here(options.http_address):
+        place = f"HTTP at {options.http_address}:{options.http_port}"
+        open_to.append((place, f"--http-restricted-api={_LOADING}:HEADER=VALUE", "--http-address"))
+    if options.allow_grpc and _LOADING not in grpc and not _stays_here(options.grpc_address):
+        place = f"gRPC at {options.grpc_address}:{options.grpc_port}"
+        open_to.append((place, f"--grpc-restricted-protocol={_LOADING}:KEY=VALUE", "--grpc-address"))
+    if not open_to:
+        return []
+    where = " and ".join(place for place, _, _ in open_to)
+    flags = " ".join(flag for _, flag, _ in open_to)
+    addresses = " ".join(f"{flag}=127.0.0.1" for _, _, flag in open_to)
+    everyone = options.allow_model_code_upload == CodeUpload.ALL.value
+    what = f"load models, and code of theirs ({UPLOAD_FLAG}=all)" if everyone else "load and unload models"
+    return [f"everyone who reaches {where} can {what}; close it with {flags}, or with {addresses}"]
+
+
+def _stays_here(address: str) -> bool:
+    """Whether only clients on this machine reach what listens at an address."""
+    if address == "localhost":
+        return True
+    try:
+        return is_loopback(str(ip_address(address)))
+    except ValueError:
+        return False
+
+
+def _tell(flag: str, parse: Callable[[], object]) -> None:
+    try:
+        parse()
+    except InvalidArgumentError as error:
+        raise click.UsageError(flag + error.message) from None

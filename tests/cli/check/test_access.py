@@ -1,0 +1,60 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halimede.cli.check.access import access_remarks
+from halimede.cli.options import ServeOptions
+from halimede.cli.process import options_table
+
+OPEN = ServeOptions(model_repository=("r",), model_control_mode="explicit")
+
+
+@pytest.mark.parametrize("mode", ["explicit", "ondemand"])
+def test_loading_that_is_open_to_a_network_is_warned_of_once(mode: str) -> None:
+    (remark,) = access_remarks(replace(OPEN, model_control_mode=mode))
+    assert remark == (
+        "everyone who reaches HTTP at 0.0.0.0:8000 and gRPC at 0.0.0.0:8001 can load and unload models; close it with "
+        "--http-restricted-api=model-repository:HEADER=VALUE --grpc-restricted-protocol=model-repository:KEY=VALUE, "
+        "or with --http-address=127.0.0.1 --grpc-address=127.0.0.1"
+    )
+
+
+def test_code_of_everyone_is_warned_of() -> None:
+    (remark,) = access_remarks(replace(OPEN, allow_model_code_upload="all"))
+    assert "can load models, and code of theirs (--allow-model-code-upload=all); close it" in remark
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_control_mode": "none"},
+        {"model_control_mode": "poll"},
+        {"http_address": "127.0.0.1", "grpc_address": "::1"},
+        {"http_address": "localhost", "allow_grpc": False},
+        {
+            "http_restricted_api": ("inference,model-repository:k=v",),
+            "grpc_restricted_protocol": ("model-repository:k=v",),
+        },
+        {"allow_http": False, "allow_grpc": False, "allow_sagemaker": True},
+    ],
+)
+def test_what_is_closed_is_not_warned_of(changes: dict[str, Any]) -> None:
+    assert access_remarks(replace(OPEN, **changes)) == []
+
+
+def test_only_what_is_open_is_warned_of() -> None:
+    (remark,) = access_remarks(replace(OPEN, http_address="127.0.0.1"))
+    assert remark.startswith("everyone who reaches gRPC at 0.0.0.0:8001 can")
+    assert "--http" not in remark
+
+
+def test_the_table_of_options_shows_no_secret() -> None:
+    options = replace(
+        OPEN,
+        http_restricted_api=("inference:key=s3cr3t", "health:key=env:KEY"),
+        grpc_restricted_protocol=("inference:key=s3cr3t",),
+    )
+    table = options_table(options)
+    assert "s3cr3t" not in table
+    assert "| inference:key=***, health:key=env:KEY |" in table
