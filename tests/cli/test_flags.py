@@ -169,3 +169,12 @@ def test_only_settings_that_do_something_are_options() -> None:
 
 def test_the_page_about_flags_is_fresh() -> None:
     assert (ROOT / "docs" / "flags.md").read_text() == flags_document(), "run `make docs`"
+
+
+def test_an_unknown_flags_value_is_not_repeated() -> None:
+    with pytest.raises(click.UsageError) as refused:
+        parse("--http-restricted-apis:inference:key=s3cr3t:s3cr3t")
+    with pytest.raises(click.UsageError) as without_equals:
+        parse("--http-restricted-apis:inference:s3cr3t")
+    for text in (refused.value.message, without_equals.value.message):
+        assert text == "unknown flag --http-restricted-apis; the nearest is --http-restricted-api"

@@ -139,7 +139,7 @@ def _sagemaker(options: ServeOptions, engine: Engine, access: WebAccess) -> Endp
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        partial(HttpProtocol, handler, HttpLimits(), connections, json_length, access),
+        partial(HttpProtocol, handler, HttpLimits(), connections, json_length, access=access),
         connections,
         service="Sagemaker",
         unix_socket=options.sagemaker_unix_socket,

@@ -1,14 +1,17 @@
 """The flags of `halimede serve` as click reads them and as documentation shows them."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting, Status
 from halimede.core.gpus import missing_for_metrics
+
+_FLAG_NAME: Final = re.compile(r"(--[A-Za-z0-9_-]*).*", re.DOTALL)
 
 
 class _Value(click.ParamType[Any]):
@@ -166,5 +169,6 @@ def _spelled_out(argument: str, known: list[str]) -> str:
         msg = f"{name} is short for several flags: {', '.join(longer)}"
         raise click.UsageError(msg)
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    msg = f"unknown flag {name}; the nearest is {nearest[0]}"
+    shown = _FLAG_NAME.sub(r"\1", name)  # what follows the name may hold a secret
+    msg = f"unknown flag {shown}; the nearest is {nearest[0]}"
     raise click.UsageError(msg)

@@ -210,6 +210,26 @@ def test_too_many_headers_are_told_before_their_origin() -> None:
     assert answer.status == 431
 
 
+class Counting(WebAccess):
+    """Counts the heads that were looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(POLICY)
+        self.looks = 0
+
+    def check(self, head: Head, peer: str) -> tuple[tuple[str, str], ...]:
+        self.looks += 1
+        return super().check(head, peer)
+
+
+def test_a_head_that_a_connection_repeats_is_looked_at_once() -> None:
+    access = Counting()
+    with serve(echo, access=access) as served, served.client() as client:
+        for _ in range(5):
+            assert client.ask(request("Host: localhost")).status == 200
+    assert access.looks == 1
+
+
 def check(peer: str, *headers: str, method: str = "POST") -> tuple[tuple[str, str], ...]:
     sent = [(name, value) for name, _, value in (header.partition(": ") for header in headers)]
     head = Head(method, "/", {name.lower(): value for name, value in sent}, sent, "1.1")

@@ -33,10 +33,10 @@ from halimede.frontends.http.head import (
     parse_head,
 )
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.parts import JOINED_BYTES, joined
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.streaming import ResponseStream
 from halimede.frontends.http.web_access import WebAccess, is_preflight
-from halimede.frontends.http.writes import JOINED_BYTES, joined
 from halimede.frontends.peers import peer_address
 
 logger = logging.getLogger("halimede")
