@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import click
@@ -178,3 +179,11 @@ def test_an_unknown_flags_value_is_not_repeated() -> None:
         parse("--http-restricted-apis:inference:s3cr3t")
     for text in (refused.value.message, without_equals.value.message):
         assert text == "unknown flag --http-restricted-apis; the nearest is --http-restricted-api"
+
+
+def test_the_page_on_security_names_flags_that_there_are() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    named = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", page))
+    of_the_host = {"address", "allow-program-images"}
+    assert named - of_the_host <= {each.name for each in SETTINGS}
+    assert {each.name for each in SETTINGS if each.group == "Access"} <= named
