@@ -24,9 +24,7 @@ async def test_this_server_runs_for_a_triton_image(tmp_path: Path) -> None:
         tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [2], "data": [1, 2]}
         body = json.dumps({"inputs": [tensor]}).encode()
         reader, writer = await asyncio.open_connection(running.host, running.port)
-        head = (
-            f"POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
-        )
+        head = f"POST /invocations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
         writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         answer = await reader.read()
         writer.close()
