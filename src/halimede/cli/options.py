@@ -67,7 +67,7 @@ class ServeOptions:
     allow_host: tuple[str, ...] = repeated(
         ACCESS,
         form("NAME"),
-        "Further name of this machine, for requests over HTTP from this machine itself: those whose Host header names "
+        "Further name of this machine, for requests over HTTP that come over loopback: those whose Host header names "
         "another are refused, as a web page may have sent them. Addresses, localhost and the machine's own name are "
         "always allowed. '*' allows every name.",
     )
