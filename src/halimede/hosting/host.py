@@ -3,9 +3,13 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+from halimede.core.origins import OriginPolicy
 from halimede.frontends.server import Connections, Endpoint, Server
+from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
 from halimede.hosting.access.roles import InstanceRoles
+from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
@@ -50,9 +54,14 @@ class Host:
         self._settings = settings
         directory = settings.directory
         self._catalogue = Catalogue(settings.machine, settings.instance_types)
+        images = Images(
+            settings.image_rules,
+            settings.image_rules_file,
+            programs=settings.program_images is not ProgramImages.NONE,
+        )
         self._substrate = LocalSubstrate(
             directory,
-            Images(settings.image_rules, settings.image_rules_file),
+            images,
             settings.machine,
             settings.oversubscription,
         )
@@ -84,12 +93,17 @@ class Host:
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._invocations = Invocations(self._table, settings.invocation)
+        self._denials = Denials()
         self._dispatcher = Dispatcher(
             Gate(settings.keys, settings.caller, issued=self._roles.find),
             self._services(),
             self._invocations,
-            S3Service(self._store),
+            S3Service(self._store, denied=self._denials.note),
             pages(self._table, self._metering),
+            # clients, instances among them, reach the host by the name that it listens at
+            WebPageGuard(OriginPolicy((settings.address, *settings.allowed_hosts), settings.allowed_origins)),
+            ProgramImageGate(settings.program_images, images.is_program),
+            self._denials,
         )
         self._server = Server()
         self._connections: Connections[ClientConnection] = Connections()
@@ -166,6 +180,7 @@ class Host:
         self._controller.release()
         await self._server.close(_GRACE_S)
         await self._dispatcher.close()
+        self._denials.close()
 
     async def _stop_controller(self) -> None:
         await self._controller.stop(leave=self._keep_instances)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.hosting.access.keys import Key
+from halimede.hosting.access.program_images import ProgramImages
 from halimede.hosting.control.settings import ControlSettings
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.log_space import LogSettings
@@ -24,6 +25,9 @@ class HostSettings:
         address: where it listens.
         port: where it listens; 0 for any free port.
         keys: access keys, by id; None to let anybody in.
+        allowed_hosts: further names of this host, which `Host` headers of requests may say.
+        allowed_origins: origins of the web pages that may send requests.
+        program_images: from whom paths of programs are accepted as images.
         caller: whose account and region count where a request does not say.
         instance_types: further instance types.
         image_rules: which programs stand for images.
@@ -42,6 +46,9 @@ class HostSettings:
     address: str = "127.0.0.1"
     port: int = 8088
     keys: Mapping[str, Key] | None = None
+    allowed_hosts: Sequence[str] = ()
+    allowed_origins: Sequence[str] = ()
+    program_images: ProgramImages = ProgramImages.LOOPBACK
     caller: Caller = field(default_factory=Caller)
     instance_types: Mapping[str, Resources] = field(default_factory=dict)
     image_rules: Sequence[ImageRule] = ()

@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from halimede.cli.hosting.host import command
 from halimede.cli.main import main
+from tests.frontends.http.serving import Client
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 from tests.support.server import run_command
@@ -78,7 +79,8 @@ def test_help_says_what_every_option_is_for() -> None:
 
     assert shown.returncode == 0
     for option in (
-        "--address", "--port", "--directory", "--region", "--account", "--keys", "--catalogue", "--image-rules",
+        "--address", "--port", "--directory", "--region", "--account", "--keys", "--allow-host",
+        "--allow-origin", "--allow-program-images", "--catalogue", "--image-rules",
         "--oversubscription", "--s3-endpoint", "--bucket", "--payload-mib",
         "--invocation-timeout", "--describe-hold", "--keep-instances", "--print-env",
     ):  # fmt: skip
@@ -107,6 +109,12 @@ def test_every_option_is_documented() -> None:
         (["--bucket", "name"], "--bucket: expected NAME=DIRECTORY, got 'name'"),
         (["--bucket", "=/tmp"], "--bucket: expected NAME=DIRECTORY, got '=/tmp'"),
         (["--bucket", "name=missing"], "--bucket: 'missing' is no directory"),
+        (
+            ["--allow-origin", "app.example"],
+            "--allow-origin: 'app.example' is no origin; one is a scheme and a host",
+        ),
+        (["--allow-origin", "https://app.example/page"], "'https://app.example/page' is no origin"),
+        (["--allow-program-images", "some"], "'some'"),
         (["--oversubscription", "0"], "0"),
         (["--payload-mib", "0"], "0"),
         (["--invocation-timeout", "0"], "0"),
@@ -399,3 +407,34 @@ def test_keys_are_verified_and_allow_what_the_file_says(tmp_path: Path) -> None:
         assert refusal("READER", "of-reader", "delete_model", ModelName="m") == "AccessDeniedException"
         assert refusal("READER", "wrong", "list_models") == "InvalidSignatureException"
         assert refusal("STRANGER", "any", "list_models") == "UnrecognizedClientException"
+
+
+# web pages
+
+
+def test_a_web_page_starts_no_program(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    program = tmp_path / "program.sh"
+    program.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    program.chmod(0o755)
+    flags = ("--allow-host=host.lan", "--allow-origin=https://app.example")
+    body = json.dumps({"ModelName": "m", "PrimaryContainer": {"Image": str(program)}})
+
+    def create(host: HostProcess, name: str, origin: str) -> int:
+        lines = [
+            "POST / HTTP/1.1", f"Host: {name}", f"Origin: {origin}", "X-Amz-Target: SageMaker.CreateModel",
+            "Content-Type: text/plain", f"Content-Length: {len(body)}", "", body,
+        ]  # fmt: skip
+        with Client(int(host.url.rpartition(":")[2])) as client:
+            return client.ask("\r\n".join(lines).encode()).status
+
+    with start_host(tmp_path / "host", *flags) as host:
+        assert create(host, "evil.example", "http://evil.example") == 403
+        assert create(host, "localhost", "http://evil.example") == 403
+        assert create(host, "evil.example", "https://app.example") == 403
+        with pytest.raises(ClientError, match="Could not find model"):
+            host.client("sagemaker").describe_model(ModelName="m")
+        assert create(host, "host.lan", "https://app.example") == 200
+        assert host.client("sagemaker").describe_model(ModelName="m")["ModelName"] == "m"
+        wait_until(lambda: host.log.count("denied: POST / SageMaker.CreateModel of 127.0.0.1:") == 3)
+    assert not marker.exists()

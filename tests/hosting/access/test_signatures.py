@@ -14,6 +14,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from halimede.core.origins import OriginPolicy
 from halimede.hosting.access.keys import Key
 from tests.frontends.http.serving import Answer
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, ApiHost, api_host
@@ -60,7 +61,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture
 def host() -> Iterator[ApiHost]:
-    with fake_instance() as instance, api_host(KEYS) as running:
+    with fake_instance() as instance, api_host(KEYS, policy=OriginPolicy(["*"])) as running:
         for region in ("eu-west-1", "x"):
             running.publish("e", instance.port, region=region)
         yield running

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from halimede.core.origins import OriginPolicy
+from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
+from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
+from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.dispatcher import Dispatcher, Page
 from halimede.hosting.api.services import Operation, Service
 from halimede.hosting.api.sts import sts_service
@@ -25,6 +29,7 @@ from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.store.s3_call import S3Call
+from halimede.hosting.substrates.images import Images
 from tests.frontends.http.serving import Client
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
@@ -121,6 +126,9 @@ def api_host(
     operations: Mapping[str, Operation] | None = None,
     pages: Mapping[str, Page] | None = None,
     payload_bytes: int = 1 << 20,
+    policy: OriginPolicy | None = None,
+    program_images: ProgramImages = ProgramImages.LOOPBACK,
+    address: str = "127.0.0.1",
 ) -> Iterator[ApiHost]:
     """A host while the block runs. Nothing may be logged as an error: errors are answers here."""
     logger = logging.getLogger("halimede")
@@ -150,10 +158,17 @@ def api_host(
                 sts_service(),
             ]
             dispatcher = Dispatcher(
-                Gate(keys, Caller(), now), services, invocations, _Objects(host), pages or {}
+                Gate(keys, Caller(), now),
+                services,
+                invocations,
+                _Objects(host),
+                pages or {},
+                WebPageGuard(policy or OriginPolicy(["h", "test"])),
+                ProgramImageGate(program_images, Images().is_program),
+                Denials(),
             )
             server = await asyncio.get_running_loop().create_server(
-                lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0
+                lambda: ClientConnection(dispatcher.handle, connections=connections), address, 0
             )
             return invocations, dispatcher, server
 

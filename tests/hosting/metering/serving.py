@@ -8,7 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from halimede.core.origins import OriginPolicy
+from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
+from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
@@ -23,6 +27,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+from halimede.hosting.substrates.images import Images
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
@@ -138,7 +143,14 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
                 logs_service(directory / "logs"),
             ]
             dispatcher = Dispatcher(
-                Gate(None, Caller()), services, invocations, None, pages(host.table, host.metering)
+                Gate(None, Caller()),
+                services,
+                invocations,
+                None,
+                pages(host.table, host.metering),
+                WebPageGuard(OriginPolicy(["test"])),
+                ProgramImageGate(ProgramImages.LOOPBACK, Images().is_program),
+                Denials(),
             )
             server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halimede.core.origins import OriginPolicy
+from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
+from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
+from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.identity import Caller
@@ -17,6 +21,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.s3_service import S3Service
+from halimede.hosting.substrates.images import Images
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
@@ -60,6 +65,7 @@ def store_host(
     keys: Mapping[str, Key] | None = None,
     certificate: tuple[Path, Path] | None = None,
     domains: tuple[str, ...] = ("localhost",),
+    policy: OriginPolicy | None = None,
 ) -> Iterator[StoreHost]:
     """A host while the block runs; the store stays on disk."""
     with LoopThread() as loop:
@@ -72,8 +78,18 @@ def store_host(
             store = ObjectStore(directory)
             await store.open()
             invocations = Invocations(RoutingTable())
-            service = S3Service(store, domains)
-            dispatcher = Dispatcher(Gate(keys, Caller()), (), invocations, service)
+            denials = Denials()
+            service = S3Service(store, domains, denials.note)
+            dispatcher = Dispatcher(
+                Gate(keys, Caller()),
+                (),
+                invocations,
+                service,
+                {},
+                WebPageGuard(policy or OriginPolicy(["x", *domains])),
+                ProgramImageGate(ProgramImages.LOOPBACK, Images().is_program),
+                denials,
+            )
             server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(dispatcher.handle, connections=connections),
                 "127.0.0.1",

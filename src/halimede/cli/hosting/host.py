@@ -27,6 +27,8 @@ _MIB = 1 << 20
 
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
+_ORIGIN = re.compile(r"\*|null|[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]+/?")
+
 _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 
 
@@ -50,6 +52,28 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
     "--keys",
     type=click.Path(path_type=Path, dir_okay=False),
     help="TOML file of access keys: signatures are verified. Without it anybody may do anything.",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A further name of this host, for requests from its own machine; * for any. May be given several times.",
+)
+@click.option(
+    "--allow-origin",
+    "allowed_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Origin of web pages that may send requests, such as https://app.example; * for any. May be given several "
+    "times.",
+)
+@click.option(
+    "--allow-program-images",
+    type=click.Choice(["loopback", "all", "none"]),
+    default="loopback",
+    show_default=True,
+    help="From whom models are accepted whose image is the path of a program.",
 )
 @click.option(
     "--catalogue",
@@ -99,6 +123,9 @@ def command(
     region: str,
     account: str,
     keys: Path | None,
+    allowed_hosts: tuple[str, ...],
+    allowed_origins: tuple[str, ...],
+    allow_program_images: str,
     catalogue: Path | None,
     image_rules: Path | None,
     oversubscription: float,
@@ -126,6 +153,9 @@ def command(
         address=address,
         port=port,
         caller=replace(settings.caller, account=_account(account), region=region),
+        allowed_hosts=allowed_hosts,
+        allowed_origins=tuple(map(_origin, allowed_origins)),
+        program_images=type(settings.program_images)(allow_program_images),
         oversubscription=oversubscription,
         s3_endpoint=s3_endpoint,
         buckets=dict(map(_bucket, buckets)),
@@ -166,6 +196,14 @@ def _bucket(text: str) -> tuple[str, Path]:
     if not path.is_dir():
         raise click.UsageError(f"--bucket: '{directory}' is no directory")
     return name, path.absolute()
+
+
+def _origin(text: str) -> str:
+    if not _ORIGIN.fullmatch(text):
+        raise click.UsageError(
+            f"--allow-origin: '{text}' is no origin; one is a scheme and a host, such as https://app.example"
+        )
+    return text
 
 
 def _account(account: str) -> str:

@@ -10,14 +10,18 @@ anything else         the object store
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from enum import Enum
 from hashlib import sha256
 from typing import Any, Protocol
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.permissions import check_account, check_endpoints
-from halimede.hosting.access.refusals import for_query, for_s3
+from halimede.hosting.access.program_images import ProgramImageGate
+from halimede.hosting.access.refusals import RefusedError, for_query, for_s3
+from halimede.hosting.access.web_pages import Judgement, WebPageGuard
 from halimede.hosting.api import json_protocol, query_protocol
 from halimede.hosting.api.bodies import decoded
 from halimede.hosting.api.invocation_heads import REFUSALS
@@ -44,6 +48,17 @@ _FOR_ALL = "sts:GetCallerIdentity"
 Page = Callable[[Request], None]
 
 
+class _Kind(Enum):
+    """Whose a request is."""
+
+    RUNTIME = "the runtime's"
+    PAGE = "one of the host's own pages"
+    JSON = "a JSON service's"
+    CBOR = "a service's that speaks CBOR"
+    QUERY = "a service's of the query protocol"
+    STORE = "the object store's"
+
+
 class ObjectService(Protocol):
     """Answers requests to the object store, as S3 does."""
 
@@ -62,8 +77,11 @@ class Dispatcher:
         gate: Gate,
         services: Iterable[Service],
         invocations: Invocations,
-        s3: ObjectService | None = None,
-        pages: Mapping[str, Page] | None = None,
+        s3: ObjectService | None,
+        pages: Mapping[str, Page],
+        guard: WebPageGuard,
+        images: ProgramImageGate,
+        denials: Denials,
     ) -> None:
         """A dispatcher.
 
@@ -73,11 +91,17 @@ class Dispatcher:
             invocations: the runtime.
             s3: the object store; None if there is none.
             pages: path → the host's own pages.
+            guard: judges requests by the web pages that they come from.
+            images: who may create models whose image is a program.
+            denials: the log of requests that were denied.
         """
         self._gate = gate
+        self._web_pages = guard
+        self._images = images
+        self._denials = denials
         self._invocations = invocations
         self._s3 = s3
-        self._pages = pages or {}
+        self._pages = pages
         services = list(services)
         self._targets = {
             service.model.metadata["targetPrefix"]: service
@@ -91,29 +115,77 @@ class Dispatcher:
     def handle(self, request: Request) -> None:
         """Answer a request, now or later."""
         head = request.head
-        path = head.path
-        if path.startswith(PREFIX):
+        judgement = self._web_pages.judge(head, from_loopback=request.from_loopback)
+        if judgement is not None and not self._passes(request, judgement):
+            return
+        kind = self._kind_of(head)
+        if kind is _Kind.RUNTIME:
             if self._gate.verifies:
                 self._later(request, self._invoke(request))
             else:
                 self._invoke_now(request, self._gate.scope_of(head))
-            return
-        page = self._pages.get(path)
-        if page is not None and head.method == "GET":
-            page(request)
-        elif "x-amz-target" in head.headers:
+        elif kind is _Kind.PAGE:
+            self._pages[head.path](request)
+        elif kind is _Kind.JSON:
             self._later(request, self._json(request))
-        elif "smithy-protocol" in head.headers:
+        elif kind is _Kind.CBOR:
             msg = "Smithy RPC with CBOR is not available in this version; use AWS JSON 1.0 or the query protocol"
             error = ApiError("UnknownOperationException", msg, 404)
             json_protocol.answer_error(request, error, "1.0", new_request_id())
-        elif path == "/" and head.method == "POST" and not head.query:
+        elif kind is _Kind.QUERY:
             self._later(request, self._query(request))
         elif self._s3 is not None:
             self._later(request, self._store(request))
         else:
-            msg = f"there is nothing at {path}, and this host has no object store"
+            msg = f"there is nothing at {head.path}, and this host has no object store"
             request.respond(404, msg.encode(), (("Content-Type", "text/plain"),))
+
+    def _kind_of(self, head: Head) -> _Kind:
+        path = head.path
+        if path.startswith(PREFIX):
+            return _Kind.RUNTIME
+        if path in self._pages and head.method == "GET":
+            return _Kind.PAGE
+        if "x-amz-target" in head.headers:
+            return _Kind.JSON
+        if "smithy-protocol" in head.headers:
+            return _Kind.CBOR
+        if path == "/" and head.method == "POST" and not head.query:
+            return _Kind.QUERY
+        return _Kind.STORE
+
+    def _passes(self, request: Request, judgement: Judgement) -> bool:
+        """Whether a request is to be served; otherwise it has been answered."""
+        request.further = judgement.cors
+        if judgement.preflight:
+            request.respond(204)
+        elif judgement.refusal is not None:
+            self._denials.note(request, judgement.refusal)
+            self._refuse(request, judgement.refusal)
+        else:
+            return True
+        return False
+
+    def _refuse(self, request: Request, error: RefusedError) -> None:
+        """Answer as the service does that was asked."""
+        head = request.head
+        kind = self._kind_of(head)
+        if kind is _Kind.RUNTIME:
+            answer_runtime_error(request, error)
+        elif kind is _Kind.JSON or kind is _Kind.CBOR:
+            version = "1.0" if kind is _Kind.CBOR else _json_version(self._service_of(head))
+            json_protocol.answer_error(request, error, version, new_request_id(), query=_speaks_query(head))
+        elif kind is _Kind.QUERY:
+            query_protocol.answer_error(request, for_query(error), new_request_id())
+        elif kind is _Kind.STORE and self._s3 is not None:
+            self._s3.refuse(request, for_s3(error))
+        else:
+            request.respond(error.status, error.message.encode(), (("Content-Type", "text/plain"),))
+
+    def _note(self, request: Request, error: ApiError) -> None:
+        """Log a request that was denied."""
+        if error.status == 403 or isinstance(error, RefusedError):
+            self._denials.note(request, error)
 
     def _later(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._guard(request, work))
@@ -140,6 +212,7 @@ class Dispatcher:
                 action = "InvokeEndpointWithResponseStream" if operation == STREAMED else "InvokeEndpoint"
                 key.check(f"sagemaker:{action}", endpoint, head.headers.get(TARGET_MODEL))
         except ApiError as error:
+            self._note(request, error)
             answer_runtime_error(request, error)
             return
         self._invoke_now(request, caller.scope, body)
@@ -151,12 +224,15 @@ class Dispatcher:
         else:
             answer_runtime_error(request, refusal)
 
+    def _service_of(self, head: Head) -> Service | None:
+        """The JSON service that a request is for."""
+        return self._targets.get(head.headers.get("x-amz-target", "").rpartition(".")[0])
+
     async def _json(self, request: Request) -> None:
         head = request.head
         prefix, _, name = head.headers["x-amz-target"].rpartition(".")
-        service = self._targets.get(prefix)
-        version = "1.1" if service is None else str(service.model.metadata.get("jsonVersion", "1.1"))
-        query = head.headers.get("x-amzn-query-mode") == "true"
+        service = self._service_of(head)
+        version = _json_version(service)
         request_id = new_request_id()
         try:
             signed_for = self._signed_for if service is None else [service.model.signing_name]
@@ -164,9 +240,10 @@ class Dispatcher:
             if service is None:
                 raise _unknown(prefix, self._targets)
             document = json_protocol.parse_document(decoded(head, body, _BODY_BYTES))
-            answer = await _run(service, name, document, caller, key)
+            answer = await self._run(request, service, name, document, caller, key)
         except ApiError as error:
-            json_protocol.answer_error(request, error, version, request_id, query=query)
+            self._note(request, error)
+            json_protocol.answer_error(request, error, version, request_id, query=_speaks_query(head))
             return
         json_protocol.answer(request, answer, version, request_id)
 
@@ -184,8 +261,9 @@ class Dispatcher:
                 raise ApiError("InvalidAction", f"{name[:_MAX_SHOWN]} is no operation of {service.name}")
             model = service.model.operation_model(name)
             document = query_protocol.document_of(model.input_shape, fields)
-            answer = await _run(service, name, document, caller, key)
+            answer = await self._run(request, service, name, document, caller, key)
         except ApiError as error:
+            self._note(request, error)
             query_protocol.answer_error(request, for_query(error), request_id)
             return
         namespace = service.model.metadata.get("xmlNamespace", "")
@@ -216,9 +294,30 @@ class Dispatcher:
         try:
             caller, key = self._gate.admit(head, _target(head), None, ("s3",))
         except ApiError as error:
+            self._note(request, error)
             self._s3.refuse(request, for_s3(error))
             return
         await self._s3.handle(request, caller, key)
+
+    async def _run(
+        self,
+        request: Request,
+        service: Service,
+        name: str,
+        document: Mapping[str, Any],
+        caller: Caller,
+        key: Key | None,
+    ) -> Mapping[str, Any]:
+        """Run an operation if the caller's key lets it."""
+        action = f"{service.name}:{name}"
+        if key is not None and action != _FOR_ALL:
+            key.check(action)
+        checked = service.check(name, document)
+        check_account(caller, action, checked)
+        if key is not None:
+            check_endpoints(key, action, checked)
+        self._images.check(action, checked, from_loopback=request.from_loopback)
+        return await service.run(name, checked, caller)
 
     async def close(self) -> None:
         """End what is under way."""
@@ -239,18 +338,13 @@ async def _digest(body: bytes) -> str:
     return await asyncio.to_thread(lambda: sha256(body).hexdigest())
 
 
-async def _run(
-    service: Service, name: str, document: Mapping[str, Any], caller: Caller, key: Key | None
-) -> Mapping[str, Any]:
-    """Run an operation if the caller's key lets it."""
-    action = f"{service.name}:{name}"
-    if key is not None and action != _FOR_ALL:
-        key.check(action)
-    checked = service.check(name, document)
-    check_account(caller, action, checked)
-    if key is not None:
-        check_endpoints(key, action, checked)
-    return await service.run(name, checked, caller)
+def _json_version(service: Service | None) -> str:
+    return "1.1" if service is None else str(service.model.metadata.get("jsonVersion", "1.1"))
+
+
+def _speaks_query(head: Head) -> bool:
+    """Whether a client of a JSON service expects the error codes of the query protocol too."""
+    return head.headers.get("x-amzn-query-mode") == "true"
 
 
 def _unknown(prefix: str, known: Iterable[str]) -> ApiError:

@@ -12,6 +12,7 @@ from typing import cast
 
 import orjson
 
+from halimede.core.origins import is_loopback
 from halimede.frontends.http.chunks import Chunks
 from halimede.frontends.http.coarse_timer import CoarseTimer
 from halimede.frontends.http.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
@@ -45,6 +46,7 @@ class ClientConnection(asyncio.Protocol):
 
     Attributes:
         client: the client's address.
+        from_loopback: the client is on this machine.
         write_paused: the client reads too slowly.
     """
 
@@ -62,6 +64,7 @@ class ClientConnection(asyncio.Protocol):
             connections: the connection is in this set while it is open.
         """
         self.client = ""
+        self.from_loopback = True
         self.write_paused = False
         self._handler = handler
         limits = limits or ConnectionLimits()
@@ -86,7 +89,9 @@ class ClientConnection(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is of no asyncio class
         peer = transport.get_extra_info("peername")
-        self.client = f"{peer[0]}:{peer[1]}" if peer else ""
+        if peer:
+            self.client = f"{peer[0]}:{peer[1]}"
+            self.from_loopback = is_loopback(peer[0])
         self._connections.add(self)
         self._timer.start(self._transport)
 

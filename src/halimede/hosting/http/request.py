@@ -45,6 +45,10 @@ class Connection(Protocol):
         """The client's address."""
 
     @property
+    def from_loopback(self) -> bool:
+        """Whether the client is on this machine."""
+
+    @property
     def write_paused(self) -> bool:
         """Whether the client reads too slowly."""
 
@@ -77,6 +81,7 @@ class Request:
         head: request line and headers.
         complete: all of its body has arrived.
         answered: its response has been given, or nobody can get it any more.
+        further: header lines of its response beside those that it is given.
         on_disconnect: called when the client has gone before the response was complete.
         on_writable: called when the client has read so much of the response that more may be written.
     """
@@ -90,6 +95,7 @@ class Request:
         "answered",
         "begun",
         "complete",
+        "further",
         "head",
         "on_disconnect",
         "on_writable",
@@ -102,6 +108,7 @@ class Request:
         self._on_body: Callable[[], None] | None = None
         self._head_to_send: bytes | None = None
         self.head = head
+        self.further = b""
         self.complete = False
         self.begun = False
         self.answered = False
@@ -112,6 +119,11 @@ class Request:
     def client(self) -> str:
         """The client's address, for logs."""
         return self._connection.client
+
+    @property
+    def from_loopback(self) -> bool:
+        """Whether the client is on this machine."""
+        return self._connection.from_loopback
 
     # the body
 
@@ -200,7 +212,7 @@ class Request:
         if self.answered or self.begun:
             return
         connection = self._connection
-        connection.write(b"".join((head, connection.end_of_head(), body)))
+        connection.write(b"".join((head, self.further, connection.end_of_head(), body)))
         self._done()
 
     def begin(self, head: bytes) -> None:
@@ -225,7 +237,7 @@ class Request:
         if self.answered:
             return
         if self._head_to_send is not None:
-            data = self._head_to_send + self._connection.end_of_head() + data
+            data = self._head_to_send + self.further + self._connection.end_of_head() + data
             self._head_to_send = None
         if data:
             self._connection.write(data)

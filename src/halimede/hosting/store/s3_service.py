@@ -89,15 +89,22 @@ _OBJECT = (
 class S3Service:
     """Answers S3's requests from a store."""
 
-    def __init__(self, store: ObjectStore, domains: tuple[str, ...] = ("localhost",)) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        domains: tuple[str, ...] = ("localhost",),
+        denied: Callable[[Request, ApiError], None] | None = None,
+    ) -> None:
         """A service.
 
         Args:
             store: where the objects are.
             domains: hosts below which the first label is a bucket, as in ``bucket.localhost`` (virtual-hosted style).
+            denied: called with each request that is refused because its caller may not do it.
         """
         self._store = store
         self._domains = domains
+        self._denied = denied
 
     async def handle(self, request: Request, caller: Caller, access: Key | None) -> None:
         """Answer a request.
@@ -118,6 +125,8 @@ class S3Service:
                 self._check_owner(call)
             await operation(self._store, call)
         except ApiError as error:
+            if error.status == 403 and self._denied is not None:
+                self._denied(request, error)
             call.answer_error(error)
 
     def refuse(self, request: Request, error: ApiError) -> None:

@@ -43,10 +43,26 @@ class ImageRule:
 class Images:
     """Finds the program for an image. The user's rules come first."""
 
-    def __init__(self, rules: Sequence[ImageRule] = (), path: Path | None = None) -> None:
-        """Rules, and the file that they are from."""
+    def __init__(
+        self, rules: Sequence[ImageRule] = (), path: Path | None = None, *, programs: bool = True
+    ) -> None:
+        """Images.
+
+        Args:
+            rules: the user's.
+            path: the file that they are from.
+            programs: paths of programs are images too.
+        """
         self._rules = rules
         self._path = path
+        self._programs = programs
+
+    def is_program(self, image: str) -> bool:
+        """Whether an image is the path of a program, and nothing says what else it stands for."""
+        return self._rule(image) is None and not _OWN.fullmatch(image) and _program(image).is_absolute()
+
+    def _rule(self, image: str) -> ImageRule | None:
+        return next((rule for rule in self._rules if rule.pattern.fullmatch(image)), None)
 
     def command(self, image: str) -> tuple[tuple[str, ...], bool]:
         """The program for an image with its arguments, and whether it is this package's server.
@@ -54,13 +70,16 @@ class Images:
         Raises:
             ApiError: no rule matches; the text says how one is added.
         """
-        for rule in self._rules:
-            if rule.pattern.fullmatch(image):
-                return (*rule.command, "serve"), False
+        rule = self._rule(image)
+        if rule is not None:
+            return (*rule.command, "serve"), False
         if _OWN.fullmatch(image):
             return SERVER, True
-        path = Path(image.removeprefix("file://"))
+        path = _program(image)
         if path.is_absolute():
+            if not self._programs:
+                msg = f"the image '{image}' is the path of a program, and --allow-program-images=none forbids those"
+                raise invalid(msg)
             if not os.access(path, os.X_OK) or path.is_dir():
                 raise invalid(
                     f"the image '{image}' names a program that cannot be run: it is missing or not executable"
@@ -73,6 +92,10 @@ class Images:
             f"{where}, or name the program by its absolute path"
         )
         raise invalid(msg)
+
+
+def _program(image: str) -> Path:
+    return Path(image.removeprefix("file://"))
 
 
 def read_image_rules(path: Path) -> list[ImageRule]:
