@@ -79,7 +79,7 @@ def test_help_says_what_every_option_is_for() -> None:
 
     assert shown.returncode == 0
     for option in (
-        "--address", "--port", "--directory", "--region", "--account", "--keys", "--allow-host",
+        "--address", "--port", "--directory", "--region", "--account", "--keys", "--generate-key", "--allow-host",
         "--allow-origin", "--allow-program-images", "--catalogue", "--image-rules",
         "--oversubscription", "--s3-endpoint", "--bucket", "--payload-mib",
         "--invocation-timeout", "--describe-hold", "--keep-instances", "--print-env",
@@ -438,3 +438,113 @@ def test_a_web_page_starts_no_program(tmp_path: Path) -> None:
         assert host.client("sagemaker").describe_model(ModelName="m")["ModelName"] == "m"
         wait_until(lambda: host.log.count("denied: POST / SageMaker.CreateModel of 127.0.0.1:") == 3)
     assert not marker.exists()
+
+
+# keys that the host generates, or that a variable has
+
+
+def exported(text: str) -> dict[str, str]:
+    """The variables that a shell has after evaluating lines."""
+    lines = [line.removeprefix("export ") for line in text.splitlines() if line.startswith("export ")]
+    return dict(shlex.split(line)[0].split("=", 1) for line in lines)
+
+
+def test_a_host_that_listens_beyond_loopback_generates_a_key(tmp_path: Path) -> None:
+    directory = tmp_path / "host"
+    with start_host(directory, "--address=0.0.0.0") as host:
+        wait_until(lambda: "AWS_SECRET_ACCESS_KEY" in exported(host.log))
+        variables = exported(host.log)
+        assert variables["AWS_ENDPOINT_URL"] == host.url
+        with pytest.raises(ClientError, match="not in this host's keys file"):
+            host.client("sagemaker").list_endpoints()
+        keys = {
+            "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": variables["AWS_SECRET_ACCESS_KEY"],
+        }
+        assert host.client("sagemaker", **keys).list_endpoints()["Endpoints"] == []
+    assert (directory / "keys.toml").stat().st_mode & 0o777 == 0o600
+    secret = variables["AWS_SECRET_ACCESS_KEY"]
+    with start_host(directory, "--address=0.0.0.0") as host:
+        assert host.client("sagemaker", **keys).list_endpoints()["Endpoints"] == []
+        wait_until(lambda: f"the key is in {directory}/keys.toml" in host.log)
+        assert secret not in host.log  # it is printed once
+    printed = run_command("host", "--print-env", f"--directory={directory}")
+    assert exported(printed.stdout) == {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:8088",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": keys["aws_access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": secret,
+    }
+    with start_host(directory) as host:  # on loopback it needs none
+        assert host.client("sagemaker").list_endpoints()["Endpoints"] == []
+
+
+def test_a_key_is_generated_on_loopback_if_asked_for(tmp_path: Path) -> None:
+    with start_host(tmp_path / "host", "--generate-key=always", "--account=123456789012") as host:
+        with pytest.raises(ClientError):
+            host.client("sagemaker").list_endpoints()
+        wait_until(lambda: "AWS_SECRET_ACCESS_KEY" in exported(host.log))
+        variables = exported(host.log)
+        sts = host.client(
+            "sts",
+            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+        )
+        assert sts.get_caller_identity()["Account"] == "123456789012"
+
+
+def test_who_lets_anybody_in_from_a_network_is_warned(tmp_path: Path) -> None:
+    with start_host(tmp_path / "host", "--address=0.0.0.0", "--generate-key=never") as host:
+        assert host.client("sagemaker").list_endpoints()["Endpoints"] == []
+        wait_until(lambda: "may run code on this machine" in host.log)
+        assert "start without --generate-key=never, or with --keys" in host.log
+
+
+def test_keys_come_from_a_variable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALIMEDE_HOST_KEYS", "AKIDONE:first/secret+1 AKIDTWO:second")
+    with start_host(tmp_path / "host", "--address=0.0.0.0") as host:
+        for name, secret in (("AKIDONE", "first/secret+1"), ("AKIDTWO", "second")):
+            client = host.client("sagemaker", aws_access_key_id=name, aws_secret_access_key=secret)
+            assert client.list_endpoints()["Endpoints"] == []
+        with pytest.raises(ClientError, match="signature"):
+            host.client("sagemaker", aws_access_key_id="AKIDONE", aws_secret_access_key="x").list_endpoints()
+        assert "first/secret+1" not in host.log
+    assert not (tmp_path / "host" / "keys.toml").exists()
+    shown = exported(run_command("host", "--print-env").stdout)
+    assert (shown["AWS_ACCESS_KEY_ID"], shown["AWS_SECRET_ACCESS_KEY"]) == ("AKIDONE", "first/secret+1")
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter2secret", "AKIDONE:good hunter2secret", ":hunter2secret", "", "A B:hunter2secret"]
+)
+def test_a_malformed_variable_of_keys_is_not_repeated(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALIMEDE_HOST_KEYS", value)
+    with pytest.raises(SystemExit):
+        main(["host", f"--directory={tmp_path / 'host'}"])
+    refused = capsys.readouterr()
+    assert "HALIMEDE_HOST_KEYS" in refused.err
+    assert "ID:SECRET" in refused.err
+    assert "hunter2secret" not in refused.err + refused.out
+    assert "good" not in refused.err
+
+
+def test_a_file_and_a_variable_of_keys_are_one_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALIMEDE_HOST_KEYS", "AKIDONE:secret")
+    with pytest.raises(SystemExit):
+        main(["host", f"--directory={tmp_path / 'host'}", "--keys", "keys.toml"])
+    assert "--keys and HALIMEDE_HOST_KEYS both give keys; use one of them" in capsys.readouterr().err
+
+
+def test_the_variables_can_be_copied_from_the_log(tmp_path: Path) -> None:
+    with start_host(tmp_path / "host") as host:
+        wait_until(lambda: "export AWS_SECRET_ACCESS_KEY" in host.log)
+        assert exported(host.log) == {
+            "AWS_ENDPOINT_URL": host.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "halimede",
+            "AWS_SECRET_ACCESS_KEY": "halimede",
+        }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from halimede.cli import logs, tuning
+from halimede.cli.hosting.keys import GENERATE, HostKeys, find_keys, is_local
 from halimede.core.gpus import visible_gpus
 from halimede.frontends.log_settings import LogSettings
 from halimede.hosting.addresses import url_of
@@ -51,7 +52,15 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 @click.option(
     "--keys",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file of access keys: signatures are verified. Without it anybody may do anything.",
+    help="TOML file of access keys: signatures are verified. HALIMEDE_HOST_KEYS=ID:SECRET gives a key too.",
+)
+@click.option(
+    "--generate-key",
+    type=click.Choice(GENERATE),
+    default="network",
+    show_default=True,
+    help="When the first start generates a key and prints it, if none is given: when the host listens beyond "
+    "loopback, always or never. Without a key anybody may do anything.",
 )
 @click.option(
     "--allow-host",
@@ -123,6 +132,7 @@ def command(
     region: str,
     account: str,
     keys: Path | None,
+    generate_key: str,
     allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
     allow_program_images: str,
@@ -141,20 +151,23 @@ def command(
 ) -> int:
     """Host models as Amazon SageMaker does: boto3 and the SageMaker SDKs, pointed here, create and invoke endpoints."""
     _check_region(region)
-    if print_env:
-        if not port:
-            raise click.UsageError("--print-env: which port it will be is not known; give --port")
-        click.echo(environment(address, port, region, signed=keys is not None))
+    account = _account(account)
+    if print_env and not port:
+        raise click.UsageError("--print-env: which port it will be is not known; give --port")
+    origins = tuple(map(_origin, allowed_origins))
+    settings = None if print_env else _settings(directory, catalogue, image_rules)
+    found = find_keys(keys, generate_key, directory.absolute(), address, account, look=print_env)
+    if settings is None:
+        click.echo(environment(address, port, region, found))
         return 0
-    _check_extra()
-    settings = _settings(directory, keys, catalogue, image_rules)
     settings = replace(
         settings,
         address=address,
         port=port,
-        caller=replace(settings.caller, account=_account(account), region=region),
+        caller=replace(settings.caller, account=account, region=region),
         allowed_hosts=allowed_hosts,
-        allowed_origins=tuple(map(_origin, allowed_origins)),
+        keys=found.keys,
+        allowed_origins=origins,
         program_images=type(settings.program_images)(allow_program_images),
         oversubscription=oversubscription,
         s3_endpoint=s3_endpoint,
@@ -171,13 +184,24 @@ def command(
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(settings, keep_instances=keep_instances))
+        return runner.run(_run(settings, found, keep_instances=keep_instances))
 
 
-def environment(address: str, port: int, region: str, *, signed: bool) -> str:
-    """The lines that a shell evaluates to point AWS's SDKs at the host."""
+def environment(address: str, port: int, region: str, found: HostKeys, *, secret: bool = True) -> str:
+    """The lines that a shell evaluates to point AWS's SDKs at the host.
+
+    Args:
+        address: where the host listens.
+        port: where it listens.
+        region: its region.
+        found: its keys.
+        secret: with a key, if one is to be shown.
+    """
     variables = {"AWS_ENDPOINT_URL": url_of(address, port), "AWS_DEFAULT_REGION": region}
-    if not signed:
+    if found.shown is not None:
+        if secret:
+            variables |= {"AWS_ACCESS_KEY_ID": found.shown.id, "AWS_SECRET_ACCESS_KEY": found.shown.secret}
+    elif found.keys is None:
         # any will do; without one the SDKs look for some, and fail
         variables |= {"AWS_ACCESS_KEY_ID": "halimede", "AWS_SECRET_ACCESS_KEY": "halimede"}
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
@@ -226,11 +250,9 @@ def _check_extra() -> None:
         raise click.ClickException(msg) from None
 
 
-def _settings(
-    directory: Path, keys: Path | None, catalogue: Path | None, image_rules: Path | None
-) -> "HostSettings":
+def _settings(directory: Path, catalogue: Path | None, image_rules: Path | None) -> "HostSettings":
     """The settings that files make up."""
-    from halimede.hosting.access.keys import KeysError, read_keys
+    _check_extra()
     from halimede.hosting.settings import HostSettings
     from halimede.hosting.substrates.catalogue import CatalogueError, read_catalogue, this_machine
     from halimede.hosting.substrates.images import ImageRulesError, read_image_rules
@@ -239,16 +261,15 @@ def _settings(
         return HostSettings(
             directory.absolute(),
             this_machine(len(visible_gpus())),
-            keys=None if keys is None else read_keys(keys),
             instance_types={} if catalogue is None else read_catalogue(catalogue),
             image_rules=() if image_rules is None else read_image_rules(image_rules),
             image_rules_file=image_rules,
         )
-    except (KeysError, CatalogueError, ImageRulesError) as error:
+    except (CatalogueError, ImageRulesError) as error:
         raise click.UsageError(str(error)) from None
 
 
-async def _run(settings: "HostSettings", *, keep_instances: bool) -> int:
+async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: bool) -> int:
     """Host until a signal says to stop."""
     from halimede.frontends.server import ListenError
     from halimede.hosting.control.database import DatabaseError
@@ -268,10 +289,24 @@ async def _run(settings: "HostSettings", *, keep_instances: bool) -> int:
         raise click.UsageError(error.message) from None
     except (LockError, ListenError, StoreError, DatabaseError) as error:
         raise click.ClickException(str(error)) from None
-    signed = settings.keys is not None
+    region = settings.caller.region
     logger.info("process %d; state is in %s", os.getpid(), settings.directory)
-    for line in environment(settings.address, port, settings.caller.region, signed=signed).splitlines():
-        logger.info("%s", line)
+    if found.is_new:
+        click.echo(
+            f"# generated a key, which is in {found.path}\n{environment(settings.address, port, region, found)}"
+        )
+    else:
+        variables = environment(settings.address, port, region, found, secret=False)
+        logs.log_table(logger, "to point AWS's SDKs here:", variables)
+        if found.path is not None:
+            logger.info("signatures are verified; the key is in %s, and --print-env prints it", found.path)
+    if found.keys is None and not is_local(settings.address):
+        logger.warning(
+            "anybody who reaches %s:%d may run code on this machine, since no signatures are verified; to close that, "
+            "start without --generate-key=never, or with --keys",
+            settings.address,
+            port,
+        )
     await stop.wait()
     logger.info("stopping: %s", "instances run on" if keep_instances else "instances are ended")
     await host.stop(keep_instances=keep_instances)

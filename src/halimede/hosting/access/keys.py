@@ -11,6 +11,7 @@ Actions are a service's name and an operation's. Endpoints count wherever a requ
 log group or a metric's dimension; what names none, such as CreateModel, is up to the actions alone.
 """
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Mapping
@@ -47,12 +48,12 @@ class Key:
     """
 
     id: str
-    secret: str
+    secret: str = dataclasses.field(repr=False)
     account: str = "000000000000"
     actions: tuple[str, ...] = ("*",)
     endpoints: tuple[str, ...] = ("*",)
     target_models: tuple[str, ...] = ("*",)
-    token: str = ""
+    token: str = dataclasses.field(default="", repr=False)
     role: str = DEFAULT_ROLE
     session: str = ""
 
