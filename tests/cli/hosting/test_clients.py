@@ -1,14 +1,20 @@
 """The commands that look at a host: `endpoints`, `models`, `invoke`, `logs`."""
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from halimede.cli.main import main
 from tests.cli.hosting.test_host import create_endpoint
+from tests.hosting.api.serving import api_host
+from tests.hosting.instances import fake_instance
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 from tests.support.server import run_command
@@ -105,7 +111,7 @@ def test_waiting_shows_what_the_instances_print_until_they_serve(host: HostProce
     assert "| slow     | InService |" in table
 
     sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="slow")
-    assert ask(host, "invoke", "slow", "--data", "before").stdout == b"BEFORE"
+    assert ask(host, "invoke", "slow", "--data", "before").stdout == b"BEFORE\n"
     loaded.unlink()
     sagemaker.update_endpoint(EndpointName="slow", EndpointConfigName="slow")
     with wait(host, "slow") as waiting:
@@ -152,9 +158,9 @@ def test_lists_of_an_empty_host_say_so(tmp_path: Path) -> None:
 
 def test_body_of_an_invocation_is_text_a_file_or_standard_input(host: HostProcess, tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"from a file")
-    assert ask(host, "invoke", "e", "--data", "text").stdout == b"TEXT"
-    assert ask(host, "invoke", "e", "--body", str(tmp_path / "body")).stdout == b"FROM A FILE"
-    assert ask(host, "invoke", "e", "--body", "-", body=b"piped").stdout == b"PIPED"
+    assert ask(host, "invoke", "e", "--data", "text").stdout == b"TEXT\n"
+    assert ask(host, "invoke", "e", "--body", str(tmp_path / "body")).stdout == b"FROM A FILE\n"
+    assert ask(host, "invoke", "e", "--body", "-", body=b"piped").stdout == b"PIPED\n"
 
 
 def test_answer_may_go_to_a_file(host: HostProcess, tmp_path: Path) -> None:
@@ -166,7 +172,60 @@ def test_answer_may_go_to_a_file(host: HostProcess, tmp_path: Path) -> None:
 
 
 def test_answer_may_be_shown_as_it_comes(host: HostProcess) -> None:
-    assert ask(host, "invoke", "e", "--data", "text", "--stream").stdout == b"TEXT"
+    assert ask(host, "invoke", "e", "--data", "text", "--stream").stdout == b"TEXT\n"
+
+
+@pytest.fixture(scope="module")
+def echoing() -> Iterator[dict[str, str]]:
+    """The environment of a host whose endpoint `echo` answers with the body and content type that it gets."""
+    with api_host() as host, fake_instance() as instance:
+        host.publish("echo", instance.port, "000000000000", "us-east-1")
+        yield {
+            **os.environ,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{host.port}",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "shown"),
+    [
+        ("application/json", b"{}", b"{}\n"),
+        ("application/json; charset=utf-8", b"{}\n", b"{}\n"),
+        ("text/csv", b"1,2", b"1,2\n"),
+        ("application/jsonlines", b"1", b"1\n"),
+        ("application/octet-stream", b"\x00\x01", b"\x00\x01"),
+        ("application/x-npy", b"", b""),
+    ],
+)
+def test_text_that_is_printed_ends_with_a_line_end_and_binary_bodies_stay_as_they_are(
+    echoing: dict[str, str], tmp_path: Path, kind: str, body: bytes, shown: bytes
+) -> None:
+    command = [sys.executable, "-m", "halimede", "invoke", "echo", "--body", "-", "--content-type", kind]
+    done = subprocess.run(command, env=echoing, input=body, capture_output=True, timeout=60, check=True)
+    assert done.stdout == shown
+    to_file = [*command, "-o", str(tmp_path / "answer")]
+    done = subprocess.run(to_file, env=echoing, input=body, capture_output=True, timeout=60, check=True)
+    assert (tmp_path / "answer").read_bytes() == body
+
+
+def test_what_is_printed_on_a_terminal_ends_with_a_line_end(echoing: dict[str, str]) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "halimede",
+        "invoke",
+        "echo",
+        "--data",
+        "1",
+        "--content-type",
+        "application/x-own",
+    ]
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        subprocess.run(command, env=echoing, stdout=theirs, timeout=60, check=True)
+        os.close(theirs)
+        assert terminal.read(100) == b"1\r\n"
 
 
 @pytest.mark.parametrize(
@@ -252,3 +311,88 @@ def test_missing_boto3_is_named_with_how_to_install_it() -> None:
     assert done.stderr == (
         'halimede: this command needs boto3, which is not installed: pip install "halimede[host]"\n'
     )
+
+
+COMMANDS = (["endpoints"], ["models"], ["invoke", "e", "--data", "x"], ["logs", "e"])
+
+
+class Other(BaseHTTPRequestHandler):
+    """A server that is no host."""
+
+    status, body = 404, b""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b""),
+        (400, b'{"error":"Not Found"}'),
+        (501, b"<!DOCTYPE HTML>\n<html>\n<body>no</body>\n</html>\n"),
+        (200, b"{}"),
+        (200, b"hello"),
+        (500, b"\xff\xfe"),
+        (500, b"[1]"),
+        (200, b"[1]"),
+        (400, b'"text"'),
+    ],
+)
+def test_a_server_that_is_no_host_is_told_in_one_line(
+    status: int, body: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Other, "status", status)
+    monkeypatch.setattr(Other, "body", body)
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            for command in COMMANDS:
+                with pytest.raises(SystemExit) as ended:
+                    main([*command, "--endpoint-url", url])
+                assert ended.value.code == 1
+                shown = capsys.readouterr()
+                assert shown.out == ""
+                assert shown.err.startswith(f"halimede: the server at {url} is no host of halimede (")
+                assert shown.err.endswith("); start one with `halimede host`, or set --endpoint-url\n")
+                assert len(shown.err.splitlines()) == 1
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "foo",
+        "127.0.0.1:8088",
+        "http://",
+        "http://localhost:99999",
+        "http://[::1",
+        "ftp://localhost:1",
+        "http://a b",
+    ],
+)
+def test_a_malformed_url_is_told_in_one_line(
+    command: list[str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--endpoint-url", url])
+    assert ended.value.code != 0
+    shown = capsys.readouterr()
+    assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+    expected = (
+        f"--endpoint-url (or AWS_ENDPOINT_URL): '{url}' is no URL of a host, such as http://127.0.0.1:8088"
+    )
+    assert expected in shown.err

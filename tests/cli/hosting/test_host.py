@@ -548,3 +548,25 @@ def test_the_variables_can_be_copied_from_the_log(tmp_path: Path) -> None:
             "AWS_ACCESS_KEY_ID": "halimede",
             "AWS_SECRET_ACCESS_KEY": "halimede",
         }
+
+
+@pytest.mark.parametrize(
+    ("blocked", "reason"),
+    [
+        ("roles.key/", "roles.key: Is a directory"),
+        ("instances", "instances: File exists"),
+        ("state.db/", "state.db"),
+    ],
+)
+def test_why_a_host_cannot_start_is_the_last_thing_it_says(tmp_path: Path, blocked: str, reason: str) -> None:
+    path = tmp_path / "host" / blocked
+    if blocked.endswith("/"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir()
+        path.touch()
+    refused = run_command("host", f"--directory={tmp_path / 'host'}", "--port=0")
+    assert refused.returncode == 1
+    [line] = refused.stderr.splitlines()
+    assert line.startswith("halimede: ")
+    assert reason in line

@@ -1,14 +1,18 @@
 """boto3 clients of a host, for the commands that look at it, and their errors in one line."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 DEFAULT_URL = "http://127.0.0.1:8088"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_MISREAD = (AttributeError, TypeError, UnicodeDecodeError)
+"""What botocore's parsers raise for answers that no service of AWS gives."""
 
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER")
 
@@ -26,15 +30,35 @@ def host_options(command: Command) -> Command:
     return url(region(command))
 
 
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return (
+            parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.port != 0
+            and text.isprintable()
+            and " " not in text
+        )
+    except ValueError:
+        return False
+
+
 class HostClient:
     """Speaks to a host; what it answers with an error ends the command with one line.
 
     Args:
         endpoint_url: where it is.
         region: its region.
+
+    Raises:
+        click.UsageError: the URL is none.
     """
 
     def __init__(self, endpoint_url: str, region: str) -> None:
+        if not _is_url(endpoint_url):
+            msg = f"--endpoint-url (or AWS_ENDPOINT_URL): '{endpoint_url}' is no URL of a host, such as {DEFAULT_URL}"
+            raise click.UsageError(msg)
         self._url = endpoint_url
         self._region = region
 
@@ -58,20 +82,40 @@ class HostClient:
         """What an operation answers.
 
         Raises:
-            click.ClickException: the host refuses it, or is not there.
+            click.ClickException: the host refuses it, or is not there, or another server is.
         """
         client = self.client(service)
         from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+        from botocore.parsers import ResponseParserError
 
         try:
-            return getattr(client, operation)(**parameters)
+            answer = getattr(client, operation)(**parameters)
         except ClientError as error:
+            self._check_answer(error.response)
             raise click.ClickException(error.response["Error"]["Message"]) from None
+        except (ResponseParserError, *_MISREAD):
+            raise self._no_host("its answer cannot be read") from None
         except EndpointConnectionError:
             msg = f"no host answers at {self._url}; start one with `halimede host`, or set --endpoint-url"
             raise click.ClickException(msg) from None
         except BotoCoreError as error:
             raise click.ClickException(str(error)) from None
+        self._check_answer(answer)
+        return answer
+
+    def _check_answer(self, answer: Mapping[str, Any]) -> None:
+        """Refuse what a server has answered that is no host.
+
+        Raises:
+            click.ClickException: it is none.
+        """
+        metadata = answer["ResponseMetadata"]
+        if "x-amzn-requestid" not in metadata["HTTPHeaders"]:
+            raise self._no_host(f"it answered with status {metadata['HTTPStatusCode']}")
+
+    def _no_host(self, why: str) -> click.ClickException:
+        msg = f"the server at {self._url} is no host of halimede ({why}); start one with `halimede host`, or set "
+        return click.ClickException(msg + "--endpoint-url")
 
     def every(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any]:
         """All entries that an operation lists page by page below `key`."""

@@ -289,6 +289,11 @@ async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: boo
         raise click.UsageError(error.message) from None
     except (LockError, ListenError, StoreError, DatabaseError) as error:
         raise click.ClickException(str(error)) from None
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        raise click.ClickException(
+            f"the host cannot start: cannot use{where}: {error.strerror or error}"
+        ) from None
     region = settings.caller.region
     logger.info("process %d; state is in %s", os.getpid(), settings.directory)
     if found.is_new:

@@ -11,6 +11,8 @@ from halimede.cli.hosting.client import HostClient, host_options
 
 _PART_BYTES = 1 << 20
 
+_TEXTS = ("application/json", "application/jsonlines", "application/x-ndjson", "application/xml")
+
 
 @click.command("invoke")
 @click.argument("endpoint")
@@ -60,18 +62,29 @@ def command(
         )
     host = HostClient(endpoint_url, region)
     operation = "invoke_endpoint_with_response_stream" if stream else "invoke_endpoint"
-    answer = host.call("sagemaker-runtime", operation, **parameters)["Body"]
+    response = host.call("sagemaker-runtime", operation, **parameters)
+    answer = response["Body"]
+    to_end = output is None and (sys.stdout.isatty() or _is_text(response.get("ContentType", "")))
+    last = b""
     try:
         with click.open_file("-" if output is None else str(output), "wb") as file:
             for part in _parts(answer) if stream else answer.iter_chunks(_PART_BYTES):
                 file.write(part)
                 file.flush()
+                last = part or last
+            if to_end and not last.endswith(b"\n"):
+                file.write(b"\n")
+                file.flush()
     except OSError as error:
         where = "standard output" if output is None else f"'{output}'"
         raise click.ClickException(f"--output: cannot write {where}: {error.strerror}") from None
-    if output is None and sys.stdout.isatty():
-        click.echo()
     return 0
+
+
+def _is_text(content_type: str) -> bool:
+    """Whether a body is text, so that a line end after it changes nothing."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or kind in _TEXTS or kind.endswith(("+json", "+xml"))
 
 
 def _parts(events: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
