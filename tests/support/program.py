@@ -5,7 +5,7 @@ from pathlib import Path
 
 _SOURCE = """#!{python}
 import os, sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -29,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 assert sys.argv[1:] == ["serve"]
-server = HTTPServer(("127.0.0.1", int(os.environ["SAGEMAKER_BIND_TO_PORT"])), Handler)
+server = ThreadingHTTPServer(("127.0.0.1", int(os.environ["SAGEMAKER_BIND_TO_PORT"])), Handler)
 print("process", os.getpid(), "is ready", flush=True)
 server.serve_forever()
 """
