@@ -60,6 +60,20 @@ def test_wrong_signatures_are_logged_without_the_secret(host: ApiHost) -> None:
     assert "another-secret" not in line
 
 
+def test_what_may_be_a_secret_is_not_repeated(host: ApiHost) -> None:
+    with host.raw() as client:
+        answer = client.ask(post(b"{}", "/", TARGET, "Authorization: hunter2secret"))
+    assert answer.status == 403
+    [line] = host.warnings
+    assert "The kind of the Authorization header is not supported; use AWS4-HMAC-SHA256" in line
+    assert "hunter2secret" not in line + answer.body.decode()
+
+
+def test_keys_are_shown_without_their_secrets() -> None:
+    key = Key("AKID", "hunter2secret", token="hunter2token")
+    assert "hunter2" not in repr(key)
+
+
 def test_a_flood_of_denied_requests_writes_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     timers: list[tuple[float, Callable[[], None]]] = []
 

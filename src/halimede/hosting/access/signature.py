@@ -77,7 +77,9 @@ def read_signature(head: Head) -> Signature | None:
         return None
     algorithm, _, rest = text.partition(" ")
     if algorithm != ALGORITHM:
-        msg = f"The algorithm '{algorithm}' is not supported; use {ALGORITHM}"
+        # without a space it may be anything, such as a secret
+        what = f"The algorithm '{algorithm}'" if rest else "The kind of the Authorization header"
+        msg = f"{what} is not supported; use {ALGORITHM}"
         raise RefusedError(Reason.WRONG_KIND, msg)
     parts = (field.partition("=") for field in rest.split(","))
     fields = {name.strip(): value.strip() for name, _, value in parts}
