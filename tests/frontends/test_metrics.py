@@ -32,6 +32,7 @@ class FakeModel:
     name: str = "digits"
     version: int = 1
     pending: int = 0
+    inflight: int = 0
     config: ModelConfig = field(default_factory=ModelConfig)
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
 
@@ -277,7 +278,7 @@ def test_memory_of_models_is_told_by_version_and_with_the_budget() -> None:
     for name, version, size in (("a", 1, 100), ("a", 2, 30), ('b"', 1, 5), ("a", 2, 20)):
         ledger.add(Holding(name, version, size))
     scraped = dict(samples(Metrics(fake_engine(ledger=ledger), MetricsSettings()).render().decode()))
-    assert {key: value for key, value in scraped.items() if key.startswith("halimede_")} == {
+    assert {key: value for key, value in scraped.items() if key.startswith("halimede_model_")} == {
         'halimede_model_memory_bytes{model="a",version="1"}': 100,
         'halimede_model_memory_bytes{model="a",version="2"}': 50,
         'halimede_model_memory_bytes{model="b\\"",version="1"}': 5,

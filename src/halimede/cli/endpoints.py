@@ -1,7 +1,7 @@
 """Which protocol is served where, as the options say."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,17 +12,22 @@ from halimede.core.origins import OriginPolicy
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
 from halimede.frontends.gpu_gauges import open_gpu_gauges
+from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.service import ServiceSettings, methods
+from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.handler import create_handler
-from halimede.frontends.http.protocol import HttpProtocol
+from halimede.frontends.http.head import json_length
+from halimede.frontends.http.logged import LoggedExchange
+from halimede.frontends.http.protocol import Exchange, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
+from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
-from halimede.frontends.sagemaker.content_type import json_length
+from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
 from halimede.frontends.sagemaker.settings import (
     DEFAULT_MODEL,
@@ -33,29 +38,45 @@ from halimede.frontends.sagemaker.settings import (
     SagemakerSettings,
 )
 from halimede.frontends.server import Connections, Endpoint, tls_context
+from halimede.frontends.traffic import Traffic, new_counts
 
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
 
-def endpoints(options: ServeOptions, engine: Engine, log: LogControl) -> Iterator[Endpoint]:
-    """Every endpoint to open, in tritonserver's order; `log` is what clients change of the log.
+def endpoints(
+    options: ServeOptions, engine: Engine, log: LogControl, requests: RequestLog | None = None
+) -> Iterator[Endpoint]:
+    """Every endpoint to open, in tritonserver's order.
+
+    Args:
+        options: what the flags say.
+        engine: what is served.
+        log: what clients change of the log.
+        requests: hears of each request; None for no such log.
 
     Raises:
         ListenError: a certificate or key cannot be used.
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
+    traffic: list[Traffic] = []
     if options.allow_grpc:
-        yield _grpc(options, engine, log)
+        yield _grpc(options, engine, log, requests, traffic)
     if options.allow_http:
-        yield _http(options, engine, log, access)
+        yield _http(options, engine, log, access, requests, traffic)
     if options.allow_sagemaker:
-        yield _sagemaker(options, engine, access)
+        yield _sagemaker(options, engine, access, requests, traffic)
     if options.allow_metrics:
-        yield _metrics(options, engine, access)
+        yield _metrics(options, engine, access, traffic)
 
 
-def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
+def _grpc(
+    options: ServeOptions,
+    engine: Engine,
+    log: LogControl,
+    requests: RequestLog | None,
+    traffic: list[Traffic],
+) -> Endpoint:
     served = methods(
         engine,
         ServiceSettings(
@@ -65,6 +86,7 @@ def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
             compression=_ZLIB_LEVELS[options.grpc_infer_response_compression_level],
             log=log,
             code_upload=CodeUpload(options.allow_model_code_upload),
+            request_log=requests,
         ),
     )
     limits = GrpcSettings(
@@ -82,12 +104,15 @@ def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
         clients = Path(options.grpc_root_cert) if options.grpc_use_ssl_mutual else None
         tls = tls_context(Path(options.grpc_server_cert), Path(options.grpc_server_key), clients)
     connections: Connections[GrpcProtocol] = Connections()
+    counts = new_counts()
+    traffic.append(Traffic("grpc", connections, counts))
+    make_call = Call if requests is None else partial(LoggedCall, requests)
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
         options.grpc_address,
         options.grpc_port,
-        partial(GrpcProtocol, served, limits, engine.clock, connections),
+        partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call),
         connections,
         options.reuse_grpc_port,
         tls,
@@ -96,7 +121,14 @@ def _grpc(options: ServeOptions, engine: Engine, log: LogControl) -> Endpoint:
     )
 
 
-def _http(options: ServeOptions, engine: Engine, log: LogControl, access: WebAccess) -> Endpoint:
+def _http(
+    options: ServeOptions,
+    engine: Engine,
+    log: LogControl,
+    access: WebAccess,
+    requests: RequestLog | None,
+    traffic: list[Traffic],
+) -> Endpoint:
     handler = create_handler(
         engine,
         HttpSettings(
@@ -109,19 +141,37 @@ def _http(options: ServeOptions, engine: Engine, log: LogControl, access: WebAcc
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
+    counts = new_counts()
+    traffic.append(Traffic("http", connections, counts))
+    make_exchange = Exchange if requests is None else partial(LoggedExchange, requests, "HTTP")
     return Endpoint(
         "HTTPService",
         "--http-port",
         options.http_address,
         options.http_port,
-        partial(HttpProtocol, handler, HttpLimits(), connections, access=access),
+        partial(
+            HttpProtocol,
+            handler,
+            HttpLimits(),
+            connections,
+            json_length,
+            access=access,
+            counts=counts,
+            make_exchange=make_exchange,
+        ),
         connections,
         options.reuse_http_port,
         service="HTTP",
     )
 
 
-def _sagemaker(options: ServeOptions, engine: Engine, access: WebAccess) -> Endpoint:
+def _sagemaker(
+    options: ServeOptions,
+    engine: Engine,
+    access: WebAccess,
+    requests: RequestLog | None,
+    traffic: list[Traffic],
+) -> Endpoint:
     handler = create_sagemaker_handler(
         engine,
         SagemakerSettings(
@@ -134,12 +184,24 @@ def _sagemaker(options: ServeOptions, engine: Engine, access: WebAccess) -> Endp
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
+    counts = new_counts()
+    traffic.append(Traffic("sagemaker", connections, counts))
+    make_exchange = Exchange if requests is None else partial(LoggedExchange, requests, "SageMaker")
     return Endpoint(
         "Sagemaker HTTPService",
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        partial(HttpProtocol, handler, HttpLimits(), connections, json_length, access=access),
+        partial(
+            HttpProtocol,
+            handler,
+            HttpLimits(),
+            connections,
+            sagemaker_json_length,
+            access=access,
+            counts=counts,
+            make_exchange=make_exchange,
+        ),
         connections,
         service="Sagemaker",
         unix_socket=options.sagemaker_unix_socket,
@@ -156,7 +218,9 @@ def _inference_type(text: str) -> InferenceType:
         raise InvalidArgumentError(msg) from None
 
 
-def _metrics(options: ServeOptions, engine: Engine, access: WebAccess) -> Endpoint:
+def _metrics(
+    options: ServeOptions, engine: Engine, access: WebAccess, traffic: Sequence[Traffic]
+) -> Endpoint:
     switches = metrics_switches(options.metrics_config)
     metrics = Metrics(
         engine,
@@ -172,6 +236,7 @@ def _metrics(options: ServeOptions, engine: Engine, access: WebAccess) -> Endpoi
         ),
         # as tritonserver, which measures twice an interval
         open_gpu_gauges(max(1, options.metrics_interval_ms // 2)) if options.allow_gpu_metrics else None,
+        traffic,
     )
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(

@@ -28,6 +28,7 @@ from halimede.cli.settings import (
 )
 from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LOG_FORMATS
+from halimede.frontends.request_log.formats import ACCESS_LOG_FORMATS
 from halimede.frontends.restrictions import without_secret
 
 SERVER = "Server"
@@ -281,7 +282,11 @@ class ServeOptions:
     log_warning: bool = setting(LOGGING, BOOL, True, "Whether to log warnings.")
     log_error: bool = setting(LOGGING, BOOL, True, "Whether to log errors.")
     log_verbose: int = setting(
-        LOGGING, VERBOSITY, 0, "How much more to log: 0 nothing, 1 requests, 2 internals."
+        LOGGING,
+        VERBOSITY,
+        0,
+        "How much more to log: 0 nothing, 1 requests that fail, with the reason, and what models log as verbose, 2 "
+        "and more internals of the frameworks.",
     )
     log_format: str = setting(
         LOGGING,
@@ -295,6 +300,26 @@ class ServeOptions:
         "",
         "File to append the log to.",
         shown_default="standard output; warnings and errors to standard error",
+    )
+
+    access_log: str = setting(
+        LOGGING,
+        choice(*ACCESS_LOG_FORMATS),
+        "none",
+        "Log each request as a line of text or as a JSON object: who asked what, the status, times and sizes.",
+    )
+    access_log_file: str = setting(
+        LOGGING,
+        FILE,
+        "",
+        "File to append the access log to. It may be moved away, as logrotate does: a new one is begun.",
+        shown_default="standard error",
+    )
+    slow_request_ms: int = setting(
+        LOGGING,
+        COUNT,
+        0,
+        "Log requests that take at least so many milliseconds, with the time of each stage; 0 for none.",
     )
 
     allow_metrics: bool = setting(METRICS, BOOL, True, "Whether to serve metrics.")

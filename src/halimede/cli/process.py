@@ -16,6 +16,7 @@ from halimede.cli.check.checks import backend_settings, metrics_switches, model_
 from halimede.cli.endpoints import endpoints
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
+from halimede.cli.request_log import open_request_log
 from halimede.cli.tables import table
 from halimede.core.clock import SECOND, Clock, LoopClock
 from halimede.core.errors import HalimedeError, InvalidArgumentError
@@ -42,10 +43,11 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     settings = engine_settings(options)
     stop = _stop_on_signals(loop)
     server = Server()
+    requests = open_request_log(options)
     try:
         lifecycle = Lifecycle(settings, clock, loop)
         engine = Engine(settings, clock, lifecycle)
-        for endpoint in endpoints(options, engine, log):
+        for endpoint in endpoints(options, engine, log, requests):
             await server.open(endpoint)
     except ListenError as error:
         logger.error("%s", error)
@@ -72,7 +74,10 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
         await stopping
 
     stopping.cancel()
-    if not await drain(lifecycle, server, clock, options.exit_timeout_secs):
+    drained = await drain(lifecycle, server, clock, options.exit_timeout_secs)
+    if requests is not None:
+        requests.close()
+    if not drained:
         logger.error("Exit timeout expired. Exiting immediately.")
         _exit_now(1)
     await loading

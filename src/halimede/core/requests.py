@@ -95,6 +95,7 @@ class InferRequest:
             nanoseconds: before the final response, but for a decoupled model perhaps after it.
         received_ns: when the request was complete, on the engine's clock.
         queued_ns: when it entered its scheduler.
+        started_ns: when its execution began; set before `on_compute` is told, 0 until then and for ensembles.
     """
 
     __slots__ = (
@@ -119,6 +120,7 @@ class InferRequest:
         "sequence_end",
         "sequence_id",
         "sequence_start",
+        "started_ns",
         "timeout_us",
     )
 
@@ -161,6 +163,7 @@ class InferRequest:
         self.on_compute: Callable[[int, int, int], None] | None = None
         self.received_ns = received_ns
         self.queued_ns = received_ns
+        self.started_ns = 0
 
     def cancel(self) -> None:
         """The client gave up: a queued request leaves its queue; a running one may be told."""

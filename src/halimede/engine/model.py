@@ -317,6 +317,7 @@ class Model:
             responses.first_ns = now
         if final:
             del self._open[request]
+            request.started_ns = batch.started_ns
             request_ns = now - request.received_ns
             if response is not None and response.error is not None:
                 self.statistics.count_failure(request_ns, FailureReason.BACKEND)
@@ -378,4 +379,5 @@ def _tell_times(batch: Batch, request: InferRequest) -> None:
     if request.on_compute is not None:
         inputs_ns = batch.inputs_ns or batch.started_ns
         outputs_ns = batch.outputs_ns or batch.ended_ns
+        request.started_ns = batch.started_ns
         request.on_compute(inputs_ns - batch.started_ns, outputs_ns - inputs_ns, batch.ended_ns - outputs_ns)

@@ -14,10 +14,12 @@ from halimede.engine.engine import Engine
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
 from halimede.engine.summaries import LatencySummaries, Summary
+from halimede.frontends import traffic_metrics
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
 from halimede.frontends.http.answers import error_body
 from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.traffic import Traffic
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
@@ -193,6 +195,19 @@ MODEL_LOADS = Family("halimede_model_loads_total", "counter", "Model versions th
 MODEL_EVICTIONS = Family(
     "halimede_model_evictions_total", "counter", "Models that were unloaded to make room for others"
 )
+HTTP_REQUESTS = Family(
+    "halimede_http_requests_total", "counter", "Requests answered over HTTP, by route and status"
+)
+GRPC_REQUESTS = Family("halimede_grpc_requests_total", "counter", "Calls over gRPC, by method and status")
+IN_FLIGHT = Family("halimede_requests_in_flight", "gauge", "Requests that are not answered yet")
+EXECUTING = Family(
+    "halimede_inference_executing_request_count", "gauge", "Requests whose execution is under way"
+)
+CONNECTIONS = Family("halimede_open_connections", "gauge", "Connections of clients")
+RESIDENT_MEMORY = Family(
+    "halimede_resident_memory_bytes", "gauge", "Memory of the server's process, in bytes"
+)
+OPEN_FILES = Family("halimede_open_file_descriptors", "gauge", "File descriptors that the process has open")
 CPU_UTILIZATION = Family(
     "nv_cpu_utilization", "gauge", "Share of the machine's processor time in use, 0 to 1"
 )
@@ -242,6 +257,13 @@ FAMILIES = (
     MODEL_MEMORY_BUDGET,
     MODEL_LOADS,
     MODEL_EVICTIONS,
+    HTTP_REQUESTS,
+    GRPC_REQUESTS,
+    IN_FLIGHT,
+    EXECUTING,
+    CONNECTIONS,
+    RESIDENT_MEMORY,
+    OPEN_FILES,
     CPU_UTILIZATION,
     CPU_MEMORY_TOTAL,
     CPU_MEMORY_USED,
@@ -254,8 +276,15 @@ FAMILIES = (
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, engine: Engine, settings: MetricsSettings, gpus: GpuGauges | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: MetricsSettings,
+        gpus: GpuGauges | None = None,
+        traffic: Sequence[Traffic] = (),
+    ) -> None:
         self._engine = engine
+        self._traffic = traffic
         self._settings = settings
         self._gpus = gpus
         self._cpu = CpuUtilization(engine.clock, settings.interval_ms // 2)
@@ -286,6 +315,9 @@ class Metrics:
                         observed = summary.value(model.statistics.summaries)
                         _add_summary(lines, summary.family.name, text, observed, settings.summary_quantiles)
         self._add_memory(lines)
+        executing = ((text, model.inflight - model.pending) for model, text in models)
+        _add(lines, EXECUTING, executing)
+        self._add_traffic(lines)
         self._add_gauges(lines)
         lines += self._engine.custom_metrics.lines()
         return ("\n".join(lines) + "\n").encode()
@@ -316,6 +348,15 @@ class Metrics:
         _add(lines, MODEL_MEMORY_BUDGET, () if budget is None else (("", budget),))
         _add(lines, MODEL_LOADS, (("", memory.loads),))
         _add(lines, MODEL_EVICTIONS, (("", memory.evictions),))
+
+    def _add_traffic(self, lines: list[str]) -> None:
+        traffic = self._traffic
+        _add(lines, HTTP_REQUESTS, traffic_metrics.http_requests(traffic))
+        _add(lines, GRPC_REQUESTS, traffic_metrics.grpc_requests(traffic))
+        _add(lines, IN_FLIGHT, traffic_metrics.in_flight(traffic))
+        _add(lines, CONNECTIONS, traffic_metrics.open_connections(traffic))
+        _add(lines, RESIDENT_MEMORY, traffic_metrics.resident_memory())
+        _add(lines, OPEN_FILES, traffic_metrics.open_files())
 
     def _add_gauges(self, lines: list[str]) -> None:
         memory = memory_bytes() if self._settings.cpu else None

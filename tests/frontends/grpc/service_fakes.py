@@ -24,6 +24,7 @@ class FakeCall:
         self.path = path
         self.metadata = metadata or {}
         self.peer = "127.0.0.1"
+        self.connection = SimpleNamespace(client="127.0.0.1:5")
         self.cancelled = False
         self.writable = True
         self.paused = False
@@ -35,6 +36,9 @@ class FakeCall:
         self.on_half_close: Callable[[], None] | None = None
         self.on_cancel: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
+
+    def begin(self, request: InferRequest, version: int) -> None:
+        self.on_cancel = request.cancel
 
     def send(self, parts: Sequence[Buffer]) -> None:
         assert self.status is None, "sent after the end"

@@ -53,7 +53,7 @@ class ModelInfer:
         except HalimedeError as error:
             _fail(call, error)
             return
-        call.on_cancel = request.cancel
+        call.begin(request, model.version)
         model.infer(request)
 
 

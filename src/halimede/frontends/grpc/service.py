@@ -22,6 +22,7 @@ from halimede.frontends.grpc.management import Management
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.log_settings import LogControl
+from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 
 logger = logging.getLogger("halimede")
@@ -55,6 +56,7 @@ class ServiceSettings:
             (`--grpc-infer-response-compression-level`).
         log: the settings of the log, for `LogSettings`.
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
+        request_log: hears of each request of a stream; None for no such log.
     """
 
     server_id: str = "triton"
@@ -63,6 +65,7 @@ class ServiceSettings:
     compression: int = 0
     log: LogControl = field(default_factory=LogControl)
     code_upload: CodeUpload = CodeUpload.LOOPBACK
+    request_log: RequestLog | None = None
 
 
 def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
@@ -71,7 +74,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     tasks: set[asyncio.Task[None]] = set()
     decoder = RequestDecoder()
     infer = ModelInfer(engine, decoder, settings.forward_pattern)
-    stream = ModelStreamInfer(engine, decoder, settings.forward_pattern)
+    stream = ModelStreamInfer(engine, decoder, settings.forward_pattern, settings.request_log)
     served: dict[str, tuple[str, Method]] = {
         "ServerLive": ("health", _answering(pb.ServerLiveRequest, management.server_live)),
         "ServerReady": ("health", _answering(pb.ServerReadyRequest, management.server_ready)),

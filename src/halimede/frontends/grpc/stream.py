@@ -4,6 +4,7 @@ Responses of ordinary models go out in the order of their requests, those of dec
 client does not read them, decoupled models are held back, and no more requests are read.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +25,15 @@ from halimede.frontends.grpc.codec_response import (
     stream_parts,
 )
 from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
+from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
+from halimede.frontends.grpc.transport.responses import Status, status_name
+from halimede.frontends.request_log.entry import Entry
+from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern
+
+logger = logging.getLogger("halimede")
 
 _REAL_STATUS_KEY: Final = "triton_grpc_error"
 
@@ -42,11 +49,19 @@ class ModelStreamInfer:
         engine: what runs requests.
         decoder: how messages are read.
         forward_pattern: finds the metadata that become parameters; None for none.
+        log: hears of each request; None for no log.
     """
 
     def __init__(
-        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None
+        self,
+        engine: Engine,
+        decoder: RequestDecoder,
+        forward_pattern: HeaderPattern | None,
+        log: RequestLog | None = None,
     ) -> None:
+        self.make_answer: Callable[[_Stream, Call, int], _Answer] = (
+            _Answer if log is None else partial(_LoggedAnswer, log)
+        )
         self.loads = Loads(engine)
         self.find = engine.find
         self.now = engine.clock.now
@@ -82,7 +97,7 @@ class _Stream:
         if self.ended:
             return
         handler = self._handler
-        answer = _Answer(self, len(message) + _REQUEST_COST)
+        answer = handler.make_answer(self, self._call, len(message))
         self._inflight += answer.cost
         try:
             answer.plan, answer.identifier, tensors = handler.decode(message)
@@ -110,7 +125,7 @@ class _Stream:
         pattern = handler.forward_pattern
         forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
         request = plan.request(answer.identifier, tensors, answer.respond, handler.now(), forwarded)
-        answer.request = request
+        answer.begin(request, model.version)
         answer.decoupled = model.signature.decoupled
         self._running.add(answer)
         if answer.leave is None:
@@ -231,6 +246,7 @@ class _Answer:
 
     __slots__ = (
         "accepted",
+        "call",
         "cost",
         "decoupled",
         "identifier",
@@ -243,9 +259,11 @@ class _Answer:
         "stream",
     )
 
-    def __init__(self, stream: _Stream, cost: int) -> None:
+    def __init__(self, stream: _Stream, call: Call, size: int) -> None:
+        """The answer to a message of `size` bytes on the call."""
         self.stream = stream
-        self.cost = cost
+        self.call = call
+        self.cost = size + _REQUEST_COST
         self.identifier = ""
         self.plan: RequestPlan | None = None
         self.model: ServedModel | None = None
@@ -255,6 +273,10 @@ class _Answer:
         self.accepted = False
         self.refused = False
         self.response: InferResponse | None = None
+
+    def begin(self, request: InferRequest, version: int) -> None:
+        """This version of the request's model is about to run it."""
+        self.request = request
 
     def respond(self, response: InferResponse | None, final: bool) -> None:
         """Take a response of the engine."""
@@ -301,6 +323,15 @@ class _Answer:
     def _fail(self, error: HalimedeError, final: bool) -> None:
         """Send an error. If the request was not taken, that tells no more than its id, and never ends the stream."""
         plan = self.plan
+        if logger.isEnabledFor(logging.DEBUG):
+            name, client = status_name(error.code.grpc_status), self.call.connection.client
+            logger.debug(
+                "gRPC request of a stream failed with %s: %s from %s: %s",
+                name,
+                self.call.path,
+                client,
+                error.message,
+            )
         if self.refused or plan is None:
             self.stream.send([refusal(error.message, self.identifier)])
             return
@@ -308,3 +339,45 @@ class _Answer:
             error.message, self.identifier, plan.model_name, plan.version_text, final=final
         )
         self.stream.fail(error, message)
+
+
+class _LoggedAnswer(_Answer):
+    """An answer that is logged when its last response is sent, or the stream has ended before."""
+
+    __slots__ = ("_entry", "_log", "_status")
+
+    def __init__(self, log: RequestLog, stream: _Stream, call: Call, size: int) -> None:
+        super().__init__(stream, call, size)
+        name = call.path.rpartition("/")[2]
+        traceparent = call.metadata.get("traceparent")
+        self._log = log
+        self._entry = Entry("gRPC", call.connection.client, name, call.path, traceparent, size)
+        self._status = 0
+        if isinstance(call, LoggedCall):
+            call.logged_requests += 1
+
+    def begin(self, request: InferRequest, version: int) -> None:
+        super().begin(request, version)
+        self._entry.begin(request, version)
+
+    def respond(self, response: InferResponse | None, final: bool) -> None:
+        if final and self.stream.ended:
+            self._end(Status.CANCELLED)
+        super().respond(response, final)
+
+    def deliver(self, response: InferResponse | None, *, final: bool) -> None:
+        if response is not None and response.error is not None:
+            self._status = response.error.code.grpc_status
+        sent = self._sent
+        super().deliver(response, final=final)
+        self._entry.bytes_out += self._sent - sent
+        if final:
+            self._end(self._status)
+
+    @property
+    def _sent(self) -> int:
+        return self.call.entry.bytes_out if isinstance(self.call, LoggedCall) else 0
+
+    def _end(self, status: int) -> None:
+        self._entry.end(status_name(status))
+        self._log.add(self._entry)

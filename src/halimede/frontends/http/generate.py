@@ -88,7 +88,7 @@ class Generate:
             received_ns=received,
         )
         answer.request = request
-        exchange.on_disconnect = request.cancel
+        exchange.begin(request)
         model.infer(request)
         answer.accepted = True
 

@@ -79,6 +79,7 @@ class _Frontend:
             exchange.respond(404, (b'{"error":"Not Found"}',))
             return
         call = route.call
+        exchange.route = call.label
         if exchange.method not in call.methods:
             exchange.respond(405, (b'{"error":"Method Not Allowed"}',))
             return

@@ -107,7 +107,7 @@ class Inference:
             request.priority, request.timeout_us = scheduling.priority, scheduling.timeout_us
             request.sequence_id = scheduling.sequence_id
             request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
-        exchange.on_disconnect = request.cancel
+        exchange.begin(request)
         model.infer(request)
 
 

@@ -19,6 +19,7 @@ from typing import cast
 import orjson
 
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.bodies import ChunkedBody, LengthBody
 from halimede.frontends.http.coarse_timer import CoarseTimer
@@ -38,6 +39,7 @@ from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.streaming import ResponseStream
 from halimede.frontends.http.web_access import WebAccess, is_preflight
 from halimede.frontends.peers import peer_address
+from halimede.frontends.traffic import CLIENT_GONE, Counts, client_text, new_counts
 
 logger = logging.getLogger("halimede")
 
@@ -49,6 +51,9 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
 _UNKNOWN_HEAD = Head("", "", {}, (), "1.1")
 _JSON = "application/json"
+
+_LOGGED_PATH = 256
+"""Characters of a path that the log shows."""
 
 _DIRECT_BODY_BYTES = 32_768
 """A body that lacks more than this is received straight into its buffer."""
@@ -86,6 +91,7 @@ class Exchange:
         body: the whole body; whoever holds the view keeps its memory.
         on_disconnect: called when the client has gone before the response; set by the handler.
         closed: the response is given, or nobody can get it any more.
+        route: the call that the path means, as metrics name it; "" for none.
         streamed: the body of a response that `stream` began, else None.
     """
 
@@ -99,6 +105,7 @@ class Exchange:
         "on_disconnect",
         "path",
         "reply",
+        "route",
         "streamed",
     )
 
@@ -111,6 +118,7 @@ class Exchange:
         self.body = body
         self.on_disconnect: Callable[[], None] | None = None
         self.closed = False
+        self.route = ""
         self.reply: Reply | None = None
         self.streamed: ResponseStream | None = None
 
@@ -150,6 +158,9 @@ class Exchange:
         self.on_disconnect = None
         self.reply = (status, parts, content_type, headers)
         self._connection.reply_ready(self)
+        self._connection.counts[self.route, status] += 1
+        if status >= 400:
+            self._log_failure(status, parts)
 
     def stream(self, status: int, content_type: str) -> ResponseStream:
         """Begin a response whose body comes piece by piece; it is sent once those before it are.
@@ -164,6 +175,35 @@ class Exchange:
         else:
             self._connection.stream_ready(self)
         return self.streamed
+
+    def begin(self, request: InferRequest) -> None:
+        """The engine is about to run `request` for this exchange: cancel it if the client goes."""
+        self.on_disconnect = request.cancel
+
+    def stream_sent(self) -> None:
+        """The response that `stream` began is all written."""
+        assert self.streamed is not None
+        self.closed = True
+        self._connection.counts[self.route, self.streamed.status] += 1
+
+    def lost(self) -> None:
+        """The connection is gone before the response was written."""
+        if not self.closed:
+            self._connection.counts[self.route, CLIENT_GONE] += 1
+        self.closed = True
+        if self.streamed is not None:
+            self.streamed.close()
+
+    def _log_failure(self, status: int, parts: Sequence[Buffer]) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "HTTP request failed with %d: %s %s from %s: %s",
+                status,
+                self.method or "?",
+                self.path[:_LOGGED_PATH] or "?",
+                self._connection.client,
+                failure_reason(parts) or "no reason given",
+            )
 
     def fail(self, error: Exception) -> None:
         """Log an error that nobody foresaw, and tell the client that something is wrong here."""
@@ -199,6 +239,15 @@ class Exchange:
 
 
 Handler = Callable[[Exchange], None]
+MakeExchange = Callable[["HttpProtocol", Head, memoryview], Exchange]
+
+
+def failure_reason(parts: Sequence[Buffer]) -> str:
+    """What the body of an error response says."""
+    try:
+        return str(orjson.loads(b"".join(parts))["error"])
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -211,8 +260,11 @@ class HttpProtocol(asyncio.Protocol):
         connections: the connection is in this set while it is open.
         json_length: where binary tensors begin in a body, after the JSON.
         access: which requests are refused for the names that they give; None for none.
+        counts: where responses are counted, by route and status.
+        make_exchange: what makes an exchange of a request; one that logs it, perhaps.
 
     Attributes:
+        counts: as above.
         peer: the client's address, without its port; "" for one at a Unix socket.
     """
 
@@ -223,7 +275,12 @@ class HttpProtocol(asyncio.Protocol):
         connections: "set[HttpProtocol] | None" = None,
         json_length: JsonLength = json_length,
         access: WebAccess | None = None,
+        counts: Counts | None = None,
+        make_exchange: MakeExchange = Exchange,
     ) -> None:
+        self.counts = new_counts() if counts is None else counts
+        self._make_exchange = make_exchange
+        self._client = ""
         self._handler = handler
         self._json_length = json_length
         limits = limits or HttpLimits()
@@ -271,9 +328,7 @@ class HttpProtocol(asyncio.Protocol):
         exchanges = list(self._exchanges)
         self._exchanges.clear()
         for exchange in exchanges:
-            exchange.closed = True
-            if exchange.streamed is not None:
-                exchange.streamed.close()
+            exchange.lost()
             self._disconnected(exchange)
 
     def eof_received(self) -> bool | None:
@@ -455,7 +510,7 @@ class HttpProtocol(asyncio.Protocol):
         self._held = b""
 
     def _dispatch(self, head: Head, body: memoryview, handler: Handler | None = None) -> None:
-        exchange = Exchange(self, head, body)
+        exchange = self._make_exchange(self, head, body)
         self._exchanges.append(exchange)
         self._since = 0.0
         if not head.keep_alive:
@@ -472,7 +527,7 @@ class HttpProtocol(asyncio.Protocol):
         self._stop_receiving()
         self._state = State.CLOSING
         self._lingering = True
-        exchange = Exchange(self, _UNKNOWN_HEAD, _EMPTY)
+        exchange = self._make_exchange(self, _UNKNOWN_HEAD, _EMPTY)
         self._exchanges.append(exchange)
         exchange.respond(refusal.status, (orjson.dumps({"error": refusal.message}),))
 
@@ -517,13 +572,25 @@ class HttpProtocol(asyncio.Protocol):
         """The stream that is the first exchange's response is all written: go on with the next."""
         exchanges = self._exchanges
         exchange = exchanges.popleft()
-        exchange.closed = True
+        exchange.stream_sent()
         assert exchange.streamed is not None
         if not exchange.streamed.chunked or (self._state is State.CLOSING and not exchanges):
             self._end()
             return
         self._advance()
         self._flow()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have no whole response yet."""
+        return len(self._exchanges)
+
+    @property
+    def client(self) -> str:
+        """The client's address."""
+        if not self._client:
+            self._client = client_text(self._transport)
+        return self._client
 
     @property
     def unsent(self) -> int:

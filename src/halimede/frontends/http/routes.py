@@ -14,7 +14,7 @@ _REPOSITORY: Final = r"/v2/repository(?:/(?P<repository>[^/]+))?"
 
 
 class Call(Enum):
-    """A call: its path as a regular expression, its methods, its category for restrictions.
+    """A call: its path as a regular expression, its methods, its category for restrictions, its label in metrics.
 
     The first whose path matches is meant.
     """
@@ -50,6 +50,7 @@ class Call(Enum):
         self.pattern = re.compile(pattern)
         self.methods = methods
         self.category = category
+        self.label = self._name_.lower()
 
 
 class Route(NamedTuple):

@@ -46,6 +46,7 @@ class ResponseStream:
         content_type: its media type.
         full: more waits than should; let no more come until `on_room`.
         on_room: called when `full` becomes false again; set by whoever writes.
+        written: bytes of the body that were handed to the socket.
         chunked: in chunks, after which the connection goes on; otherwise the end of the connection ends it.
     """
 
@@ -63,6 +64,7 @@ class ResponseStream:
         "full",
         "on_room",
         "status",
+        "written",
     )
 
     def __init__(self, connection: Connection, status: int, content_type: str, *, chunked: bool) -> None:
@@ -78,6 +80,7 @@ class ResponseStream:
         self.content_type = content_type
         self.chunked = chunked
         self.full = False
+        self.written = 0
         self.on_room: Callable[[], None] | None = None
 
     def write(self, piece: bytes) -> None:
@@ -146,6 +149,7 @@ class ResponseStream:
             self._head = b""
             self._pieces = []
             self._size = 0
+            self.written += size
             self._connection.write(buffers, size)
         if self._ended:
             self.close()

@@ -31,6 +31,7 @@ class _Frontend:
         if call is None:
             exchange.respond(route.other, (error_body("Method Not Allowed"),) if route.other == 405 else ())
             return
+        exchange.route = call.label
         if self._restrictions and refuse_restricted(exchange, self._restrictions, call.category):
             return
         try:

@@ -13,7 +13,7 @@ _MODELS_PATH: Final = re.compile(r"/models/?(?P<name>[^/]+)?(?P<invoke>/invoke)?
 
 
 class Call(Enum):
-    """A call, with its category for restrictions."""
+    """A call, with its category for restrictions and its label in metrics."""
 
     PING = ("ping", "health")
     INVOCATIONS = ("invocations", "inference")
@@ -25,6 +25,7 @@ class Call(Enum):
 
     def __init__(self, _words: str, category: str) -> None:
         self.category = category
+        self.label = self._name_.lower()
 
 
 class Route(NamedTuple):

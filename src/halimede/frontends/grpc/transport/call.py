@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
 from halimede.frontends.grpc.transport.compression import Compressor
 from halimede.frontends.grpc.transport.flow import MANY_BUFFERS, Sender
@@ -17,9 +19,12 @@ from halimede.frontends.grpc.transport.responses import (
     GZIP_HEADERS_BLOCK,
     HEADERS_BLOCK,
     OK_TRAILERS,
+    status_name,
     trailers,
     trailers_only,
 )
+
+logger = logging.getLogger("halimede")
 
 Metadata = Mapping[str, str | bytes]
 
@@ -94,6 +99,10 @@ class Connection(Protocol):
     """What a call needs of its connection."""
 
     @property
+    def client(self) -> str:
+        """The client's address."""
+
+    @property
     def inbound(self) -> Receiver:
         """The receiving half."""
 
@@ -119,6 +128,7 @@ class Call:
         path: the method's full path.
         metadata: the client's metadata, lower-case.
         deadline: when the client stops waiting, on the connection's clock; -1 for never.
+        status: the gRPC status that the call was finished with.
         cancelled: the client gave up, the deadline passed or the connection was lost.
         on_message: called with each message of a stream.
         on_half_close: called when the client has sent all of its stream.
@@ -152,6 +162,7 @@ class Call:
         "send_window",
         "sender",
         "started",
+        "status",
         "stream",
         "trailers",
         "unary",
@@ -162,6 +173,7 @@ class Call:
         self.path = head.path
         self.metadata = head.metadata
         self.deadline = -1
+        self.status = 0
         self.cancelled = False
         self.on_message: Callable[[memoryview], None] | None = None
         self.on_half_close: Callable[[], None] | None = None
@@ -207,6 +219,21 @@ class Call:
             return False
         uncompressed = 0 if self.compressor is None else self.compressor.waiting
         return self.queued + uncompressed <= self.sender.high_water
+
+    def begin(self, request: InferRequest, version: int) -> None:
+        """This version of the request's model is about to run it for this call: cancel it if the client gives up."""
+        self.on_cancel = request.cancel
+
+    def end(self) -> None:
+        """The call is over. Handlers' callbacks keep it, and it them: without this, memory waits for the collector."""
+        self.on_message = self.on_half_close = self.on_cancel = self.on_writable = None
+
+    def _log_failure(self, status: int, message: str) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            client = self.connection.client
+            logger.debug(
+                "gRPC call failed with %s: %s from %s: %s", status_name(status), self.path, client, message
+            )
 
     def reply(self, parts: Sequence[Buffer]) -> None:
         """Send one message, made of these contiguous buffers in turn, and finish the call well."""
@@ -268,6 +295,9 @@ class Call:
         if self.compressor is not None and self.compressor.working:
             self.compressor.finish(status, message)
             return
+        self.status = status
+        if status:
+            self._log_failure(status, message)
         if not self.started:
             block = trailers_only(status, message)
         else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock
 from halimede.frontends.grpc.transport import frames
 from halimede.frontends.grpc.transport.blocks import HeaderBlock
-from halimede.frontends.grpc.transport.call import Call, Method
+from halimede.frontends.grpc.transport.call import Call, Method, RequestHead
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.frames import (
     ACK,
@@ -44,7 +44,8 @@ from halimede.frontends.grpc.transport.headers import HARD_LIMIT_FACTOR, HeaderR
 from halimede.frontends.grpc.transport.inbound import Inbound
 from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifetime
 from halimede.frontends.grpc.transport.limits import GrpcSettings
-from halimede.frontends.grpc.transport.responses import Status
+from halimede.frontends.grpc.transport.responses import Status, status_of
+from halimede.frontends.traffic import Counts, client_text, new_counts
 
 logger = logging.getLogger("halimede")
 
@@ -62,6 +63,9 @@ _HTTP_1_ANSWER = (
 )
 
 
+MakeCall = Callable[["GrpcProtocol", Sender[Call], int, RequestHead], Call]
+
+
 class GrpcProtocol(asyncio.BufferedProtocol):
     """Serves gRPC methods on one connection.
 
@@ -70,6 +74,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         settings: limits and times.
         clock: the time that deadlines and keepalive go by.
         connections: where the protocol enters itself while its connection is open.
+        counts: where calls are counted, by path and status; those that no method is for under "".
+        make_call: what makes a call of a request; one that logs it, perhaps.
     """
 
     inbound: Inbound
@@ -81,7 +87,12 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         settings: GrpcSettings,
         clock: Clock,
         connections: set[GrpcProtocol] | None = None,
+        counts: Counts | None = None,
+        make_call: MakeCall = Call,
     ) -> None:
+        self._counts = new_counts() if counts is None else counts
+        self._make_call = make_call
+        self._client = ""
         self.last_received = clock.now()
         self._settings = settings
         self._clock = clock
@@ -433,6 +444,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if stream > self._last_accepted:
             return  # after the last GOAWAY: the peer knows that it is not served
         if head.method is None:
+            self._refused(stream, head)
             self.sender.write_block(stream, head.refusal, END_HEADERS | END_STREAM)
             if not ends:
                 self._reset(stream, ErrorCode.NO_ERROR)
@@ -441,13 +453,20 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._guards.reset(self.last_received)
             self._reset(stream, ErrorCode.REFUSED_STREAM)
             return
-        call = self._streams[stream] = Call(self, self.sender, stream, head)
+        call = self._streams[stream] = self._make_call(self, self.sender, stream, head)
         if head.timeout >= 0:
             self._deadlines.set(call, self.last_received + head.timeout)
         if call.unary is None:
             self.inbound.run(call, head.method.handler, call)
         if ends and not call.closed:
             self.inbound.half_close(call)
+
+    def _refused(self, stream: int, head: RequestHead) -> None:
+        """Count a call that is answered without having begun."""
+        call = self._make_call(self, self.sender, stream, head)
+        call.status = status_of(head.refusal)
+        call.end()
+        self._counts["", call.status] += 1
 
     def _late_headers(self, stream: int, block: bytes, *, ends: bool) -> None:
         if not stream & 1:
@@ -471,18 +490,15 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         """A call is answered to its end."""
         del self._streams[call.stream]
         call.closed = True
+        self._counts[call.path, call.status] += 1
         if not call.half_closed:
             # the client need not go on sending
             self._reset(call.stream, ErrorCode.NO_ERROR)
         if not call.half_closed or call.waiting or call.message is not None:
             self.inbound.drop(call)
-        self._let_go(call)
+        call.end()
         if self._last_accepted < MAX_WINDOW and not self._streams and not self._closing:
             self._linger()
-
-    def _let_go(self, call: Call) -> None:
-        # handlers' callbacks keep the call, and it them: without this, memory waits for the collector
-        call.on_message = call.on_half_close = call.on_cancel = call.on_writable = None
 
     def _writable(self, call: Call) -> None:
         if call.on_writable is not None:
@@ -505,9 +521,11 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         on_cancel = call.on_cancel
         self._streams.pop(call.stream, None)
         call.cancelled = call.closed = True
+        call.status = Status.CANCELLED
+        self._counts[call.path, Status.CANCELLED] += 1
         self.sender.drop(call)
         self.inbound.drop(call)
-        self._let_go(call)
+        call.end()
         if on_cancel is not None:
             self.inbound.run(call, on_cancel)
         if self._last_accepted < MAX_WINDOW and not self._streams and not self._closing:
@@ -530,6 +548,18 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self.inbound.relieved()
 
     # how the connection ends
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are open."""
+        return len(self._streams)
+
+    @property
+    def client(self) -> str:
+        """The client's address."""
+        if not self._client:
+            self._client = client_text(self._transport)
+        return self._client
 
     @property
     def busy(self) -> bool:

@@ -1,5 +1,6 @@
 """Response headers and trailers as HPACK blocks, encoded without the dynamic table so that they can be constants."""
 
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from urllib.parse import quote
@@ -84,4 +85,23 @@ def refusal(http_status: int, message: str, extra: Iterable[tuple[str, str]] = (
 HEADERS_BLOCK = _STATUS_200 + _indexed_name(_CONTENT_TYPE_INDEX, "application/grpc")
 GZIP_HEADERS_BLOCK = HEADERS_BLOCK + field("grpc-encoding", "gzip")
 OK_TRAILERS = trailers(Status.OK)
+_STATUS_NAMES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+_STATUS_FIELD = re.compile(rb"grpc-status.([0-9]+)", re.DOTALL)
+
+
+def status_name(status: int) -> str:
+    """The name of a gRPC status, as INVALID_ARGUMENT; its number if it has none."""
+    return _STATUS_NAMES[status] if 0 <= status < len(_STATUS_NAMES) else str(status)
+
+
+def status_of(block: bytes) -> int:
+    """The gRPC status in a block that `trailers`, `trailers_only` or `refusal` made."""
+    found = _STATUS_FIELD.search(block)
+    return int(found[1]) if found else int(Status.INTERNAL)
+
+
 NO_DYNAMIC_TABLE = b"\x20"  # a table size update to 0

@@ -1,0 +1,69 @@
+"""Exchanges that the log of requests hears of; made in place of plain ones where there is such a log."""
+
+from collections.abc import Sequence
+
+from halimede.core.requests import InferRequest
+from halimede.core.tensors import Buffer
+from halimede.frontends.http.head import Head
+from halimede.frontends.http.protocol import Exchange, Headers, HttpProtocol
+from halimede.frontends.request_log.entry import Entry
+from halimede.frontends.request_log.log import RequestLog
+from halimede.frontends.traffic import CLIENT_GONE
+
+
+class LoggedExchange(Exchange):
+    """An exchange that is logged when its response is handed to the socket."""
+
+    __slots__ = ("_entry", "_log")
+
+    def __init__(
+        self, log: RequestLog, protocol: str, connection: HttpProtocol, head: Head, body: memoryview
+    ) -> None:
+        super().__init__(connection, head, body)
+        self._log = log
+        self._entry = Entry(
+            protocol,
+            connection.client,
+            head.method,
+            head.path,
+            head.headers.get("traceparent"),
+            len(body),
+        )
+
+    def begin(self, request: InferRequest) -> None:
+        """The engine is about to run `request` for this exchange."""
+        super().begin(request)
+        self._entry.begin(request, request.model_version)
+
+    def respond(
+        self,
+        status: int,
+        parts: Sequence[Buffer] = (),
+        content_type: str = "application/json",
+        headers: Headers = (),
+    ) -> None:
+        """Send the response, then log it."""
+        if self.closed or self.streamed is not None:
+            return
+        super().respond(status, parts, content_type, headers)
+        self._entry.bytes_out = sum(map(len, parts))
+        self._end(status)
+
+    def stream_sent(self) -> None:
+        """The response that `stream` began is all written."""
+        super().stream_sent()
+        assert self.streamed is not None
+        self._entry.bytes_out = self.streamed.written
+        self._end(self.streamed.status)
+
+    def lost(self) -> None:
+        """The connection is gone before the response was written."""
+        if not self.closed:
+            if self.streamed is not None:
+                self._entry.bytes_out = self.streamed.written
+            self._end(CLIENT_GONE)
+        super().lost()
+
+    def _end(self, status: int) -> None:
+        self._entry.end(status)
+        self._log.add(self._entry)
