@@ -35,10 +35,12 @@ def test_empty_configuration_is_filled_in_with_batching(tmp_path: Path) -> None:
 def test_default_max_batch_size_is_a_backend_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "halimede")
     options = BackendOptions({"default-max-batch-size": "16"})
     config = load(tmp_path, "", onnx_models.add_sub(), options).config
     assert config.max_batch_size == 16
     assert "autofilled max_batch_size to 16 for model 'm'" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["INFO"]
     with pytest.raises(InvalidArgumentError, match="default-max-batch-size must be an integer of at least 0"):
         load(tmp_path, "", onnx_models.add_sub(), BackendOptions({"default-max-batch-size": "many"}))
 

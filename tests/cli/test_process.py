@@ -1,12 +1,10 @@
-import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from halimede.cli.options import ServeOptions
-from halimede.cli.process import LoadingTimes, engine_settings, options_table
-from halimede.core.clock import SECOND, VirtualClock
+from halimede.cli.process import engine_settings, options_table
 from halimede.engine.settings import ControlMode
 
 OPTIONS = ServeOptions(model_repository=("b", "a", "b"))
@@ -59,15 +57,3 @@ def test_the_table_of_options_shows_what_differs_from_the_defaults() -> None:
     assert "| http-port        | 9000    |" in table
     assert "| strict-readiness | false   |" in table
     assert "grpc-port" not in table
-
-
-def test_a_version_is_logged_with_its_loading_time(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "halimede")
-    clock = VirtualClock()
-    times = LoadingTimes(clock)
-    times("digits", 3, "LOADING", "")
-    clock.advance(3 * SECOND // 2)
-    times("digits", 3, "READY", "")
-    times("digits", 3, "UNLOADING", "")
-    times("digits", None, "UNAVAILABLE", "no versions")
-    assert caplog.messages == ["'digits' version 3 is READY after 1.50 s"]

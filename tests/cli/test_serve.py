@@ -126,7 +126,9 @@ def test_a_model_that_fails_ends_the_server_with_the_reason(tmp_path: Path) -> N
         "serve", f"--model-repository={tmp_path}", "--http-port=0", "--grpc-port=0", "--metrics-port=0"
     )
     assert result.returncode == 1
-    assert "failed to load all models" in result.stderr
+    told = result.stderr.splitlines()
+    assert "failed to load all models" in told[-2]
+    assert "failed to load 'broken' version 1: Invalid argument: unable to find backend library" in told[-1]
     assert "| broken |" in result.stdout
     assert "| echo   | 1       | READY" in result.stdout
 

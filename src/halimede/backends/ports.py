@@ -99,10 +99,9 @@ def complete_batching(config: ModelConfig, settings: dict[str, str]) -> None:
     if config.max_batch_size == 0:
         text = settings.get("default-max-batch-size", "4")
         config.max_batch_size = parse_integer("--backend-config default-max-batch-size", text)
-        logger.warning(
-            "autofilled max_batch_size to %d for model '%s' since batching is supported but no "
-            "max_batch_size is specified in model configuration. Must specify max_batch_size to utilize "
-            "autofill with a larger max batch size",
+        logger.info(
+            "autofilled max_batch_size to %d for model '%s', as it supports batching and its configuration has no "
+            "max_batch_size; set that for larger batches",
             config.max_batch_size,
             config.name,
         )

@@ -14,6 +14,7 @@ from halimede import __version__
 from halimede.cli import tuning
 from halimede.cli.check.checks import backend_settings, metrics_switches, model_memory_budget
 from halimede.cli.endpoints import endpoints
+from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
 from halimede.cli.request_log import open_request_log
@@ -61,14 +62,13 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     models_stay = settings.control_mode is ControlMode.NONE
     if not models_stay:
         tuning.tune_garbage_collector()
-    lifecycle.on_progress.append(LoadingTimes(clock))
-    loading = loop.create_task(_load(lifecycle))
+    failures = StartFailures()
+    lifecycle.on_progress.extend((LoadingTimes(clock, lifecycle.memory.ledger), failures))
+    loading = loop.create_task(_load(lifecycle, failures))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failed = loading.done() and not loading.result() and options.exit_on_error
-    if failed:
-        logger.error("failed to load all models; --exit-on-error=false would serve the others")
-    else:
+    if not failed:
         if models_stay and loading.done():
             tuning.tune_garbage_collector()
         await stopping
@@ -83,6 +83,8 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     await loading
     await engine.hosted.close()
     clock.close()
+    if failed:
+        failures.log()
     return int(failed)
 
 
@@ -109,31 +111,16 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
     )
 
 
-class LoadingTimes:
-    """Logs, as models load, which version has become what and how long that took."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._began: dict[tuple[str, int | None], int] = {}
-
-    def __call__(self, name: str, version: int | None, state: str, reason: str) -> None:
-        """The version has entered `state`."""
-        now = self._clock.now()
-        if state == "LOADING":
-            self._began[name, version] = now
-            return
-        began = self._began.pop((name, version), None)
-        if began is not None:
-            logger.info("'%s' version %s is %s after %.2f s", name, version, state, (now - began) / SECOND)
-
-
-async def _load(lifecycle: Lifecycle) -> bool:
+async def _load(lifecycle: Lifecycle, failures: StartFailures) -> bool:
     """Load what is to be loaded at start, and log what has become of it: whether all of it is READY."""
     try:
         loaded = await lifecycle.start()
     except HalimedeError as error:
         logger.error("%s", error)
+        failures.add(str(error))
         return False
+    finally:
+        lifecycle.on_progress.remove(failures)
     rows = [
         (row.name, row.version or "", f"{row.state}: {row.reason}" if row.reason else row.state)
         for row in lifecycle.index()

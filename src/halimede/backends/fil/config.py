@@ -30,7 +30,7 @@ def complete(config: ModelConfig, spec: ForestSpec, form: OutputForm, settings: 
     if config.max_batch_size == 0:
         text = settings.get("default-max-batch-size", "4")
         config.max_batch_size = parse_integer("--backend-config default-max-batch-size", text, 1)
-        logger.warning(
+        logger.info(
             "autofilled max_batch_size to %d for model '%s', as the model configuration specifies none; forests "
             "take batches of any size",
             config.max_batch_size,

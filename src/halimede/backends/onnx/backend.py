@@ -19,6 +19,7 @@ from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.onnx.bound import bound_runs
 from halimede.backends.onnx.device import DeviceRuns, device_runs
+from halimede.backends.onnx.log import bring_messages_into_log
 from halimede.backends.onnx.ports import session_ports
 from halimede.backends.onnx.providers import has_cuda, providers, run_options, session_options
 from halimede.backends.ports import Ports, check, complete
@@ -34,6 +35,8 @@ logger = logging.getLogger("halimede")
 Run = Callable[[list[str], dict[str, Array], Any], Sequence[Array]]
 
 _ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
+bring_messages_into_log()
+
 _STATUS = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 
 

@@ -111,6 +111,7 @@ def session_options(
     """
     session = onnxruntime.SessionOptions()
     session.log_severity_level = max(0, 2 - options.verbose)
+    session.logid = config.name
     session.graph_optimization_level = _graph_level(config)
     modes = {"0": onnxruntime.ExecutionMode.ORT_SEQUENTIAL, "1": onnxruntime.ExecutionMode.ORT_PARALLEL}
     mode = choice_parameter(config, "execution_mode", _SWITCH)
