@@ -19,7 +19,7 @@ class LoggedExchange(Exchange):
     def __init__(
         self, log: RequestLog, protocol: str, connection: HttpProtocol, head: Head, body: memoryview
     ) -> None:
-        super().__init__(connection, head, body)
+        Exchange.__init__(self, connection, head, body)  # each `super()` of a request would cost 0.1 µs
         self._log = log
         self._entry = Entry(
             protocol,
@@ -32,7 +32,7 @@ class LoggedExchange(Exchange):
 
     def begin(self, request: InferRequest) -> None:
         """The engine is about to run `request` for this exchange."""
-        super().begin(request)
+        Exchange.begin(self, request)
         self._entry.begin(request, request.model_version)
 
     def respond(
@@ -45,9 +45,11 @@ class LoggedExchange(Exchange):
         """Send the response, then log it."""
         if self.closed or self.streamed is not None:
             return
-        super().respond(status, parts, content_type, headers)
-        self._entry.bytes_out = sum(map(len, parts))
-        self._end(status)
+        Exchange.respond(self, status, parts, content_type, headers)
+        entry = self._entry
+        entry.bytes_out = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        entry.end(status)
+        self._log.add(entry)
 
     def stream_sent(self) -> None:
         """The response that `stream` began is all written."""

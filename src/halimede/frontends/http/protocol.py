@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import cached_property
 from http import HTTPStatus
 from typing import cast
 
@@ -280,7 +281,6 @@ class HttpProtocol(asyncio.Protocol):
     ) -> None:
         self.counts = new_counts() if counts is None else counts
         self._make_exchange = make_exchange
-        self._client = ""
         self._handler = handler
         self._json_length = json_length
         limits = limits or HttpLimits()
@@ -585,12 +585,10 @@ class HttpProtocol(asyncio.Protocol):
         """Requests that have no whole response yet."""
         return len(self._exchanges)
 
-    @property
+    @cached_property
     def client(self) -> str:
         """The client's address."""
-        if not self._client:
-            self._client = client_text(self._transport)
-        return self._client
+        return client_text(self._transport)
 
     @property
     def unsent(self) -> int:

@@ -14,7 +14,7 @@ from halimede.frontends.request_log.writer import LineWriter
 logger = logging.getLogger("halimede")
 
 _FLUSH_S: Final = 0.1
-_BATCH: Final = 128
+_BATCH: Final = 64
 _CLOSE_S: Final = 1.0
 _FORMATS: Final[dict[str, Callable[[Entry, int], str]]] = {"text": text_line, "json": json_line}
 
@@ -36,6 +36,7 @@ class RequestLog:
         self._writer = None if self._format is None else LineWriter(path)
         self._slow_ns = slow_ms * MILLISECOND
         self._entries: list[Entry] = []
+        self._lines: list[str] = []  # the thread is woken only from time to time
         self._scheduled = False
 
     def add(self, entry: Entry) -> None:
@@ -46,7 +47,7 @@ class RequestLog:
             self._scheduled = True
             asyncio.get_running_loop().call_later(_FLUSH_S, self._flush_on_time)
         elif len(entries) >= _BATCH:
-            self.flush()
+            self._format_entries()
 
     def _flush_on_time(self) -> None:
         self._scheduled = False
@@ -54,15 +55,21 @@ class RequestLog:
 
     def flush(self) -> None:
         """Log all that has ended."""
+        self._format_entries()
+        if self._writer is not None and self._lines:
+            self._writer.write("".join(self._lines).encode("ascii"))
+            self._lines.clear()
+
+    def _format_entries(self) -> None:
         entries, self._entries = self._entries, []
         if self._slow_ns:
             for entry in entries:
                 if entry.total_ns >= self._slow_ns:
                     logger.warning("%s", slow_text(entry))
-        if self._format is not None and self._writer is not None and entries:
+        if self._format is not None:
             wall_ns = time_ns() - monotonic_ns()
             form = self._format
-            self._writer.write("".join([form(entry, wall_ns) for entry in entries]).encode("ascii"))
+            self._lines.append("".join([form(entry, wall_ns) for entry in entries]))
 
     def close(self) -> None:
         """Write what is left."""

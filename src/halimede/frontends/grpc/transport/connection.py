@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import cast
 
 from halimede.core.clock import MILLISECOND, SECOND, Clock
@@ -92,7 +93,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
     ) -> None:
         self._counts = new_counts() if counts is None else counts
         self._make_call = make_call
-        self._client = ""
         self.last_received = clock.now()
         self._settings = settings
         self._clock = clock
@@ -554,12 +554,10 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         """Calls that are open."""
         return len(self._streams)
 
-    @property
+    @cached_property
     def client(self) -> str:
         """The client's address."""
-        if not self._client:
-            self._client = client_text(self._transport)
-        return self._client
+        return client_text(self._transport)
 
     @property
     def busy(self) -> bool:
