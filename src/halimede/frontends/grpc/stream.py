@@ -28,7 +28,7 @@ from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
-from halimede.frontends.grpc.transport.responses import Status, status_name
+from halimede.frontends.grpc.transport.responses import MAX_MESSAGE, Status, status_name
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern
@@ -330,7 +330,7 @@ class _Answer:
                 name,
                 self.call.path,
                 client,
-                error.message,
+                error.message[:MAX_MESSAGE],
             )
         if self.refused or plan is None:
             self.stream.send([refusal(error.message, self.identifier)])

@@ -56,6 +56,9 @@ _JSON = "application/json"
 _LOGGED_PATH = 256
 """Characters of a path that the log shows."""
 
+_LOGGED_REASON = 1024
+"""Characters of an error that the log shows; it may quote what the client has sent."""
+
 _DIRECT_BODY_BYTES = 32_768
 """A body that lacks more than this is received straight into its buffer."""
 
@@ -203,7 +206,7 @@ class Exchange:
                 self.method or "?",
                 self.path[:_LOGGED_PATH] or "?",
                 self._connection.client,
-                failure_reason(parts) or "no reason given",
+                failure_reason(parts)[:_LOGGED_REASON] or "no reason given",
             )
 
     def fail(self, error: Exception) -> None:

@@ -18,6 +18,7 @@ from halimede.frontends.grpc.transport.messages import MessageReader
 from halimede.frontends.grpc.transport.responses import (
     GZIP_HEADERS_BLOCK,
     HEADERS_BLOCK,
+    MAX_MESSAGE,
     OK_TRAILERS,
     status_name,
     trailers,
@@ -232,7 +233,11 @@ class Call:
         if logger.isEnabledFor(logging.DEBUG):
             client = self.connection.client
             logger.debug(
-                "gRPC call failed with %s: %s from %s: %s", status_name(status), self.path, client, message
+                "gRPC call failed with %s: %s from %s: %s",
+                status_name(status),
+                self.path,
+                client,
+                message[:MAX_MESSAGE],
             )
 
     def reply(self, parts: Sequence[Buffer]) -> None:
