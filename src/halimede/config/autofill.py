@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_files import hint, is_version, other_file, recognise
 from halimede.core.errors import InvalidArgumentError
 
 ENSEMBLE = "ensemble"
@@ -53,6 +54,8 @@ _FORMATS = (  # in the order in which they are looked for
     _Format("dali", "", "model.dali"),
     _Format("dali", "", "dali.py"),
 )
+_FORESTS = ("xgboost.ubj", "xgboost.json", "xgboost.model", "model.txt", "checkpoint.tl")
+"""Files that the backend of trees looks for by itself, in its order."""
 
 
 def autofill(config: ModelConfig, name: str, directory: Path) -> None:
@@ -78,13 +81,13 @@ def autofill(config: ModelConfig, name: str, directory: Path) -> None:
     if config.platform == ENSEMBLE:
         return
     _check_pair(config)
-    found = _told_format(config, directory)
+    found = _other_name(config, directory) or _told_format(config, directory)
     if found is not None:
         config.backend = found.backend
         config.platform = config.platform or found.platform
         config.default_model_filename = config.default_model_filename or found.filename
     elif not (config.backend or config.default_model_filename or config.HasField("ensemble_scheduling")):
-        _fill_from_name(config)
+        _fill_from_name(config, directory)
 
 
 def _check_pair(config: ModelConfig) -> None:
@@ -124,17 +127,38 @@ def _told_format(config: ModelConfig, directory: Path) -> _Format | None:
     return possible[0] if backend and possible and (platform or backend != "tensorflow") else None
 
 
+def _other_name(config: ModelConfig, directory: Path) -> _Format | None:
+    """The only model in the first version's directory, where none has a usual name; or the one that is configured."""
+    version = _first_version(directory)
+    if version is None or config.runtime or config.HasField("ensemble_scheduling"):
+        return None
+    if config.default_model_filename:
+        if config.backend or config.platform or "/" in config.default_model_filename:
+            return None
+        named = recognise(version / config.default_model_filename)
+        return None if named is None else _Format(named.backend, named.platform, named.path.name)
+    backend = config.backend or PLATFORM_BACKENDS.get(config.platform, "")
+    if any(_is_there(each, version) for each in _FORMATS if backend in ("", each.backend)):
+        return None
+    if backend == "fil" and ("model_type" in config.parameters or _forest_in(version)):
+        return None
+    found = other_file(version, config, backend)
+    if not backend and (forest := _forest_in(version)):
+        return _Format("fil", "", forest)
+    return None if found is None else _Format(found.backend, found.platform, found.path.name)
+
+
+def _forest_in(version: Path) -> str:
+    return next((name for name in _FORESTS if (version / name).is_file()), "")
+
+
 def _first_version(directory: Path) -> Path | None:
     """The first of the version directories, by name as text; of any directories, where none is a version's."""
     if not directory.is_dir():
         return None
     found = [entry for entry in directory.iterdir() if entry.is_dir()]
-    versions = [entry for entry in found if _is_version(entry.name)]
+    versions = [entry for entry in found if is_version(entry.name)]
     return min(versions or found, default=None, key=lambda entry: entry.name)
-
-
-def _is_version(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and (name == "0" or not name.startswith("0"))
 
 
 def _is_there(kind: _Format, version: Path) -> bool:
@@ -142,13 +166,14 @@ def _is_there(kind: _Format, version: Path) -> bool:
     return path.is_dir() if kind.is_directory else path.exists()
 
 
-def _fill_from_name(config: ModelConfig) -> None:
+def _fill_from_name(config: ModelConfig, directory: Path) -> None:
     """A model directory named ``<anything>.<backend>`` tells its backend."""
     _, dot, backend = config.name.partition(".")
     if not dot or not backend:
         raise InvalidArgumentError(
             f"Invalid model name: Could not determine backend for model '{config.name}' with no backend "
-            "in model configuration. Expected model name of the form 'model.<backend_name>'."
+            f"in model configuration. Expected model name of the form 'model.<backend_name>'."
+            f"{hint(directory).removeprefix('.')}"
         )
     config.backend = backend
     config.default_model_filename = f"model.{backend}"

@@ -229,10 +229,10 @@ def test_missing_files_and_versions_are_told(tmp_path: Path) -> None:
         (str(directory / "config.pbtxt"), 1, f"put the file at {directory / 'labels.txt'}"),
         (str(directory / "config.pbtxt"), 4, ""),
         (str(directory / "config.pbtxt"), 6, f"put the file at {directory / 'warmup' / 'x'}"),
-        (str(directory), None, f"make the directory {directory / '1'} and put the model's file into it"),
+        (str(directory / "config.pbtxt"), 7, "version_policy { specific { versions: 1 } }"),
     ]
-    assert (
-        found[3]["message"] == "at least one version must be available under the version policy of model 'm'"
+    assert found[3]["message"] == (
+        "at least one version must be available under the version policy of model 'm'; there are the versions 1"
     )
 
 
@@ -288,7 +288,8 @@ def test_keys_given_twice_are_told(tmp_path: Path) -> None:
     [
         ('name: "other" backend: "identity"', "name", 'name: "m"'),
         ('platform: "zzz"', "platform", "remove platform, and name the backend alone"),
-        ("max_batch_size: 1", "backend", 'backend: "onnxruntime"'),
+        ('platform: "onnx_runtime_onnx"', "platform", 'platform: "onnxruntime_onnx"'),
+        ("max_batch_size: 1", "backend", "put the model's file into {}/m/1"),
     ],
 )
 def test_name_platform_and_backend_that_make_no_sense_are_told_once(
@@ -296,7 +297,17 @@ def test_name_platform_and_backend_that_make_no_sense_are_told_once(
 ) -> None:
     onnx_models.write_model(tmp_path, "m", None, text)
     (found,) = problems(tmp_path)
-    assert (found["field"], found["fix"]) == (field, fix)
+    assert (found["field"], found["fix"]) == (field, fix.replace("{}", str(tmp_path)))
+
+
+def test_a_wrong_name_hides_nothing(tmp_path: Path) -> None:
+    text = 'name: "other"\nmax_batch_size: -1\nbackend: "identitty"'
+    onnx_models.write_model(tmp_path, "m", None, text)
+    assert [(each["field"], each["fix"]) for each in problems(tmp_path)] == [
+        ("name", 'name: "m"'),
+        ("max_batch_size", "max_batch_size: 0"),
+        ("backend", 'backend: "identity"'),
+    ]
 
 
 def test_unknown_backend_and_unsupported_settings_are_told(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import treelite
 from halimede.backends.base import ModelSource
 from halimede.backends.fil.settings import switch_parameter
 from halimede.backends.parameters import choice_parameter
+from halimede.config.model_files import hint
 from halimede.core.errors import InvalidArgumentError, NotFoundError, OutOfMemoryError, UnsupportedError
 from halimede.core.out_of_memory import is_out_of_memory
 
@@ -91,7 +92,7 @@ def find_file(source: ModelSource) -> tuple[Format, Path]:
             msg = (
                 f"unable to load model '{source.name}': there is none of "
                 f"{', '.join(each.filename for each in FORMATS)} in {source.version_directory}. The setting "
-                f"default_model_filename names another file"
+                f"default_model_filename names another file{hint(source.directory, 'fil')}"
             )
             raise NotFoundError(msg)
         found = there[0]
@@ -99,7 +100,7 @@ def find_file(source: ModelSource) -> tuple[Format, Path]:
     if not path.is_file():
         msg = (
             f"unable to load model '{source.name}': there is no file {path}; expected {found.words} there. The "
-            f"setting default_model_filename names another"
+            f"setting default_model_filename names another{hint(source.directory, 'fil')}"
         )
         raise NotFoundError(msg)
     return found, path

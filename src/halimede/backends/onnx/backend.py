@@ -24,6 +24,7 @@ from halimede.backends.onnx.ports import session_ports
 from halimede.backends.onnx.providers import has_cuda, providers, run_options, session_options
 from halimede.backends.ports import Ports, check, complete
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
+from halimede.config.model_files import hint
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BF16, BYTES
 from halimede.core.device_tensors import CUDA, Device
@@ -252,6 +253,7 @@ def _model_path(source: ModelSource) -> Path:
         msg = (
             f"unable to load model '{source.name}': there is no file {path}; expected an ONNX file there, or "
             f"a directory that holds model.onnx. The setting default_model_filename names another"
+            f"{hint(source.directory, 'onnxruntime')}"
         )
         raise NotFoundError(msg)
     return path

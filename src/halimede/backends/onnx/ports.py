@@ -55,4 +55,9 @@ def _port(argument: Any) -> Port:
             argument.name, None, shape, f"unsupported datatype '{argument.type}' for I/O '{argument.name}'"
         )
     refusal = f"Unsupported ONNX Type '{container}' for I/O '{argument.name}', expected 'ONNX_TYPE_TENSOR'."
+    if argument.type.startswith("seq(map("):
+        refusal += (
+            " It is the ZipMap that skl2onnx puts behind a classifier's probabilities; convert the model without it: "
+            'skl2onnx.to_onnx(model, X[:1], options={"zipmap": False})'
+        )
     return Port(argument.name, None, shape, refusal)

@@ -25,6 +25,7 @@ from halimede.backends.pytorch.ports import Port, Side, check_tensor, listed_nam
 from halimede.backends.pytorch.program import Program, TorchScript
 from halimede.backends.pytorch.settings import Settings, process
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.core.datatypes import FP32
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
 
 logger = logging.getLogger("halimede")
@@ -102,6 +103,7 @@ class PyTorchModel(BackendModel):
             msg = (
                 f"unable to load model '{config.name}': {self._kind.value} does not say all datatypes and shapes, so "
                 f"config.pbtxt must list input and output. It takes {inputs.text} and gives {outputs.text}"
+                f"{_example(inputs, outputs)}"
             )
             raise InvalidArgumentError(msg)
         if isinstance(program, Package):
@@ -216,3 +218,17 @@ def _tensor(port: Port) -> TensorPort:
     """A value of which the program says all."""
     assert port.shape is not None
     return TensorPort(port.name, port.datatype, port.shape)
+
+
+def _example(inputs: Side, outputs: Side) -> str:
+    """The tensors as `config.pbtxt` lists them, with a datatype and a shape to start from; "" if they have no names."""
+    if not (inputs.ports and outputs.ports):
+        return ""
+    tensor = '{side} {{ name: "{name}" data_type: {datatype} dims: [ -1 ] }}'
+    lines = " ".join(
+        tensor.format(side=side.word, name=port.name, datatype=(port.datatype or FP32).config_name)
+        for side in (inputs, outputs)
+        for port in side.ports
+        if port.required
+    )
+    return f". With your datatypes and dims in place of these, it would be: {lines}"

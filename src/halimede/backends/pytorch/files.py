@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from halimede.backends.base import ModelSource
 from halimede.backends.pytorch.compile import PARAMETER as COMPILE
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_files import hint
 from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError
 
 RUNTIME = "model.py"
@@ -53,7 +54,7 @@ def model_path(source: ModelSource) -> Path:
         msg = (
             f"unable to load model '{source.name}': there is no file {path}; expected TorchScript (model.pt), a "
             f"program of torch.export or a package of AOTInductor (model.pt2), or a module (model.py) there. The "
-            f"setting default_model_filename names another"
+            f"setting default_model_filename names another{hint(source.directory, 'pytorch')}"
         )
         raise NotFoundError(msg)
     return path

@@ -67,7 +67,7 @@ class TorchScript(Program):
         if hasattr(module, "training"):  # a frozen module is in evaluation mode for good
             module.eval()
         schema = module.forward.schema
-        arguments = [argument for argument in schema.arguments if argument.name != "self"]
+        arguments = schema.arguments[1:]  # the first one is the module, whatever it is called
         text = "(" + ", ".join(f"{each.name}: {each.type.annotation_str}" for each in arguments) + ")"
         self.home = device or "cpu"
         self._module = module

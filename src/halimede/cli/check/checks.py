@@ -11,6 +11,7 @@ import click
 from halimede.cli.check.access import check_access
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
+from halimede.config.model_files import looks_like_model
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
 
 logger = logging.getLogger("halimede")
@@ -117,6 +118,9 @@ def _check_models(options: ServeOptions) -> None:
             what = "is not a directory" if repository and Path(repository).exists() else "does not exist"
             msg = f"--model-repository: '{repository}' {what}"
             raise click.UsageError(msg)
+        if message := model_instead(Path(repository)):
+            msg = f"--model-repository: {message}"
+            raise click.UsageError(msg)
     if options.load_model and options.model_control_mode not in ("explicit", "ondemand"):
         msg = (
             "Use of '--load-model' requires setting '--model-control-mode=explicit' as well. Mode ondemand takes it "
@@ -126,6 +130,17 @@ def _check_models(options: ServeOptions) -> None:
     if "*" in options.load_model and len(set(options.load_model)) > 1:
         msg = "Wildcard model name '*' must be the ONLY startup model if specified at all."
         raise click.UsageError(msg)
+
+
+def model_instead(repository: Path) -> str:
+    """Why a directory is no repository if it is a model itself, with what to name instead; else ""."""
+    if not looks_like_model(repository):
+        return ""
+    place = repository.absolute()
+    return (
+        f"'{repository}' is a model, not a directory of models; name the directory around it, '{place.parent}' "
+        f"(for a server of this model alone, add --model-control-mode=explicit --load-model={place.name})"
+    )
 
 
 def model_memory_budget(options: ServeOptions) -> int | None:

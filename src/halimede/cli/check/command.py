@@ -10,6 +10,7 @@ import click
 import orjson
 
 from halimede.backends.registry import backend_name
+from halimede.cli.check.checks import model_instead
 from halimede.cli.check.examine import Examination, Finding, examine
 from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
@@ -44,6 +45,9 @@ def command(
         check_repositories(repositories)
     except HalimedeError as error:
         raise click.UsageError(error.message) from error
+    for repository in repositories:
+        if message := model_instead(repository):
+            raise click.UsageError(message)
     with _quiet():
         examinations = examine(repositories, model_config_name)
     click.echo(_json(examinations) if form == "json" else _text(examinations))

@@ -9,27 +9,35 @@ from halimede.backends.base import BackendOptions, ModelSource
 from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import PYTHON, backend_class, backend_name
+from halimede.cli.check.completion import autofill_problems, is_nowhere, no_version, unknown_backend
 from halimede.cli.check.contradictions import contradictions
 from halimede.cli.check.mismatches import Part, mismatches
 from halimede.cli.check.python_sources import source_problems
-from halimede.config.autofill import autofill
 from halimede.config.ensembles import is_ensemble
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_files import advice
 from halimede.config.normalise import normalise
 from halimede.config.parse import ConfigTextError, parse_text, read_text
 from halimede.config.validate import Problem, find_problems
 from halimede.config.validate.instances import instance_problems
 from halimede.core.datatypes import BY_NUMBER
-from halimede.core.errors import HalimedeError
+from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.gpus import visible_gpus
 from halimede.engine.lifecycle.loading import refuse_runtime, refuse_unsupported
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
 from halimede.repository.resolve import config_path
-from halimede.repository.versions import find_versions, select_versions, version_number
+from halimede.repository.versions import find_versions, select_versions
 
-UNREAD_BY_BACKENDS = ("dynamic_batching", "model_warmup", "model_metrics", "response_cache", "instance_group")
+UNREAD_BY_BACKENDS = (
+    "name",
+    "dynamic_batching",
+    "model_warmup",
+    "model_metrics",
+    "response_cache",
+    "instance_group",
+)
 """Settings that can be wrong without keeping a backend from its own look at the configuration."""
 
 
@@ -133,13 +141,15 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
             result.findings.append(Finding(name, path, line, "", error.message, fix))
             return result
     config = result.config
-    problems = [*_repeated_keys(config, name, locations), *_complete(config, name, directory)]
+    problems = [*_repeated_keys(config, name, locations), *autofill_problems(config, name, directory)]
     placed = placement(config, visible_gpus())
     normalise(config, placed.gpus)
-    named = any(problem.where in ("backend", "platform") for problem in problems)
+    named = is_nowhere(config, directory) or any(each.where in ("backend", "platform") for each in problems)
     found = find_problems(config, placed.gpus, placed.missing)
     problems += [each for each in found if not (named and each.where == "backend")]
     problems += _unsupported(config)
+    if not named:
+        problems += unknown_backend(config, directory)
     sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
     problems += [
         *_labels(config, directory),
@@ -149,8 +159,10 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     result.findings += [_place(problem, path, locations) for problem in problems]
     result.versions = select_versions(config.version_policy, find_versions(directory))
     if not result.versions:
-        message = f"at least one version must be available under the version policy of model '{name}'"
-        result.findings.append(Finding(name, directory, 0, "", message, _version_fix(directory)))
+        problem = no_version(config, directory)
+        place = path if problem.where else directory
+        line = locations.line(problem.where)
+        result.findings.append(Finding(name, place, line, problem.where, problem.message, problem.fix))
     if sound and not is_ensemble(config):
         seen = {finding.message for finding in result.findings}
         for version in result.versions:
@@ -159,14 +171,6 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
                     seen.add(finding.message)
                     result.findings.append(finding)
     return result
-
-
-def _version_fix(directory: Path) -> str:
-    for entry in sorted(directory.iterdir()):
-        right = entry.name.lstrip("0")
-        if right != entry.name and version_number(right) is not None and entry.is_dir():
-            return f"rename {entry} to {directory / right}"
-    return f"make the directory {directory / '1'} and put the model's file into it"
 
 
 def _place(problem: Problem, path: Path, locations: Locations) -> Finding:
@@ -189,19 +193,6 @@ def _repeated_keys(config: ModelConfig, name: str, locations: Locations) -> Iter
         else:
             message = f"{path} is given more than once; only the entry on line {line} counts"
         yield Problem(name, path, message, "remove all but one of them")
-
-
-def _complete(config: ModelConfig, name: str, directory: Path) -> Iterator[Problem]:
-    try:
-        autofill(config, name, directory)
-    except HalimedeError as error:
-        if config.name and config.name != name:
-            where, fix = "name", f'name: "{name}"'
-        elif config.platform:
-            where, fix = "platform", "remove platform, and name the backend alone"
-        else:
-            where, fix = "backend", 'backend: "onnxruntime"'
-        yield Problem(name, where, error.message, fix)
 
 
 def _unsupported(config: ModelConfig) -> Iterator[Problem]:
@@ -295,6 +286,12 @@ def _open(
     options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=placed.gpus)
     try:
         backend = backend_class(config)(source, options)
+    except NotFoundError as error:
+        found = advice(result.directory, backend_name(config))
+        fix = "" if found is None else found.fix
+        message = error.message.removesuffix(f": {fix}")
+        yield Finding(result.name, source.version_directory, 0, "", message, fix)
+        return
     except HalimedeError as error:
         yield Finding(result.name, source.version_directory, 0, "", error.message, "")
         return

@@ -15,6 +15,7 @@ from functools import partial
 from halimede.backends.base import ModelSource
 from halimede.config.ensembles import is_ensemble
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_files import hint_without_version
 from halimede.core.clock import Clock
 from halimede.core.errors import (
     HalimedeError,
@@ -213,7 +214,7 @@ class ModelLoader:
         record.refused = False
         record.selects_none = not resolved.versions
         if record.selects_none:
-            raise self._without_versions(record)
+            raise self._without_versions(record, resolved)
         bases = {number: _basis(resolved, snapshot, files, number) for number in resolved.versions}
         if is_ensemble(resolved.config):
             await self._ensembles.load(record, resolved, bases)
@@ -235,10 +236,12 @@ class ModelLoader:
         self._swaps.swap(record, resolved.config, resolved.versions, servings)
         logger.info("successfully loaded '%s'", record.name)
 
-    def _without_versions(self, record: ModelRecord) -> InvalidArgumentError:
+    def _without_versions(self, record: ModelRecord, resolved: ResolvedModel) -> InvalidArgumentError:
         """There is no version to load; what serves goes on."""
+        misplaced = hint_without_version(resolved.directory)
         record.reason = (
             f"at least one version must be available under the version policy of model '{record.name}'"
+            f"{misplaced}"
         )
         logger.error("failed to load '%s': %s", record.name, record.reason)
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, record.reason)
