@@ -437,14 +437,91 @@ def test_steps_that_name_what_is_not_there_are_told_with_their_lines(tmp_path: P
     ]
 
 
-def test_models_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+def test_models_that_do_not_fit_together_are_told_with_the_models_own_tensors(tmp_path: Path) -> None:
     onnx_models.write_model(tmp_path, "m", onnx_models.identity())
-    write_ensemble(tmp_path, "e", "m", tensors=TENSORS.replace("FP32", "INT32"))
-    (found,) = problems(tmp_path)
-    assert (found["field"], found["line"]) == ("ensemble_scheduling", 4)
-    assert "in ensemble e, ensemble tensor INPUT0: inconsistent data type: TYPE_INT32" in str(
-        found["message"]
+    config = write_ensemble(
+        tmp_path, "e", "m", tensors=f"max_batch_size: 4\n{TENSORS.replace('FP32', 'INT32')}"
     )
+    found = problems(tmp_path)
+    assert [(each["file"], each["line"], each["field"], each["fix"]) for each in found] == [
+        (str(config), 3, "input[0]", 'input { name: "INPUT0" data_type: TYPE_FP32 dims: [16] }'),
+        (str(config), 4, "output[0]", 'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [16] }'),
+    ]
+    assert "in ensemble e, ensemble tensor INPUT0: inconsistent data type: TYPE_INT32" in str(
+        found[0]["message"]
+    )
+
+
+def test_all_faults_of_an_ensemble_are_told_at_once_each_with_its_cure(tmp_path: Path) -> None:
+    onnx_models.write_model(tmp_path, "encoder", onnx_models.identity())
+    onnx_models.write_model(tmp_path, "adder", onnx_models.add_sub())
+    directory = onnx_models.write_model(
+        tmp_path,
+        "e",
+        None,
+        f'name: "other"\nplatform: "ensemble"\nmax_batch_size: 16\n{TENSORS}ensemble_scheduling {{\n'
+        'step {\n  model_name: "encodr"\n  model_version: -1\n'
+        '  input_map { key: "INPUT0" value: "INPUT0" }\n  output_map { key: "OUTPUT0" value: "encoded" }\n}\n'
+        'step {\n  model_name: "encoder"\n  model_version: 7\n'
+        '  input_map { key: "INPUTO" value: "encodde" }\n  output_map { key: "OUTPUT0" value: "twice" }\n}\n'
+        'step {\n  model_name: "adder"\n  model_version: -1\n'
+        '  input_map { key: "INPUT0" value: "twice" }\n'
+        '  output_map { key: "OUTPUT0" value: "OUTPUT0" }\n}\n}\n',
+    )
+    found = problems(tmp_path)
+    assert {each["file"] for each in found} == {str(directory / "config.pbtxt")}
+    assert [(each["line"], each["fix"]) for each in found] == [
+        (1, 'name: "e"'),
+        (16, 'input_map { key: "INPUTO" value: "encoded" }'),
+        (8, 'model_name: "encoder"'),
+        (3, "max_batch_size: 4"),
+        (15, "model_version: -1"),
+        (16, 'input_map { key: "INPUT0" value: "encoded" }'),
+        (22, 'input_map { key: "INPUT1" value: "INPUT0" }'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "field", "fix"),
+    [
+        (
+            'value: "T1" } output_map',
+            'value: "T1_" } output_map',
+            'ensemble_scheduling.step[1].input_map["INPUT0"]',
+            'input_map { key: "INPUT0" value: "T1" }',
+        ),
+        (
+            'key: "INPUT0" value: "INPUT0"',
+            'key: "INPUT0" value: "INPUT_0"',
+            'ensemble_scheduling.step[0].input_map["INPUT0"]',
+            'input_map { key: "INPUT0" value: "INPUT0" }',
+        ),
+        (
+            'key: "OUTPUT0" value: "OUTPUT0"',
+            'key: "OUTPUT0" value: "OUTPT0"',
+            'ensemble_scheduling.step[1].output_map["OUTPUT0"]',
+            'output_map { key: "OUTPUT0" value: "OUTPUT0" }',
+        ),
+        (
+            'key: "OUTPUT0" value: "OUTPUT0"',
+            'key: "OUTPUT_0" value: "OUTPUT0"',
+            'ensemble_scheduling.step[1].output_map["OUTPUT_0"]',
+            'output_map { key: "OUTPUT0" value: "OUTPUT0" }',
+        ),
+    ],
+)
+def test_a_misspelt_tensor_is_corrected_to_the_nearest_name_and_told_once(
+    tmp_path: Path, right: str, wrong: str, field: str, fix: str
+) -> None:
+    onnx_models.write_model(tmp_path, "m", onnx_models.identity())
+    config = write_ensemble(tmp_path, "e", "m", "m", tensors=f"max_batch_size: 4\n{TENSORS}")
+    text = config.read_text()
+    assert right in text
+    config.write_text(text.replace(right, wrong))
+    (found,) = problems(tmp_path)
+    assert (found["field"], found["fix"]) == (field, fix)
+    config.write_text(text)
+    assert problems(tmp_path) == []
 
 
 def test_ensembles_that_need_each_other_are_told(tmp_path: Path) -> None:

@@ -108,12 +108,12 @@ def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examina
 
 
 def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str) -> None:
-    """Hold ensembles that are sound by themselves against their models, inner ensembles before outer ones."""
+    """Hold ensembles against their models, inner ensembles before outer ones."""
     parts: dict[str, Part] = {
         each.name: Part(each.config, tuple(each.versions), not each.findings)
         for each in examinations.values()
     }
-    waiting = [each for each in examinations.values() if is_ensemble(each.config) and not each.findings]
+    waiting = [each for each in examinations.values() if is_ensemble(each.config)]
     while waiting:
         names = {each.name for each in waiting}
         # all of them at last: those that need each other in a circle
@@ -122,7 +122,7 @@ def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str
             path = config_path(each.directory, config_name)
             found = [_place(problem, path, each.locations) for problem in mismatches(each.config, parts)]
             each.findings += found
-            parts[each.name] = Part(each.config, tuple(each.versions), not found)
+            parts[each.name] = Part(each.config, tuple(each.versions), not each.findings)
         done = {each.name for each in turn}
         waiting = [each for each in waiting if each.name not in done]
 

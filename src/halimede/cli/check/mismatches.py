@@ -4,10 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from halimede.cli.check.contradictions import SIDES
+from halimede.cli.check.step_mismatches import step_mismatches
 from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import Problem
+from halimede.config.validate.misspelt_tensors import corrected
 from halimede.core.errors import HalimedeError
+from halimede.engine.ensembles.checks import SeenTensor, see
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.lifecycle.dependencies import LATEST, circle
 
@@ -33,13 +37,13 @@ class Part:
 
 
 def mismatches(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Problem]:
-    """Problems of an ensemble with its models.
+    """All problems of an ensemble with its models.
 
-    Models that are themselves wrong are passed over: what would be said of them now may not hold once they are mended.
+    The tensors of models that are themselves wrong are passed over: what would be said of them now may not hold once
+    they are fixed.
 
     Args:
-        config: the ensemble's configuration, valid by itself; if nothing is wrong, whether it is decoupled is
-            written into it.
+        config: the ensemble's configuration; if nothing is wrong, whether it is decoupled is written into it.
         parts: all models, by name.
     """
     name = config.name
@@ -47,22 +51,15 @@ def mismatches(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Probl
         yield Problem(name, "ensemble_scheduling", wrong)
         return
     complete = True
-    for index, step in enumerate(config.ensemble_scheduling.step):
-        where = f"ensemble_scheduling.step[{index}]"
-        need, version = step.model_name, step.model_version
-        if need not in parts:
-            message = f"ensemble {name} contains models that are not available or ambiguous: {need}"
-            close = get_close_matches(need, parts.keys() - {name}, 1)
-            fix = f'model_name: "{close[0]}"' if close else ""
-            yield Problem(name, f"{where}.model_name", message, fix)
-            complete = False
-        elif parts[need].versions and version not in (LATEST, *parts[need].versions):
-            message = f"ensemble '{name}' depends on '{need}' whose required version {version} is not loaded."
-            yield Problem(name, f"{where}.model_version", message, "model_version: -1")
-            complete = False
-        elif not parts[need].sound:
-            complete = False
-    if not complete:
+    told: set[tuple[str, str]] = set()
+    for problem in _step_problems(config, parts):
+        complete = False
+        if not problem.fix or (problem.where, problem.fix) not in told:
+            told.add((problem.where, problem.fix))
+            yield problem
+    if not complete or not all(parts[need].sound for need in needs_of(config) if need in parts):
+        return
+    if not parts[name].sound:
         return
     try:
         plan = EnsemblePlan.from_config(config, lambda need, _version: parts[need].config)
@@ -70,3 +67,29 @@ def mismatches(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Probl
         yield Problem(name, "ensemble_scheduling", error.message)
     else:
         config.model_transaction_policy.decoupled = plan.signature.decoupled
+
+
+def _step_problems(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Problem]:
+    name = config.name
+    config = corrected(config)
+    seen: dict[str, SeenTensor] = {}
+    for side in SIDES:
+        for entry in getattr(config, side):
+            dims = entry.reshape.shape if entry.HasField("reshape") else entry.dims
+            seen.setdefault(entry.name, see(name, entry, dims, config.max_batch_size))
+    for index, step in enumerate(config.ensemble_scheduling.step):
+        where = f"ensemble_scheduling.step[{index}]"
+        need, version = step.model_name, step.model_version
+        close = get_close_matches(need, parts.keys() - {name}, 1)
+        if not need:
+            continue
+        if need not in parts:
+            message = f"ensemble {name} contains models that are not available or ambiguous: {need}"
+            fix = f'model_name: "{close[0]}"' if close else ""
+            yield Problem(name, f"{where}.model_name", message, fix)
+        elif parts[need].versions and version not in (LATEST, *parts[need].versions):
+            message = f"ensemble '{name}' depends on '{need}' whose required version {version} is not loaded."
+            yield Problem(name, f"{where}.model_version", message, "model_version: -1")
+        model = parts.get(need) or (parts[close[0]] if close else None)
+        if model is not None and model.sound:
+            yield from step_mismatches(config, index, model.config, seen)

@@ -3,10 +3,12 @@
 Whether the models of the steps exist and fit together is for whoever knows those models.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from halimede.config.autofill import ENSEMBLE
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate.misspelt_tensors import find_corrections
 from halimede.config.validate.problem import Problem
 
 
@@ -30,7 +32,7 @@ def ensemble_problems(config: ModelConfig) -> Iterator[Problem]:
             yield Problem(name, field, message, f"remove {field}")
     steps = list(_step_problems(config))
     yield from steps
-    if not steps:
+    if not any(problem.where.endswith(("step", "input_map", "output_map")) for problem in steps):
         yield from _flow_problems(config)
 
 
@@ -63,7 +65,23 @@ def _step_problems(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
-    """Problems of the way from the ensemble's inputs through its steps to its outputs."""
+    """Problems of the way from the ensemble's inputs through its steps to its outputs.
+
+    Where a name is probably misspelt, all that follows from it is one problem, at the place to correct.
+    """
+    corrections = find_corrections(config)
+    told: set[str] = set()
+    for problem, tensors in _flow_faults(config):
+        correction = next((corrections[each] for each in tensors if each in corrections), None)
+        if correction is None:
+            yield problem
+        elif correction.where not in told:
+            told.add(correction.where)
+            yield replace(problem, where=correction.where, fix=correction.fix)
+
+
+def _flow_faults(config: ModelConfig) -> Iterator[tuple[Problem, list[str]]]:
+    """Each with the tensors whose names may be the cause."""
     name = config.name
     steps = config.ensemble_scheduling.step
     sources = {tensor: set(step.input_map.values()) for step in steps for tensor in step.output_map.values()}
@@ -74,13 +92,14 @@ def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
         if entry.name not in read:
             message = f"ensemble input '{entry.name}' for ensemble {name}' is not used"
             fix = f'input_map {{ key: "..." value: "{entry.name}" }}'
-            yield Problem(name, f"input[{index}].name", message, fix)
+            yield Problem(name, f"input[{index}].name", message, fix), [entry.name]
     ready = _reachable(config, inputs)
     for index, output in enumerate(config.output):
         where, tensor = f"output[{index}].name", output.name
         fix = f'output_map {{ key: "..." value: "{tensor}" }}'
         if tensor not in sources and tensor not in read:
-            yield Problem(name, where, f"ensemble output '{tensor}' for ensemble {name}' is not used", fix)
+            message = f"ensemble output '{tensor}' for ensemble {name}' is not used"
+            yield Problem(name, where, message, fix), [tensor]
         elif tensor not in ready:
             missing = next((source for source in sorted(sources.get(tensor, ())) if source not in ready), "")
             reason = (
@@ -89,14 +108,27 @@ def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
             if missing:
                 fix = f'output_map {{ key: "..." value: "{missing}" }}'
             message = f"output '{tensor}' for ensemble '{name}' is not written{reason}"
-            yield Problem(name, where, message, fix)
+            yield Problem(name, where, message, fix), [tensor, *_behind(tensor, sources)]
     for index, step in enumerate(steps):
         for key in sorted(step.output_map):
             tensor = step.output_map[key]
             if tensor not in outputs and (tensor not in read or tensor not in ready):
                 where = f'ensemble_scheduling.step[{index}].output_map["{key}"]'
                 message = f"ensemble tensor '{tensor}' is unused in ensemble '{name}'"
-                yield Problem(name, where, message, f'remove output_map {{ key: "{key}" value: "{tensor}" }}')
+                fix = f'remove output_map {{ key: "{key}" value: "{tensor}" }}'
+                yield Problem(name, where, message, fix), [tensor, *_behind(tensor, sources)]
+
+
+def _behind(tensor: str, sources: Mapping[str, set[str]]) -> list[str]:
+    """The tensors that a tensor is made from, directly or not."""
+    found: dict[str, None] = {}
+    waiting = [tensor]
+    while waiting:
+        for source in sorted(sources.get(waiting.pop(), ())):
+            if source not in found:
+                found[source] = None
+                waiting.append(source)
+    return list(found)
 
 
 def _reachable(config: ModelConfig, inputs: set[str]) -> set[str]:
