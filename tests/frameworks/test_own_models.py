@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,13 +50,6 @@ class TritonPythonModel:
             for each in requests
         ]
 """
-
-
-class AddOne(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Its first argument has a name of its own, and so has what TorchScript writes of it."""
-
-    def forward(this, x: torch.Tensor) -> torch.Tensor:  # noqa: N805
-        return x + 1
 
 
 def zipmap() -> onnx.ModelProto:
@@ -118,10 +112,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(identity, place("wrong_backend", 'backend: "pytorch"') / "model.onnx")
     onnx.save(identity, place("leading_zeros", version="001") / "model.onnx")
     onnx.save(zipmap(), place("zipmap") / "model.onnx")
-    torch_models.save_script(place("torchscript", TENSORS) / "model.pt", AddOne())
-    torch_models.save_script(place("iris_pt", TENSORS) / "iris.pt", AddOne())
-    torch_models.save_script(place("torchscript_bare") / "model.pt", AddOne())
-    torch.save(AddOne().state_dict(), place("weights", TENSORS) / "model.pt")
+    torch_models.save_script(place("torchscript", TENSORS) / "model.pt", torch_models.RenamedSelf())
+    torch_models.save_script(place("iris_pt", TENSORS) / "iris.pt", torch_models.RenamedSelf())
+    torch_models.save_script(place("torchscript_bare") / "model.pt", torch_models.RenamedSelf())
+    torch.save(torch_models.RenamedSelf().state_dict(), place("weights", TENSORS) / "model.pt")
     (place("keras") / "model.keras").write_bytes(b"PK")
     (place("python") / "iris.py").write_text(PYTHON)
     return root
@@ -133,7 +127,7 @@ def server(repository: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-def post(server: ServerProcess, path: str, document: object) -> tuple[int, dict[str, object]]:
+def post(server: ServerProcess, path: str, document: object) -> tuple[int, Any]:
     request = urllib.request.Request(
         f"http://{server.http}{path}", json.dumps(document).encode(), method="POST"
     )
@@ -182,7 +176,7 @@ def test_what_lies_in_the_directory_is_served(
     row = {"name": tensor, "datatype": "FP32", "shape": shape, "data": [5.1, 3.5, 1.4, 0.2]}
     status, answer = post(server, f"/v2/models/{model}/infer", {"inputs": [row]})
     assert status == 200, answer
-    (output,) = answer["outputs"]  # type: ignore[attr-defined]
+    (output,) = answer["outputs"]
     if tensor == "input__0":
         assert np.isclose(sum(output["data"]), 1, atol=1e-5)
     else:

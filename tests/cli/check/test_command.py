@@ -547,3 +547,63 @@ def test_step_without_a_version_is_told(tmp_path: Path) -> None:
     (found,) = problems(tmp_path)
     assert (found["line"], found["fix"]) == (5, "model_version: -1")
     assert "whose required version 0 is not loaded" in str(found["message"])
+
+
+# Python models
+
+EXECUTE = "    def execute(self, requests):\n        return []\n"
+
+
+def write_python(repository: Path, source: str, config: str = FLOATS) -> Path:
+    """The file of the model m."""
+    path = python_model(repository, "m", "", config)
+    path.write_text(source)
+    return path
+
+
+def test_python_models_are_imported_to_find_missing_modules(tmp_path: Path) -> None:
+    source = f"import json\nimport nonesuch.part\nclass TritonPythonModel:\n{EXECUTE}"
+    path = write_python(tmp_path, source)
+    (found,) = problems(tmp_path)
+    assert (found["file"], found["line"]) == (str(path), 2)
+    assert found["message"] == "ModuleNotFoundError: No module named 'nonesuch'"
+    assert "install the package that has the module 'nonesuch'" in str(found["fix"])
+    assert problems(tmp_path, "--import-timeout", "0") == []
+
+
+def test_a_python_model_that_fails_in_a_module_of_its_own_is_told_with_both_places(tmp_path: Path) -> None:
+    source = f"x = 1\nimport helper_of_m\nclass TritonPythonModel:\n{EXECUTE}"
+    path = write_python(tmp_path, source)
+    helper = path.with_name("helper_of_m.py")
+    helper.write_text("\n\n1 / 0\n")
+    (found,) = problems(tmp_path)
+    assert (found["file"], found["line"]) == (str(path), 2)
+    assert found["message"] == f"ZeroDivisionError: division by zero (at {helper}(3): <module>)"
+
+
+def test_a_python_model_that_never_finishes_its_import_is_ended(tmp_path: Path) -> None:
+    path = write_python(tmp_path, f"while True: pass\nclass TritonPythonModel:\n{EXECUTE}")
+    (found,) = problems(tmp_path, "--import-timeout", "1")
+    assert found["file"] == str(path)
+    assert "took longer than 1 s, and was ended" in str(found["message"])
+
+
+def test_inputs_and_outputs_that_a_python_model_does_not_list_are_told(tmp_path: Path) -> None:
+    write_python(tmp_path, f"class TritonPythonModel:\n{EXECUTE}", "")
+    assert [(each["field"], each["fix"]) for each in problems(tmp_path)] == [
+        ("input", 'input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }'),
+        ("output", 'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }'),
+    ]
+
+
+def test_tensors_that_auto_complete_config_lists_are_those_of_the_model(tmp_path: Path) -> None:
+    completes = (
+        "    @staticmethod\n    def auto_complete_config(config):\n        print('hello')\n"
+        "        config.add_input({'name': 'a', 'data_type': 'TYPE_FP32', 'dims': [3]})\n"
+        "        config.add_output({'name': 'b', 'data_type': 'TYPE_FP32', 'dims': [3]})\n        return config\n"
+    )
+    write_python(tmp_path, f"class TritonPythonModel:\n{completes}{EXECUTE}", "")
+    code, output = check(tmp_path)
+    assert code == 0
+    assert "a FP32[3]" in output
+    assert "hello" not in output

@@ -161,3 +161,11 @@ def save_package(path: Path) -> Path:
     )
     torch._inductor.aoti_compile_and_package(program, package_path=str(path))
     return path
+
+
+class RenamedSelf(torch.nn.Module):
+    """Adds 1. Its first argument has a name of its own, and so has what TorchScript writes of it."""
+
+    def forward(this, x: torch.Tensor) -> torch.Tensor:  # noqa: N805
+        """One more than `x`."""
+        return x + 1

@@ -11,7 +11,7 @@ import orjson
 
 from halimede.backends.registry import backend_name
 from halimede.cli.check.checks import model_instead
-from halimede.cli.check.examine import Examination, Finding, examine
+from halimede.cli.check.examine import IMPORT_TIMEOUT_S, Examination, Finding, examine
 from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError
@@ -33,13 +33,25 @@ from halimede.repository.layout import check_repositories
     show_default=True,
     help="How to write what is found.",
 )
+@click.option(
+    "--import-timeout",
+    type=click.FloatRange(min=0),
+    default=IMPORT_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the import of a Python model may take; 0: run no model's code.",
+)
 @click.pass_context
 def command(
-    context: click.Context, repositories: tuple[Path, ...], model_config_name: str, form: str
+    context: click.Context,
+    repositories: tuple[Path, ...],
+    model_config_name: str,
+    form: str,
+    import_timeout: float,
 ) -> None:
     """Report all problems of all models, with file, line and suggested fix.
 
-    Exits with 1 if there is any.
+    Python models are imported, each in a process of its own. Exits with 1 if there is any problem.
     """
     try:
         check_repositories(repositories)
@@ -49,7 +61,7 @@ def command(
         if message := model_instead(repository):
             raise click.UsageError(message)
     with _quiet():
-        examinations = examine(repositories, model_config_name)
+        examinations = examine(repositories, model_config_name, import_timeout)
     click.echo(_json(examinations) if form == "json" else _text(examinations))
     if any(examination.findings for examination in examinations):
         context.exit(1)

@@ -1,6 +1,7 @@
 """Looking at a model on disk as a server would load it, but to the end: every problem, each with its place."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -12,7 +13,8 @@ from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.cli.check.completion import autofill_problems, is_nowhere, no_version, unknown_backend
 from halimede.cli.check.contradictions import contradictions
 from halimede.cli.check.mismatches import Part, mismatches
-from halimede.cli.check.python_sources import source_problems
+from halimede.cli.check.python_imports import PythonImports
+from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
 from halimede.config.ensembles import is_ensemble
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
@@ -29,6 +31,9 @@ from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
 from halimede.repository.resolve import config_path
 from halimede.repository.versions import find_versions, select_versions
+
+IMPORT_TIMEOUT_S = 60.0
+"""How long the import of a Python model may take."""
 
 UNREAD_BY_BACKENDS = (
     "name",
@@ -83,28 +88,39 @@ class Examination:
     locations: Locations = field(default_factory=Locations)
 
 
-def examine(repositories: Sequence[Path], config_name: str = "") -> list[Examination]:
+def examine(
+    repositories: Sequence[Path], config_name: str = "", import_timeout_s: float = IMPORT_TIMEOUT_S
+) -> list[Examination]:
     """What there is to say about each model of the repositories, by name.
 
     Args:
         repositories: directories of models.
         config_name: use ``configs/<name>.pbtxt`` where it exists.
+        import_timeout_s: how long the import of a Python model may take; 0 to import none.
 
     Raises:
         OSError: a repository cannot be read.
     """
+    with closing(PythonImports(import_timeout_s)) as imports:
+        examinations = _examine_each(repositories, config_name, imports)
+    _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
+    return sorted(examinations, key=lambda examination: examination.name)
+
+
+def _examine_each(
+    repositories: Sequence[Path], config_name: str, imports: PythonImports
+) -> list[Examination]:
     examinations = []
     for name, directories in find_models(repositories).items():
         for directory in directories:
-            examination = _examine_model(name, directory, config_name)
+            examination = _examine_model(name, directory, config_name, imports)
             if len(directories) > 1:
                 places = ", ".join(str(each.parent) for each in directories)
                 message = f"model '{name}' is in several repositories ({places}), so none of them is served"
                 fix = "remove or rename all but one of them"
                 examination.findings.insert(0, Finding(name, directory, 0, "", message, fix))
             examinations.append(examination)
-    _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
-    return sorted(examinations, key=lambda examination: examination.name)
+    return examinations
 
 
 def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str) -> None:
@@ -127,7 +143,7 @@ def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str
         waiting = [each for each in waiting if each.name not in done]
 
 
-def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
+def _examine_model(name: str, directory: Path, config_name: str, imports: PythonImports) -> Examination:
     result = Examination(name, directory)
     path = config_path(directory, config_name)
     locations = Locations()
@@ -166,7 +182,7 @@ def _examine_model(name: str, directory: Path, config_name: str) -> Examination:
     if sound and not is_ensemble(config):
         seen = {finding.message for finding in result.findings}
         for version in result.versions:
-            for finding in _open(result, version, path, locations, placed):
+            for finding in _open(result, version, path, locations, placed, imports):
                 if finding.message not in seen:
                     seen.add(finding.message)
                     result.findings.append(finding)
@@ -259,7 +275,12 @@ def _lacking(directory: Path, file: str) -> str:
 
 
 def _open(
-    result: Examination, version: int, path: Path, locations: Locations, placed: Placement
+    result: Examination,
+    version: int,
+    path: Path,
+    locations: Locations,
+    placed: Placement,
+    imports: PythonImports,
 ) -> Iterator[Finding]:
     """What the model's backend says of a version; the configuration it completes becomes the result's."""
     config = ModelConfig()
@@ -281,7 +302,20 @@ def _open(
             refuse_runtime(source, None)
         except HalimedeError as error:
             yield _place(Problem(config.name, "runtime", error.message, "remove runtime"), path, locations)
-        yield from _look_at_source(source)
+        problems = list(_look_at_source(source))
+        yield from problems
+        if problems or not imports.wanted:
+            return
+        try:
+            imports.complete_config(source, BackendOptions(gpus=placed.gpus))
+        except HalimedeError as error:
+            file = source.version_directory / (config.default_model_filename or "model.py")
+            line, text = told_failure(error.message, file)
+            yield Finding(result.name, file, line, "", text, import_fix(error.message))
+            return
+        yield from _complete_now(result, config, path, locations, placed)
+        for problem in unlisted_sides(config):
+            yield _place(problem, path, locations)
         return
     options = BackendOptions(settings={"default-max-batch-size": "4"}, gpus=placed.gpus)
     try:
@@ -303,6 +337,13 @@ def _open(
                 yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.fix)
     finally:
         backend.close()
+    yield from _complete_now(result, config, path, locations, placed)
+
+
+def _complete_now(
+    result: Examination, config: ModelConfig, path: Path, locations: Locations, placed: Placement
+) -> Iterator[Finding]:
+    """What is wrong with the completed configuration, which becomes the result's."""
     normalise(config, placed.gpus)
     for problem in find_problems(config, placed.gpus, placed.missing):
         yield _place(problem, path, locations)
@@ -310,7 +351,7 @@ def _open(
 
 
 def _look_at_source(source: ModelSource) -> Iterator[Finding]:
-    """What is wrong with the file of a Python model, which is not run."""
+    """What is wrong with the file of a Python model, told without running it."""
     path = source.version_directory / (source.config.default_model_filename or "model.py")
     own_python = "EXECUTION_ENV_PATH" in source.config.parameters
     for line, problem in source_problems(source.name, path, own_python):

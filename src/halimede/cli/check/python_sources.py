@@ -1,9 +1,11 @@
 """Looking at a Python model's file without running it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import Problem
 
 _CLASS = "TritonPythonModel"
@@ -44,3 +46,46 @@ def _binds(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return any((alias.asname or alias.name) in (name, "*") for alias in node.names)
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name
+
+
+def told_failure(message: str, path: Path) -> tuple[int, str]:
+    """Line and text of a failure of the model's code, whose message ends with where it happened, innermost first.
+
+    Args:
+        message: of the error.
+        path: the model's file; a failure elsewhere keeps its innermost place.
+    """
+    text, _, trace = message.partition("\n\nAt:\n")
+    lines: list[str] = re.findall(rf"{re.escape(str(path))}\((\d+)\)", trace)
+    places = trace.split("\n")
+    if lines and str(path) in places[0]:
+        return int(lines[0]), text
+    at = next((place.strip() for place in places if place.strip() and "<frozen" not in place), "")
+    return (int(lines[0]) if lines else 0), f"{text} (at {at})" if at else text
+
+
+def import_fix(message: str) -> str:
+    """What would fix an import that failed; "" if that cannot be told."""
+    missing = re.search(r"No module named '([\w.]+)'", message)
+    if missing is None:
+        return ""
+    module = missing[1].partition(".")[0]
+    return (
+        f"install the package that has the module '{module}' beside the server, or bring an environment with it "
+        f"(EXECUTION_ENV_PATH)"
+    )
+
+
+def unlisted_sides(config: ModelConfig) -> Iterator[Problem]:
+    """Inputs or outputs that neither the configuration nor `auto_complete_config` lists.
+
+    Such a model loads, as in Triton, but answers nobody.
+    """
+    for side in ("input", "output"):
+        if not getattr(config, side):
+            message = (
+                f"neither config.pbtxt nor the model's auto_complete_config lists an {side}, so the model is loaded "
+                f"but no request can {'give' if side == 'input' else 'get'} one"
+            )
+            fix = f'{side} {{ name: "{side.upper()}0" data_type: TYPE_FP32 dims: [ -1 ] }}'
+            yield Problem(config.name, side, message, fix)
