@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from halimede.backends.registry import BACKENDS, backend_class, backend_name
-from halimede.config.autofill import PLATFORM_BACKENDS, autofill
+from halimede.config.autofill import ENSEMBLE, PLATFORM_BACKENDS, autofill
 from halimede.config.ensembles import is_ensemble
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import advice, other_file
@@ -42,7 +42,7 @@ def is_nowhere(config: ModelConfig, directory: Path) -> bool:
 def unknown_backend(config: ModelConfig, directory: Path) -> Iterator[Problem]:
     """The problem of a backend that this version does not have."""
     name = backend_name(config)
-    if name and name not in BACKENDS and not is_ensemble(config):
+    if name and name not in (*BACKENDS, ENSEMBLE) and not is_ensemble(config):
         try:
             backend_class(config)
         except HalimedeError as error:

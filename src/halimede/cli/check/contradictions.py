@@ -85,6 +85,9 @@ def _with_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, mess
     if config.max_batch_size and not model.max_batch_size and "batching" in message:
         config.max_batch_size = 0
         return Problem(config.name, "max_batch_size", message, "max_batch_size: 0")
+    if config.model_transaction_policy.decoupled and "decoupled" in message:
+        config.model_transaction_policy.decoupled = False
+        return Problem(config.name, "model_transaction_policy.decoupled", message, "decoupled: false")
     for side in SIDES:
         entries = getattr(config, side)
         places = {entry.name: f"{side}[{index}]" for index, entry in enumerate(getattr(listed, side))}

@@ -324,7 +324,10 @@ def _open(
         found = advice(result.directory, backend_name(config))
         fix = "" if found is None else found.fix
         message = error.message.removesuffix(f": {fix}")
-        yield Finding(result.name, source.version_directory, 0, "", message, fix)
+        if fix.startswith(("backend:", "default_model_filename:")):
+            yield _place(Problem(result.name, fix.partition(":")[0], message, fix), path, locations)
+        else:
+            yield Finding(result.name, source.version_directory, 0, "", message, fix)
         return
     except HalimedeError as error:
         yield Finding(result.name, source.version_directory, 0, "", error.message, "")

@@ -17,7 +17,7 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str =
             kind = ModelInstanceGroup.Kind.Name(group.kind)
             message = f"{start} has kind {kind} but specifies one or more GPUs"
             message += f". None can be used: {missing}" if missing else ""
-            yield Problem(config.name, f"{where}.gpus", message, "kind: KIND_GPU")
+            yield Problem(config.name, f"{where}.gpus", message, "kind: KIND_GPU" if gpus else "remove gpus")
         if group.kind == ModelInstanceGroup.KIND_GPU:
             yield from _gpu_problems(config, group, where, start, gpus, missing)
         if group.profile and "tensorrt" not in (config.backend, config.platform.removesuffix("_plan")):

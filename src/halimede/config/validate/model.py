@@ -16,7 +16,9 @@ def model_problems(config: ModelConfig) -> Iterator[Problem]:
         yield Problem(name, "backend", message, fix)
     if ENSEMBLE in (config.platform, config.backend) and (config.platform != ENSEMBLE or config.backend):
         message = f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type"
-        yield Problem(name, "backend" if config.backend else "platform", message, 'platform: "ensemble"')
+        where = "backend" if config.backend else "platform"
+        fix = "remove backend" if config.platform == ENSEMBLE else f'replace {where} by platform: "ensemble"'
+        yield Problem(name, where, message, fix)
     if config.max_batch_size < 0:
         message = f"'max_batch_size' must be non-negative value for {name}"
         yield Problem(name, "max_batch_size", message, "max_batch_size: 0")

@@ -20,6 +20,12 @@ def warmup_problems(config: ModelConfig) -> Iterator[Problem]:
                     f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
                 )
                 where = f'model_warmup[{index}].inputs["{name}"].dims'
-                yield Problem(
-                    config.name, where, message, f"dims: {[dim if dim >= 0 else 1 for dim in dims]}"
-                )
+                yield Problem(config.name, where, message, f"dims: {_fixed(config, name, dims)}")
+
+
+def _fixed(config: ModelConfig, name: str, dims: list[int]) -> list[int]:
+    """Those dims with the input's own, or else 1, in place of variable ones."""
+    own = next((list(entry.dims) for entry in config.input if entry.name == name), [])
+    if len(own) != len(dims):
+        own = dims
+    return [dim if dim >= 0 else max(instead, 1) for dim, instead in zip(dims, own, strict=True)]
