@@ -49,7 +49,7 @@ def test_without_onnxruntime_the_error_says_how_to_install_it(monkeypatch: pytes
 
 
 def test_without_pytorch_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("halimede.backends.pytorch.backend")]:
+    for module in [name for name in sys.modules if name.startswith("halimede.backends.pytorch")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "torch", None)
     for config in (ModelConfig(backend="pytorch"), ModelConfig(platform="pytorch_libtorch")):

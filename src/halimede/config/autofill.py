@@ -142,7 +142,7 @@ def _other_name(config: ModelConfig, directory: Path) -> _Format | None:
         return None
     if backend == "fil" and ("model_type" in config.parameters or _forest_in(version)):
         return None
-    found = other_file(version, config, backend)
+    found = other_file(version, config.platform, backend)
     if not backend and (forest := _forest_in(version)):
         return _Format("fil", "", forest)
     return None if found is None else _Format(found.backend, found.platform, found.path.name)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from halimede.config.model_config_pb2 import ModelConfig
-
 _START = 4096
 
 
@@ -138,18 +136,18 @@ def recognise(path: Path) -> ModelFile | None:
     return ModelFile(backend, platform, path) if backend and test(path) else None
 
 
-def other_file(version: Path, config: ModelConfig, backend: str) -> ModelFile | None:
+def other_file(version: Path, platform: str, backend: str) -> ModelFile | None:
     """The one file of a version's directory that is a model, whatever it is called; None for none or several.
 
     Args:
         version: the directory.
-        config: the model's; a platform narrows the choice.
+        platform: only files of it; "" for any.
         backend: only files that it runs; "" for any.
     """
     found = [
         each
         for each in _models_in(version)
-        if backend in ("", each.backend) and config.platform in ("", each.platform)
+        if backend in ("", each.backend) and platform in ("", each.platform)
     ]
     return found[0] if len(found) == 1 else None
 

@@ -37,13 +37,13 @@ CASES: list[Case] = [
         f'{ENSEMBLE} backend: "x" ensemble_scheduling {{ {ONE_STEP} }}',
         "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
         "backend",
-        'platform: "ensemble"',
+        "remove backend",
     ),
     (
         'name: "m" backend: "ensemble"',
         "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
         "backend",
-        'platform: "ensemble"',
+        'replace backend by platform: "ensemble"',
     ),
     (
         f"{BASE} max_batch_size: -1",
@@ -133,7 +133,7 @@ CASES: list[Case] = [
         f"{PLAIN} instance_group {{ kind: KIND_CPU gpus: 0 }}",
         "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs",
         "instance_group[0].gpus",
-        "kind: KIND_GPU",
+        "remove gpus",
     ),
     (
         f'{PLAIN} instance_group {{ name: "g" kind: KIND_GPU }}',
@@ -145,13 +145,13 @@ CASES: list[Case] = [
         f"{PLAIN} instance_group {{ kind: KIND_MODEL gpus: 0 }}",
         "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs",
         "instance_group[0].gpus",
-        "kind: KIND_GPU",
+        "remove gpus",
     ),
     (
         f"{PLAIN} instance_group {{ gpus: 0 }}",
         "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs",
         "instance_group[0].gpus",
-        "kind: KIND_GPU",
+        "remove gpus",
     ),
     (
         f"{PLAIN} instance_group {{ kind: KIND_GPU gpus: 0 }}",

@@ -60,7 +60,7 @@ def _backend_fix(config: ModelConfig, directory: Path) -> str:
             told.Clear()
         if told.backend:
             return f'backend: "{told.backend}"'
-        found = other_file(directory / str(version), ModelConfig(), "")
+        found = other_file(directory / str(version), "", "")
         if found is not None:
             return f'backend: "{found.backend}"'
     close = get_close_matches(name, BACKENDS, 1) if name else []
