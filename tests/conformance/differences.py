@@ -97,6 +97,9 @@ OVERFLOW = Difference(
     "A shape with too many elements is refused as such, as in later versions; 2.51 compares it with the data.",
     paths=r"^body\.error$",
 )
+OUT_OF_RANGE = Difference(
+    "A number that its datatype or parameter cannot hold is refused; tritonserver serves another number instead.",
+)
 MODEL_ERRORS_FAIL = Difference(
     "A model's own error responses count as failures; tritonserver counts them as successes.",
     paths=r"nv_inference_request_success|nv_inference_request_failure|_duration_us|inference_stats|batch_stats",

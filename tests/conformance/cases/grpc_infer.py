@@ -8,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.asking import grpc_infer, message, put, rpc, strings
 from tests.conformance.case import Case, case
 from tests.conformance.cases.http_management import MODELS
-from tests.conformance.differences import TWO_OF_ONE_NAME
+from tests.conformance.differences import OUT_OF_RANGE, TWO_OF_ONE_NAME
 from tests.conformance.steps import Rpc
 
 ROW = np.array([[1, 2, 3, 4]], np.float32)
@@ -16,18 +16,21 @@ ADD_SUB = (("INPUT0", ROW), ("INPUT1", ROW / 10))
 X = ("X", np.array([1, 2], np.int32))
 TYPED: dict[str, tuple[str, list[Any]]] = {
     "BOOL": ("bool_contents", [True, False]),
-    "INT8": ("int_contents", [-128, 127, 128, 300]),
-    "INT16": ("int_contents", [-1, 32768]),
+    "INT8": ("int_contents", [-128, 127]),
+    "INT16": ("int_contents", [-32768, 32767]),
     "INT32": ("int_contents", [-1, 2147483647]),
     "INT64": ("int64_contents", [-1, 2**62]),
-    "UINT8": ("uint_contents", [0, 255, 256]),
-    "UINT16": ("uint_contents", [65535, 65536]),
+    "UINT8": ("uint_contents", [0, 255]),
+    "UINT16": ("uint_contents", [0, 65535]),
     "UINT32": ("uint_contents", [2**32 - 1]),
     "UINT64": ("uint64_contents", [2**64 - 1]),
     "FP32": ("fp32_contents", [0.1, -0.0, float("nan")]),
     "FP64": ("fp64_contents", [0.1, float("inf")]),
     "BYTES": ("bytes_contents", [b"a", b"", b"\xff\x00"]),
 }
+
+TOO_LARGE = (("INT8", "int_contents", 128), ("INT16", "int_contents", 32768))
+TOO_LARGE += (("UINT8", "uint_contents", 256), ("UINT16", "uint_contents", 65536))
 
 
 def typed(
@@ -124,6 +127,14 @@ CASES: list[Case] = [
             ),
         )
         for datatype, (field, values) in TYPED.items()
+    ),
+    *(
+        case(
+            f"{value} for {datatype} in {field}",
+            Rpc("ModelInfer", typed("every_type", datatype, datatype, field, [value])),
+            differs=OUT_OF_RANGE,
+        )
+        for datatype, field, value in TOO_LARGE
     ),
     case(
         "typed strings of a model that batches",

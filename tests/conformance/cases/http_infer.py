@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.conformance.asking import binary, infer, post, strings, tensor
 from tests.conformance.case import Case, case
-from tests.conformance.differences import NAN_IS_NO_CLASS, OUTPUT_NAMED
+from tests.conformance.differences import NAN_IS_NO_CLASS, OUT_OF_RANGE, OUTPUT_NAMED
 from tests.conformance.steps import Bytes, Step
 
 ADD_SUB = [tensor("INPUT0", "FP32", [[1, 2, 3, 4]]), tensor("INPUT1", "FP32", [[0.1, 0.2, 0.3, 0.4]])]
@@ -35,6 +35,10 @@ NUMBERS: dict[str, list[list[object]]] = {
         ["\U0001f600", "line\nfeed", "\u007f\u0001"],
     ],
 }
+CUT = ("UINT8 [256]", "UINT16 [65536]", "UINT32 [4294967296]", "INT8 [128]", "INT8 [-129]", "INT16 [32768]")
+CUT += ("INT32 [2147483648]", "FP32 [1e+39]")
+"""Numbers for which tritonserver has others, by datatype and data."""
+
 PACKED = {
     "BOOL": "?",
     "UINT8": "B",
@@ -59,7 +63,11 @@ def of_type(datatype: str) -> str:
 def in_json() -> list[Case]:
     """Each datatype in JSON, and numbers at the limits of the type and beyond."""
     return [
-        case(f"{datatype} in JSON {data!r}", infer("every_type", tensor(of_type(datatype), datatype, data)))
+        case(
+            f"{datatype} in JSON {data!r}",
+            infer("every_type", tensor(of_type(datatype), datatype, data)),
+            differs=OUT_OF_RANGE if f"{datatype} {data!r}" in CUT else None,
+        )
         for datatype, rows in NUMBERS.items()
         for data in rows
     ]

@@ -111,7 +111,7 @@ def test_what_is_remembered_is_bounded() -> None:
     ("datatype", "field", "values", "expected"),
     [
         (datatypes.BOOL, "bool_contents", [True, False], [True, False]),
-        (datatypes.INT8, "int_contents", [-1, 300], [-1, 44]),
+        (datatypes.INT8, "int_contents", [-128, 127], [-128, 127]),
         (datatypes.INT16, "int_contents", [-1, 2], [-1, 2]),
         (datatypes.INT32, "int_contents", [-1, 2], [-1, 2]),
         (datatypes.INT64, "int64_contents", [-1, 2**40], [-1, 2**40]),
@@ -145,6 +145,25 @@ def test_contents_of_another_datatype_are_refused(datatype: str) -> None:
     assert caught.value.message == (
         "unexpected explicit tensor data for input tensor 'i' for model 'm' of type 'FP32', "
         f"expected datatype '{datatype}'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "value", "expected"),
+    [
+        ("INT8", "int_contents", 128, "an integer from -128 to 127"),
+        ("INT8", "int_contents", -129, "an integer from -128 to 127"),
+        ("INT16", "int_contents", 32768, "an integer from -32768 to 32767"),
+        ("INT16", "int_contents", -32769, "an integer from -32768 to 32767"),
+        ("UINT8", "uint_contents", 256, "an integer from 0 to 255"),
+        ("UINT16", "uint_contents", 2**32 - 1, "an integer from 0 to 65535"),
+    ],
+)
+def test_contents_that_do_not_fit_are_refused(datatype: str, field: str, value: int, expected: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        decode(with_contents(datatype, **{field: [1, value]}))
+    assert error.value.message == (
+        f"value out of range: input 'i' of datatype {datatype} has {value} at position [1], expected {expected}"
     )
 
 

@@ -109,7 +109,7 @@ def test_connections_go_on_after_a_stream(server: ModelServer) -> None:
     [
         ("none/generate", {}, 404, "Request for unknown model: 'none' is not found"),
         ("echo/versions/2/generate", {}, 404, "Request for unknown model: 'echo' version 2 is not found"),
-        ("echo/generate", {"INPUT0": "x"}, 500, "attempt to access JSON non-number as double"),
+        ("echo/generate", {"INPUT0": "x"}, 400, "attempt to access JSON non-number as double"),
         (
             "strings/generate",
             {"INPUT0": ["a", "b"]},

@@ -48,8 +48,8 @@ def read(text: str | bytes, max_batch_size: int = 0, max_bytes: int = 10_000) ->
         ("INT", -7, [-7]),
         ("INT", [1, 2], [1, 2]),
         ("INT", [], []),
-        ("INT", 3_000_000_000, [3_000_000_000 - (1 << 32)]),
-        ("BYTE", 300, [44]),
+        ("INT", -(1 << 31), [-(1 << 31)]),
+        ("BYTE", 255, [255]),
         ("UNSIGNED", (1 << 64) - 1, [(1 << 64) - 1]),
         ("FLOAT", 1, [1.0]),
         ("FLOAT", [1, 2.5], [1.0, 2.5]),
@@ -105,8 +105,29 @@ def test_everything_else_is_a_parameter() -> None:
     assert list(request.inputs) == ["INT"]
 
 
-def test_integers_beyond_64_bits_become_doubles() -> None:
-    assert read('{"x": 18446744073709551615}').parameters == {"x": 18446744073709551615.0}
+@pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1])
+def test_integer_parameters_have_64_bits(value: int) -> None:
+    assert read('{"x": 9223372036854775807}').parameters == {"x": 2**63 - 1}
+    with pytest.raises(
+        HalimedeError, match=f"parameter 'x' is out of range: {value}, expected an integer from"
+    ):
+        read(f'{{"x": {value}}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"INT": 3000000000}', "value out of range: input 'INT' of datatype INT32 has 3000000000 at position [0]"),
+        ('{"BYTE": [1, 256]}', "input 'BYTE' of datatype UINT8 has 256 at position [1], expected an integer from 0"),
+        ('{"FLOAT": 1e39}', "value out of range: input 'FLOAT' of datatype FP32 has 1e+39 at position [0]"),
+        ('{"SQUARE": [1, 2, 3]}', "tensor with proper shape: 3 elements do not fill shape [2, 2]"),
+    ],
+)  # fmt: skip
+def test_wrong_number_is_told_by_name(text: str, message: str) -> None:
+    with pytest.raises(HalimedeError) as caught:
+        read(text)
+    assert message in caught.value.message
+    assert caught.value.code is Code.INVALID_ARG
 
 
 def test_members_of_parameters_are_treated_alike() -> None:
@@ -131,18 +152,18 @@ def test_bare_tokens_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ('{"TEXT": 1}', Code.INTERNAL, "Unable to parse JSON bytes array: attempt to access JSON non-string as string"),
-        ('{"TEXT": ["a", 1]}', Code.INTERNAL, "attempt to access JSON non-string as string"),
-        ('{"BOOL": 1}', Code.INTERNAL, "Unable to parse 'data': attempt to access JSON non-boolean as boolean"),
-        ('{"INT": 1.5}', Code.INTERNAL, "attempt to access JSON non-signed-integer as signed-integer"),
-        ('{"INT": true}', Code.INTERNAL, "attempt to access JSON non-signed-integer as signed-integer"),
-        ('{"INT": null}', Code.INTERNAL, "attempt to access JSON non-signed-integer as signed-integer"),
-        ('{"INT": {}}', Code.INTERNAL, "attempt to access JSON non-signed-integer as signed-integer"),
-        ('{"LONG": 9223372036854775808}', Code.INTERNAL, "non-signed-integer as signed-integer"),
-        ('{"BYTE": -1}', Code.INTERNAL, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
-        ('{"FLOAT": "x"}', Code.INTERNAL, "attempt to access JSON non-number as double"),
+        ('{"TEXT": 1}', Code.INVALID_ARG, "Unable to parse JSON bytes array: attempt to access JSON non-string as"),
+        ('{"TEXT": ["a", 1]}', Code.INVALID_ARG, "attempt to access JSON non-string as string"),
+        ('{"BOOL": 1}', Code.INVALID_ARG, "Unable to parse 'data': attempt to access JSON non-boolean as boolean"),
+        ('{"INT": 1.5}', Code.INVALID_ARG, "attempt to access JSON non-signed-integer as signed-integer"),
+        ('{"INT": true}', Code.INVALID_ARG, "attempt to access JSON non-signed-integer as signed-integer"),
+        ('{"INT": null}', Code.INVALID_ARG, "attempt to access JSON non-signed-integer as signed-integer"),
+        ('{"INT": {}}', Code.INVALID_ARG, "attempt to access JSON non-signed-integer as signed-integer"),
+        ('{"LONG": 9223372036854775808}', Code.INVALID_ARG, "non-signed-integer as signed-integer"),
+        ('{"BYTE": -1}', Code.INVALID_ARG, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ('{"FLOAT": "x"}', Code.INVALID_ARG, "attempt to access JSON non-number as double"),
         ('{"HALF": 1}', Code.INVALID_ARG, "receiving FP16 data via JSON is not supported"),
-        ('{"INT": [[1, 2], [3]]}', Code.INTERNAL, "Shape does not match true shape of 'data' field"),
+        ('{"INT": [[1, 2], [3]]}', Code.INVALID_ARG, "Shape does not match true shape of 'data' field"),
         ('{"INT": 1, "INT": 2}', Code.INVALID_ARG, "[request id: <id_unknown>] input 'INT' already exists in request"),
         ('{"INT": 1, "INT": 2, "id": "7"}', Code.INVALID_ARG, "[request id: 7] input 'INT' already exists"),
         (
@@ -150,15 +171,15 @@ def test_bare_tokens_are_read() -> None:
             Code.INVALID_ARG,
             "Converting keyword: 'parameters': [request id: <id_unknown>] input 'INT' already exists in request",
         ),
-        ('{"parameters": [1]}', Code.INTERNAL, "Expected JSON object for keyword: 'parameters'"),
-        ('{"parameters": null}', Code.INTERNAL, "Expected JSON object for keyword: 'parameters'"),
+        ('{"parameters": [1]}', Code.INVALID_ARG, "Expected JSON object for keyword: 'parameters'"),
+        ('{"parameters": null}', Code.INVALID_ARG, "Expected JSON object for keyword: 'parameters'"),
         ('{"x": {}}', Code.INVALID_ARG, INVALID_PARAMETER),
         ('{"x": [1]}', Code.INVALID_ARG, INVALID_PARAMETER),
         ('{"x": null}', Code.INVALID_ARG, INVALID_PARAMETER),
         ('{"parameters": {"x": {}}}', Code.INVALID_ARG, f"Converting keyword: 'parameters': {INVALID_PARAMETER}"),
         (
             '{"parameters": {"TEXT": 1}}',
-            Code.INTERNAL,
+            Code.INVALID_ARG,
             "Converting keyword: 'parameters': Unable to parse JSON bytes array: attempt to access JSON non-string",
         ),
         (
@@ -166,7 +187,7 @@ def test_bare_tokens_are_read() -> None:
             Code.INVALID_ARG,
             "Converting keyword: 'parameters': parameter 'parameters' has invalid type.",
         ),
-        ('{"id": 1}', Code.INTERNAL, "Unable to parse 'id': attempt to access JSON non-string as string"),
+        ('{"id": 1}', Code.INVALID_ARG, "Unable to parse 'id': attempt to access JSON non-string as string"),
         ("[1]", Code.INVALID_ARG, "attempt to get members for non-object"),
         ("", Code.INVALID_ARG, "failed to parse the request JSON buffer: "),
         ('{"INT": ', Code.INVALID_ARG, "failed to parse the request JSON buffer: "),

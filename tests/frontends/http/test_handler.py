@@ -326,6 +326,14 @@ def test_json_inference(server: ModelServer) -> None:
     ]
 
 
+def test_number_that_does_not_fit_is_refused_by_name(server: ModelServer) -> None:
+    document = floats()
+    document["inputs"][0]["data"] = [[1, 2, 1e39]]
+    assert error(server, infer(document), 400).startswith(
+        "value out of range: input 'INPUT0' of datatype FP32 has 1e+39 at position [0,2], expected a number from -3.4"
+    )
+
+
 def test_binary_inference(server: ModelServer) -> None:
     outputs = [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]
     answered = ask(server, infer(binary(outputs=outputs), data=FLOATS.tobytes()))

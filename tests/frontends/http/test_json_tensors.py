@@ -13,13 +13,16 @@ from halimede.core.datatypes import (
     FP32,
     FP64,
     INT8,
+    INT16,
     INT32,
     INT64,
     UINT8,
+    UINT16,
+    UINT32,
     UINT64,
     Datatype,
 )
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.tensors import Tensor, decode_bytes
 from halimede.frontends.http.json_tensors import json_from_tensor, tensor_from_json
 
@@ -42,11 +45,11 @@ def write(datatype: Datatype, values: object) -> str:
     ("datatype", "data", "values"),
     [
         (FP32, [1, 2.5, -3e3, 4], [1, 2.5, -3000, 4]),
-        (FP32, [1e300, 0, 0, 2**64], [float("inf"), 0, 0, 2**64]),
+        (FP32, [-3.4e38, 0, float("-inf"), 2**64], [float(np.float32(-3.4e38)), 0, float("-inf"), 2**64]),
         (FP64, [0.1, 1, 2, 3], [0.1, 1, 2, 3]),
-        (INT8, [127, 128, -129, 256], [127, -128, 127, 0]),
+        (INT8, [127, -128, 0, 1], [127, -128, 0, 1]),
         (INT64, [2**63 - 1, -(2**63), 0, 1], [2**63 - 1, -(2**63), 0, 1]),
-        (UINT8, [255, 256, 257, 0], [255, 0, 1, 0]),
+        (UINT8, [255, 1, 2, 0], [255, 1, 2, 0]),
         (UINT64, [2**64 - 1, 0, 1, 2], [2**64 - 1, 0, 1, 2]),
         (BOOL, [True, False, True, True], [True, False, True, True]),
         (BYTES, ["a", "", "ü", "\n"], [b"a", b"", "ü".encode(), b"\n"]),
@@ -82,32 +85,92 @@ def test_empty_tensor_is_read() -> None:
     ],
 )
 def test_element_of_another_type_is_refused(datatype: Datatype, data: object, text: str) -> None:
-    with pytest.raises(InternalError, match=f"Unable to parse 'data': attempt to access JSON {text}"):
+    with pytest.raises(InvalidArgumentError, match=f"Unable to parse 'data': attempt to access JSON {text}"):
         read(datatype, (2,), data)
 
 
 @pytest.mark.parametrize("element", [1, None, {}])
 def test_element_that_is_no_string_is_refused(element: object) -> None:
     text = "Unable to parse JSON bytes array: attempt to access JSON non-string as string"
-    with pytest.raises(InternalError, match=text):
+    with pytest.raises(InvalidArgumentError, match=text):
         read(BYTES, (2,), ["a", element])
 
 
-def test_wrong_count_is_refused() -> None:
+INTEGERS = (INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64)
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_integers_are_read_up_to_their_limits_and_refused_beyond(datatype: Datatype) -> None:
+    limits = np.iinfo(datatype.numpy)
+    low, high = int(limits.min), int(limits.max)
+    assert read(datatype, (2,), [low, high]) == [low, high]
+    for value in (low - 1, high + 1, low - 2**70, high + 2**70):
+        with pytest.raises(InvalidArgumentError) as error:
+            read(datatype, (2, 2), [[0, 0], [value, 0]])
+        assert error.value.message.endswith(
+            f": input 'IN' of datatype {datatype} has {value} at position [1,0], "
+            f"expected an integer from {low} to {high}"
+        )
+
+
+@pytest.mark.parametrize("value", [1e39, -1e39, 3.4028235677973366e38, 2**128])
+def test_float_beyond_its_datatype_is_no_infinity(value: float) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        read(FP32, (3,), [0, value, float("inf")])
+    assert error.value.message == (
+        f"value out of range: input 'IN' of datatype FP32 has {json.dumps(value)} at position [1], "
+        "expected a number from -3.4028234663852886e+38 to 3.4028234663852886e+38"
+    )
+
+
+def test_integer_beyond_a_double_is_refused() -> None:
     with pytest.raises(
-        InternalError, match="Unable to parse 'data': Shape does not match true shape of 'data' field"
+        InvalidArgumentError, match="value out of range: input 'IN' of datatype FP64 has 1000"
     ):
-        read(FP32, (2,), [1, 2, 3])
-    with pytest.raises(
-        InternalError, match="Unable to parse 'data': Shape does not match true shape of 'data' field"
-    ):
-        read(FP32, (4,), [[1, 2], [3]])
+        read(FP64, (1,), [10**400])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_not_finite_are_read_as_they_are(value: float) -> None:
+    assert np.array_equal(read(FP32, (1,), [value]), [value], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "text"),
+    [
+        (
+            INT32,
+            [1, "two"],
+            "input 'IN' of datatype INT32 has \"two\" at position [1], expected an integer from -2",
+        ),
+        (FP32, [1, "x" * 1000], 'has "' + "x" * 63 + "… at position [1], expected a number from -3.4"),
+        (FP32, [1, {"a": 1}], "has an object at position [1]"),
+        (BOOL, [True, 0], "has 0 at position [1], expected true or false"),
+        (BYTES, ["a", None], "input 'IN' of datatype BYTES has null at position [1], expected a string"),
+        (FP32, 5, "input 'IN' takes an array of 2 elements, got 5"),
+        (FP32, {}, "input 'IN' takes an array of 2 elements, got an object"),
+    ],
+)
+def test_unexpected_value_is_told_with_its_place(datatype: Datatype, data: object, text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        read(datatype, (2,), data)
+    assert text in error.value.message
+
+
+@pytest.mark.parametrize(("shape", "data"), [((2,), [1, 2, 3]), ((4,), [[1, 2], [3]])])
+def test_wrong_count_is_refused(shape: tuple[int, ...], data: object) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        read(FP32, shape, data)
+    assert error.value.message == (
+        "Unable to parse 'data': Shape does not match true shape of 'data' field: "
+        f"input 'IN' of shape {list(shape)} takes {shape[0]} elements, got 3"
+    )
 
 
 def test_wrong_type_is_told_before_a_wrong_count() -> None:
-    with pytest.raises(InternalError, match="non-number as double"):
+    with pytest.raises(InvalidArgumentError, match="non-number as double"):
         read(FP32, (2,), [1, "x", 3])
-    with pytest.raises(InternalError, match="Shape does not match"):
+    with pytest.raises(InvalidArgumentError, match="Shape does not match"):
         read(FP32, (2,), [1, 2, "x"])
 
 

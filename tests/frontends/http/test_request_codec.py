@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import ALL, BYTES, FP32, INT8, Datatype
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.frontends.http.request_codec import Decoded, RequestDecoder
 from halimede.frontends.http.request_plan import OutputPlan
 
@@ -231,21 +232,52 @@ def test_a_long_sequence_id_is_refused() -> None:
     assert error.value.message == "string correlation ID cannot be longer than 128 characters"
 
 
-def test_an_integer_parameter_beyond_int64_becomes_a_double() -> None:
-    parameters = {"a": 2**63 - 1, "b": 2**63, "c": -(2**63), "headers": 1}
+def test_integer_parameters_have_64_bits() -> None:
+    parameters = {"a": 2**63 - 1, "b": -(2**63), "c": 1e19, "headers": 1}
     plan, _, _ = decode({"inputs": [], "parameters": parameters})
     assert plan.parameters == parameters
     assert {key: type(value) for key, value in plan.parameters.items()} == {
-        "a": int, "b": float, "c": int, "headers": int,
+        "a": int, "b": int, "c": float, "headers": int,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [-1, 1.5, True, "2", None])
-def test_shape_that_is_no_list_of_sizes_is_an_internal_error(size: object) -> None:
-    document = {"inputs": [{"name": "IN", "shape": [size], "datatype": "FP32", "data": [1]}]}
-    text = "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer"
-    with pytest.raises(InternalError, match=text):
-        decode(document)
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1, 2**64, -(2**63) - 1, 10**40])
+@pytest.mark.parametrize("more", ["", ',"t":"NaN"', ',"t":NaN', ',"t":+Inf', ',"t":1e300'])
+def test_larger_integer_parameter_is_refused(value: int, more: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        decode(b'{"inputs":[],"parameters":{"x":%d%b}}' % (value, more.encode()))
+    assert error.value.message == (
+        f"parameter 'x' is out of range: {value}, "
+        "expected an integer from -9223372036854775808 to 9223372036854775807, or a string"
+    )
+
+
+def test_integer_parameter_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError):
+        decode(b'{"inputs":[],"parameters":{"x":1e20,"y":' + b"9" * 300 + b"}}")
+    with pytest.raises(InvalidArgumentError):
+        decode(b'{"inputs":[],"parameters":{"x":' + b"9" * 5000 + b"}}")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (-1, "-1"),
+        (1.5, "1.5"),
+        (True, "true"),
+        ("2", '"2"'),
+        (None, "null"),
+        (2**64, "1.8446744073709552e+19"),
+    ],
+)
+def test_dimension_that_is_no_size_is_refused_by_name(size: object, shown: str) -> None:
+    text = b'{"inputs":[{"name":"IN","datatype":"FP32","data":[1],"shape":[1,%b]}]}'
+    with pytest.raises(InvalidArgumentError) as error:
+        decode(text % json.dumps(size).encode())
+    assert error.value.message == (
+        "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer: "
+        f"dimension 1 of input 'IN' is {shown}, expected an integer from 0 to 18446744073709551615"
+    )
 
 
 def test_shared_memory_is_unsupported() -> None:
@@ -419,8 +451,6 @@ DOCUMENT = st.fixed_dictionaries(
 @given(DOCUMENT, st.binary(max_size=20))
 @settings(max_examples=200)
 def test_arbitrary_documents_are_decoded_or_refused(document: dict[str, Any], data: bytes) -> None:
-    import json
-
     text = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
     try:
         decode(text, data)

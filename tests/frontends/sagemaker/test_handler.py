@@ -235,6 +235,16 @@ def test_a_wrong_header_size_is_400(path: str, content_type: str, text: str) -> 
         assert message.startswith(text)
 
 
+def test_a_number_that_does_not_fit_is_refused_by_name() -> None:
+    with endpoint(fake_model("m", answer=echo)) as served:
+        body = infer_json().replace(b"0.25", b"1e39")
+        assert served.error(post(body, "/invocations"))[0] == 400
+        assert (
+            "input 'INPUT0' of datatype FP32 has 1e+39 at position [2]"
+            in served.error(post(body, "/invocations"))[1]
+        )
+
+
 def test_compression_is_not_spoken() -> None:
     with endpoint(fake_model("a", answer=echo)) as server:
         asked = post(infer_json(), "/invocations", "Content-Encoding: gzip", "Accept-Encoding: gzip")

@@ -9,6 +9,7 @@ from halimede.core.datatypes import Datatype
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer, encode_bytes
 from halimede.frontends.grpc.kserve_pb2 import InferTensorContents
+from halimede.frontends.value_ranges import out_of_range
 
 # Each field: the type of its elements, and the datatypes that are sent in it. FP16 and BF16 come only as raw bytes.
 _FIELDS: Final = {
@@ -24,10 +25,11 @@ _FIELDS: Final = {
 
 
 def contents_data(contents: InferTensorContents, datatype: Datatype, name: str, model: str) -> Buffer:
-    """The elements of input `name` as the bytes of `datatype`; integers wider than it are cut to its width.
+    """The elements of input `name` as the bytes of `datatype`.
 
     Raises:
-        InvalidArgumentError: they are in a field for another datatype, or in more than one.
+        InvalidArgumentError: they are in a field for another datatype, or in more than one, or `datatype` cannot hold
+            one of them.
     """
     data: Buffer = b""
     for index, (descriptor, values) in enumerate(contents.ListFields()):
@@ -48,5 +50,9 @@ def contents_data(contents: InferTensorContents, datatype: Datatype, name: str, 
             data = encode_bytes(values)
         else:
             array = np.fromiter(values, element.numpy, len(values))
-            data = array.astype(datatype.numpy, copy=False).view(np.uint8).data
+            narrow = array.astype(datatype.numpy, copy=False)
+            if narrow is not array and (narrow != array).any():
+                index = int(np.argmax(narrow != array))
+                raise out_of_range(name, datatype, values[index], [index])
+            data = narrow.view(np.uint8).data
     return data

@@ -5,13 +5,13 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from halimede.config.signature import Signature, TensorSpec
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.json_tensors import tensor_from_json
 from halimede.frontends.http.json_text import Members, parse_members
 from halimede.frontends.http.request_codec import too_large
-from halimede.frontends.http.request_plan import INT64
+from halimede.frontends.http.request_plan import check_integer
 
 _ID: Final = "id"
 _PARAMETERS: Final = "parameters"
@@ -40,7 +40,7 @@ def read_generate_request(body: Buffer, signature: Signature, max_bytes: int) ->
         max_bytes: the largest body, and the largest input, in bytes.
 
     Raises:
-        InvalidArgumentError, InternalError: what is wrong first, in the order of the JSON.
+        InvalidArgumentError: what is wrong first, in the order of the JSON.
     """
     if len(body) > max_bytes:
         raise too_large(len(body), max_bytes)
@@ -52,7 +52,7 @@ def read_generate_request(body: Buffer, signature: Signature, max_bytes: int) ->
         if name == _PARAMETERS:
             if not isinstance(value, Members):
                 msg = "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object"
-                raise InternalError(msg)
+                raise InvalidArgumentError(msg)
             try:
                 for nested, nested_value in value:
                     _take(request, nested, nested_value, signature, max_bytes)
@@ -68,7 +68,9 @@ def _identifier(members: Members) -> str:
     for name, value in members:
         if name == _ID:
             if not isinstance(value, str):
-                raise InternalError("Unable to parse 'id': attempt to access JSON non-string as string")
+                raise InvalidArgumentError(
+                    "Unable to parse 'id': attempt to access JSON non-string as string"
+                )
             return value
     return ""
 
@@ -80,8 +82,7 @@ def _take(request: GenerateRequest, name: str, value: Any, signature: Signature,
         if not isinstance(value, str | int | float):  # a boolean is an int to Python
             msg = f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
             raise InvalidArgumentError(msg)
-        if isinstance(value, int) and value not in INT64:
-            value = float(value)
+        check_integer(name, value)
         request.parameters.setdefault(name, value)  # the first counts
         return
     if name in request.inputs:
@@ -100,6 +101,9 @@ def _deduce_shape(spec: TensorSpec, dims: Sequence[int], count: int) -> tuple[in
         last = len(dims) - 1 - dims[::-1].index(-1)
         shape[last] = count // fixed if fixed else 0
     if prod(shape) != count:
-        msg = f"The schema can not convert input '{spec.name}' to tensor with proper shape"
+        msg = (
+            f"The schema can not convert input '{spec.name}' to tensor with proper shape: {count} elements do not fill "
+            f"shape {list(dims)}"
+        )
         raise InvalidArgumentError(msg)
     return tuple(shape)

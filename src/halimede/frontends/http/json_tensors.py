@@ -1,7 +1,7 @@
 """Tensors as JSON arrays, both ways."""
 
 import json
-from array import array
+import struct
 from collections.abc import Sequence
 from itertools import chain
 from math import prod
@@ -27,31 +27,51 @@ from halimede.core.datatypes import (
     UINT64,
     Datatype,
 )
-from halimede.core.errors import InternalError, InvalidArgumentError
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Array, Tensor, encode_bytes
 from halimede.frontends.http.json_text import MAX_NESTING, NestingError
+from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
 
 INT64_MAX: Final = (1 << 63) - 1
 
 
 class _Kind(NamedTuple):
-    """JSON elements of a datatype: their Python types, the array that takes them, and what errors call them."""
+    """JSON elements of a datatype: their Python types, how `struct` packs them, and what errors call them.
+
+    `accepted` are the integers for which tritonserver has no error; it cuts those that the datatype cannot hold.
+    """
 
     types: frozenset[type]
-    typecode: str
+    format: str
     words: str
+    accepted: range = range(0)
 
 
-_SIGNED = _Kind(frozenset((int,)), "q", "non-signed-integer as signed-integer")
-_UNSIGNED = _Kind(frozenset((int,)), "Q", "non-unsigned-integer as unsigned-integer")
+_INTEGERS = frozenset((int,))
 _NUMBERS = frozenset((int, float))
+
+
+def _signed(code: str) -> _Kind:
+    return _Kind(_INTEGERS, code, "non-signed-integer as signed-integer", range(-(1 << 63), 1 << 63))
+
+
+def _unsigned(code: str) -> _Kind:
+    return _Kind(_INTEGERS, code, "non-unsigned-integer as unsigned-integer", range(1 << 64))
+
+
 _KINDS = {
-    BOOL: _Kind(frozenset((bool,)), "b", "non-boolean as boolean"),
+    BOOL: _Kind(frozenset((bool,)), "?", "non-boolean as boolean"),
     BYTES: _Kind(frozenset((str,)), "", "non-string as string"),
     FP32: _Kind(_NUMBERS, "f", "non-number as double"),
     FP64: _Kind(_NUMBERS, "d", "non-number as double"),
-    **dict.fromkeys((INT8, INT16, INT32, INT64), _SIGNED),
-    **dict.fromkeys((UINT8, UINT16, UINT32, UINT64), _UNSIGNED),
+    INT8: _signed("b"),
+    INT16: _signed("h"),
+    INT32: _signed("i"),
+    INT64: _signed("q"),
+    UINT8: _unsigned("B"),
+    UINT16: _unsigned("H"),
+    UINT32: _unsigned("I"),
+    UINT64: _unsigned("Q"),
 }
 
 
@@ -79,9 +99,9 @@ def tensor_from_json(
     tensor holds them all, and is no valid input of any model.
 
     Raises:
-        InvalidArgumentError: the datatype cannot come as JSON, the tensor would exceed `max_bytes`, or the
-            array is nested too deeply.
-        InternalError: the elements are not of the datatype, or numbers not as many as the shape says.
+        InvalidArgumentError: the datatype cannot come as JSON, the tensor would exceed `max_bytes`, the array is
+            nested too deeply, an element is no value of the datatype, or there are not as many numbers as the shape
+            says.
     """
     count = element_count(name, shape, datatype)
     if not (count and shape):
@@ -93,29 +113,38 @@ def tensor_from_json(
         )
         raise InvalidArgumentError(msg)
     _check_size(name, count * (datatype.itemsize or 4), max_bytes)
+    if not isinstance(data, list):
+        msg = (
+            f"Unable to parse 'data': attempt to access JSON non-array as array: input '{name}' takes an array of "
+            f"{count} elements, got {shortened(data)}"
+        )
+        raise InvalidArgumentError(msg)
     elements, types = _flatten(data)
     kind = _KINDS[datatype]
     if datatype is BYTES:
         if not types <= kind.types:
-            raise InternalError(f"Unable to parse JSON bytes array: attempt to access JSON {kind.words}")
+            raise _wrong_type(name, datatype, shape, elements)
         values = _strings(name, elements, max_bytes)
         if len(elements) != count:
             return Tensor(datatype, shape, encode_bytes(values.tolist()))
-    else:
-        if len(elements) != count:
-            if not set(map(type, elements[:count])) <= kind.types:
-                raise _wrong_type(kind)
-            raise InternalError("Unable to parse 'data': Shape does not match true shape of 'data' field")
-        if not types <= kind.types:
-            raise _wrong_type(kind)
-        # array.array keeps what it cannot represent out, which numpy does not.
-        try:
-            numbers = array(kind.typecode, elements)
-        except OverflowError:
-            raise _wrong_type(kind) from None
-        values = np.frombuffer(numbers, dtype=numbers.typecode).astype(datatype.numpy, copy=False)
-    values.flags.writeable = False
-    return Tensor(datatype, shape, None, values.reshape(shape))
+        values.flags.writeable = False
+        return Tensor(datatype, shape, None, values.reshape(shape))
+    if len(elements) != count:
+        if not set(map(type, elements[:count])) <= kind.types:
+            raise _wrong_type(name, datatype, shape, elements)
+        msg = (
+            f"Unable to parse 'data': Shape does not match true shape of 'data' field: input '{name}' of shape "
+            f"{list(shape)} takes {count} elements, got {len(elements)}"
+        )
+        raise InvalidArgumentError(msg)
+    if not types <= kind.types:
+        raise _wrong_type(name, datatype, shape, elements)
+    # Unlike numpy, `struct` refuses what the format cannot hold, floats among it. Its result is read-only.
+    try:
+        packed = struct.pack(f"<{count}{kind.format}", *elements)
+    except (struct.error, OverflowError):
+        raise _out_of_range(name, datatype, shape, elements) from None
+    return Tensor(datatype, shape, None, np.frombuffer(packed, datatype.numpy).reshape(shape))
 
 
 def json_from_tensor(name: str, tensor: Tensor) -> Any:
@@ -141,10 +170,8 @@ def json_from_tensor(name: str, tensor: Tensor) -> Any:
     return values
 
 
-def _flatten(data: object) -> tuple[list[Any], set[type]]:
+def _flatten(data: list[Any]) -> tuple[list[Any], set[type]]:
     """All elements in order, and their types."""
-    if not isinstance(data, list):
-        raise InternalError("Unable to parse 'data': attempt to access JSON non-array as array")
     depth = 1
     while True:
         types = set(map(type, data))
@@ -204,5 +231,50 @@ def _check_size(name: str, size: int, max_bytes: int) -> None:
         raise InvalidArgumentError(msg)
 
 
-def _wrong_type(kind: _Kind) -> InternalError:
-    return InternalError(f"Unable to parse 'data': attempt to access JSON {kind.words}")
+def _wrong_type(
+    name: str, datatype: Datatype, shape: tuple[int, ...], elements: list[Any]
+) -> InvalidArgumentError:
+    """The error for the first element whose type is not one of the datatype's."""
+    types = _KINDS[datatype].types
+    index = next(index for index, element in enumerate(elements) if type(element) not in types)
+    return _refusal(name, datatype, elements[index], _position(index, shape))
+
+
+def _out_of_range(
+    name: str, datatype: Datatype, shape: tuple[int, ...], elements: list[Any]
+) -> InvalidArgumentError:
+    """The error for the first number that the datatype cannot hold."""
+    kind = _KINDS[datatype]
+    index = next(index for index, element in enumerate(elements) if not _fits(element, kind.format))
+    element, position = elements[index], _position(index, shape)
+    if datatype in {FP32, FP64} or element in kind.accepted:
+        return out_of_range(name, datatype, element, position)
+    return _refusal(name, datatype, element, position)
+
+
+def _fits(element: object, code: str) -> bool:
+    try:
+        struct.pack("<" + code, element)
+    except (struct.error, OverflowError):
+        return False
+    return True
+
+
+def _refusal(name: str, datatype: Datatype, element: object, position: Sequence[int]) -> InvalidArgumentError:
+    """The error in tritonserver's words, followed by what it leaves out."""
+    what = "JSON bytes array" if datatype is BYTES else "'data'"
+    return InvalidArgumentError(
+        f"Unable to parse {what}: attempt to access JSON {_KINDS[datatype].words}: "
+        f"{unexpected_value(name, datatype, element, position)}"
+    )
+
+
+def _position(index: int, shape: tuple[int, ...]) -> list[int]:
+    """The index in each dimension of an element, or its number if there are more elements than the shape takes."""
+    if index >= prod(shape):
+        return [index]
+    position = []
+    for size in reversed(shape):
+        index, rest = divmod(index, size)
+        position.append(rest)
+    return position[::-1]

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from halimede.core.datatypes import BY_NAME, Datatype
-from halimede.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.json_tensors import element_count, tensor_from_json
-from halimede.frontends.http.json_text import parse_json
+from halimede.frontends.http.json_text import exact_integers, parse_json
 from halimede.frontends.http.response_layout import Layout
 from halimede.frontends.restrictions import RESERVED_PREFIX
+from halimede.frontends.value_ranges import shortened
 
 UINT64_MAX: Final = (1 << 64) - 1
-INT64: Final = range(-(1 << 63), 1 << 63)
-"""What an integer parameter may be; a larger one becomes a double."""
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_LARGE: Final = float(1 << 63)
 
 _SEQUENCE_ID_BYTES: Final = 128
 
@@ -89,7 +90,7 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     """The plan that the JSON spells; no input in it may be larger than `max_bytes`.
 
     Raises:
-        InvalidArgumentError, InternalError: it is not what the protocol describes.
+        InvalidArgumentError: it is not what the protocol describes.
         UnsupportedError: it asks for shared memory.
     """
     document = parse_json(text)
@@ -99,7 +100,7 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     if "parameters" in document:
         if not isinstance(document["parameters"], dict):
             raise InvalidArgumentError("failed to get request params.: attempt to get members for non-object")
-        _read_parameters(plan, document["parameters"])
+        _read_parameters(plan, document["parameters"], text)
     position = 0
     inputs: dict[str, InputPlan] = {}
     for entry in _array("inputs", _member(document, "inputs")):
@@ -115,7 +116,9 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     return plan
 
 
-def _read_parameters(plan: RequestPlan, parameters: dict[str, Any]) -> None:
+def _read_parameters(plan: RequestPlan, parameters: dict[str, Any], text: Buffer) -> None:
+    if any(type(value) is float and abs(value) >= _LARGE for value in parameters.values()):
+        parameters = exact_integers(text)["parameters"]  # an integer beyond 64 bits was read as a float
     custom: dict[str, ParameterValue] = {}
     priority = timeout = 0
     sequence: int | str = 0
@@ -151,9 +154,22 @@ def _custom_value(key: str, value: object) -> ParameterValue:
     if not isinstance(value, str | int | float):  # a boolean is an int to Python
         msg = f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
         raise InvalidArgumentError(msg)
-    if isinstance(value, int) and value not in INT64:
-        return float(value)
+    check_integer(key, value)
     return value
+
+
+def check_integer(key: str, value: float | str) -> None:
+    """Raise if a parameter is an integer beyond 64 bits, which tritonserver would change to a double.
+
+    Raises:
+        InvalidArgumentError: it is.
+    """
+    if isinstance(value, int) and value not in _INT64:
+        msg = (
+            f"parameter '{key}' is out of range: {shortened(value)}, expected an integer from {_INT64[0]} to "
+            f"{_INT64[-1]}, or a string"
+        )
+        raise InvalidArgumentError(msg)
 
 
 def _sequence_id(value: object) -> int | str:
@@ -190,7 +206,7 @@ def _read_input(
         raise InvalidArgumentError(msg)
     name = _string("name", _member(entry, "name"))
     datatype_name = _string("datatype", _member(entry, "datatype"))
-    shape = _read_shape(entry)
+    shape = _read_shape(name, entry)
     if name in before:
         msg = f"{request_prefix(identifier)}input '{name}' already exists in request"
         raise InvalidArgumentError(msg)
@@ -208,12 +224,15 @@ def _read_input(
     return name, datatype, shape, position, position + size, None
 
 
-def _read_shape(entry: dict[str, Any]) -> tuple[int, ...]:
+def _read_shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
     shape = _array("shape", _member(entry, "shape"))
-    for size in shape:
-        if type(size) is not int or not 0 <= size <= UINT64_MAX:
-            msg = "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer"
-            raise InternalError(msg)
+    for index, size in enumerate(shape):
+        if not _is_unsigned(size):
+            msg = (
+                f"Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer: dimension "
+                f"{index} of input '{name}' is {shortened(size)}, expected an integer from 0 to {UINT64_MAX}"
+            )
+            raise InvalidArgumentError(msg)
     return tuple(shape)
 
 
