@@ -29,8 +29,12 @@ TYPED: dict[str, tuple[str, list[Any]]] = {
     "BYTES": ("bytes_contents", [b"a", b"", b"\xff\x00"]),
 }
 
-TOO_LARGE = (("INT8", "int_contents", 128), ("INT16", "int_contents", 32768))
-TOO_LARGE += (("UINT8", "uint_contents", 256), ("UINT16", "uint_contents", 65536))
+TOO_LARGE = (
+    ("INT8", "int_contents", 128),
+    ("INT16", "int_contents", 32768),
+    ("UINT8", "uint_contents", 256),
+    ("UINT16", "uint_contents", 65536),
+)
 
 
 def typed(

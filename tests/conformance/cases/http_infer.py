@@ -35,8 +35,16 @@ NUMBERS: dict[str, list[list[object]]] = {
         ["\U0001f600", "line\nfeed", "\u007f\u0001"],
     ],
 }
-CUT = ("UINT8 [256]", "UINT16 [65536]", "UINT32 [4294967296]", "INT8 [128]", "INT8 [-129]", "INT16 [32768]")
-CUT += ("INT32 [2147483648]", "FP32 [1e+39]")
+CUT = (
+    "UINT8 [256]",
+    "UINT16 [65536]",
+    "UINT32 [4294967296]",
+    "INT8 [128]",
+    "INT8 [-129]",
+    "INT16 [32768]",
+    "INT32 [2147483648]",
+    "FP32 [1e+39]",
+)
 """Numbers for which tritonserver has others, by datatype and data."""
 
 PACKED = {

@@ -160,8 +160,9 @@ def test_contents_of_another_datatype_are_refused(datatype: str) -> None:
     ],
 )
 def test_contents_that_do_not_fit_are_refused(datatype: str, field: str, value: int, expected: str) -> None:
+    values: list[object] = [1, value]
     with pytest.raises(InvalidArgumentError) as error:
-        decode(with_contents(datatype, **{field: [1, value]}))
+        decode(with_contents(datatype, **{field: values}))
     assert error.value.message == (
         f"value out of range: input 'i' of datatype {datatype} has {value} at position [1], expected {expected}"
     )

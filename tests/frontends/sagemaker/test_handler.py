@@ -443,6 +443,14 @@ def test_the_name_in_the_path_of_a_load_is_ignored() -> None:
         assert server.hosted.loads == [(KEY, URL, "")]
 
 
+@pytest.mark.parametrize("spelt", ["%ff", "m%00", "..%2F..%2Fm", "%2e%2e", "%ed%a0%80"])
+def test_a_name_of_no_model_leads_nowhere(spelt: str) -> None:
+    with hosting() as served:
+        assert served.plain(request("GET", f"/models/{spelt}")) == (404, b"")
+        assert served.plain(request("DELETE", f"/models/{spelt}")) == (404, b"")
+        assert served.plain(post(infer_json(), f"/models/{spelt}/invoke")) == (404, b"")
+
+
 def test_the_target_model_is_an_alias() -> None:
     alias = "company_a/m.tar.gz"
     with endpoint(fake_model(alias, answer=echo)) as server:

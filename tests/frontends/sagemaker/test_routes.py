@@ -69,3 +69,15 @@ def test_any_name_can_be_in_a_path(name: str) -> None:
 def test_a_name_that_is_not_utf_8_is_no_other_name() -> None:
     assert find_route("/models/%ff").name != find_route("/models/%fe").name
     assert not find_route("/models/%ff").name.isprintable()
+
+
+@given(st.text("%2Ff50c3bc.a\xc3\xbc\xff", min_size=1))
+def test_any_encoding_is_decoded_once(encoded: str) -> None:
+    call, name = meant("POST", f"/models/{encoded}/invoke")
+    assert call is Call.INVOKE
+    if "%" not in encoded and encoded.isascii():
+        assert name == encoded
+    assert meant("POST", f"/models/{quote(name.encode('utf-8', 'surrogateescape'), safe='')}/invoke") == (
+        call,
+        name,
+    )

@@ -3,6 +3,7 @@
 import re
 from enum import Enum
 from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.http.memo import Memo
@@ -58,7 +59,7 @@ class Route(NamedTuple):
 
     Attributes:
         call: the call.
-        model: the model, "" for none.
+        model: the model, decoded; "" for none.
         version_text: the version's digits, "" for none.
         repository: the repository, "" for none.
     """
@@ -79,7 +80,7 @@ class Route(NamedTuple):
 
 
 def find_route(path: str) -> Route | None:
-    """What a path means, None for nothing. Paths are not decoded, and end without a slash."""
+    """What a path as it was sent means, None for nothing. It ends without a slash."""
     return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
@@ -88,9 +89,20 @@ def _find_route(path: str) -> Route | None:
         match = call.pattern.fullmatch(path)
         if match is not None:
             names = match.groupdict("")
-            model, version = names.get("model", ""), names.get("version", "")
-            return Route(call, model, version, names.get("repository", ""))
+            model = _decode_name(names.get("model", ""))
+            if model is None:
+                return None
+            return Route(call, model, names.get("version", ""), names.get("repository", ""))
     return None
+
+
+def _decode_name(encoded: str) -> str | None:
+    """The name that a segment of a path spells, decoded once; None for one that no model can have."""
+    try:
+        name = unquote_to_bytes(encoded.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "/" in name or "\0" in name else name
 
 
 _MEMO: Final = Memo(_find_route, limit=1024)
