@@ -76,9 +76,17 @@ def test_an_unknown_flag_names_the_nearest() -> None:
     [
         (["--http-port=no"], "--http-port: 'no' is not a whole number"),
         (["--http-max-input-size=0"], "--http-max-input-size: 0 is out of range; it must be at least 1"),
-        (["--log-format=xml"], "--log-format: 'xml' is none of default, ISO8601, json"),
+        (["--log-format=xml"], "--log-format: 'xml' is not one of 'default', 'ISO8601', 'json'"),
         (["--http-port"], "Option '--http-port' requires an argument."),
-        (["models"], "Got unexpected extra argument (models)"),
+        (
+            ["--model-control-mode=pol"],
+            "--model-control-mode: 'pol' is not one of 'none', 'poll', 'explicit', 'ondemand'; did you mean 'poll'?",
+        ),
+        (["--log-info=maybe"], "--log-info: 'maybe' is no boolean; write true, on, 1, false, off or 0"),
+        (
+            ["models"],
+            "'models' is no flag; to serve the model repository 'models', write --model-repository=models",
+        ),
         (["--model-config-name="], "empty argument for --model-config-name"),
     ],
 )

@@ -28,7 +28,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of() == 1
+    assert status_of() == 2
     assert "Usage: halimede" in capsys.readouterr().err
 
 
@@ -37,19 +37,58 @@ def test_help_of_a_command_goes_by_its_own_name(capsys: pytest.CaptureFixture[st
     assert "Usage: halimede serve" in capsys.readouterr().out
 
 
-def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("server") == 1
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("server", " Did you mean 'serve'?"),
+        ("srve", " Did you mean 'serve'?"),
+        ("buildengine", " Did you mean 'build-engine'?"),
+        ("xyz", ""),
+    ],
+)
+def test_an_unknown_command_names_the_nearest_and_all(
+    command: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(command) == 2
     error = capsys.readouterr().err
-    assert error.startswith("halimede: No such command 'server'.")
-    assert error.count("\n") == 1
+    assert error == f"halimede: No such command '{command}'.{hint} The commands are {', '.join(COMMANDS)}.\n"
 
 
 def test_a_missing_repository_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("serve") == 1
+    assert status_of("serve") == 2
     assert (
         capsys.readouterr().err
         == "halimede: --model-repository must be specified: name a directory of models\n"
     )
+
+
+def test_serve_tells_the_version_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("serve", "--version") == 0
+    assert capsys.readouterr().out == f"halimede, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--nothing"],
+        ["serve", "models"],
+        ["serve", "--nothing"],
+        ["serve", "--http-port=x"],
+        ["check"],
+        ["check", "--nothing"],
+        ["pack", "--nothing"],
+        ["models", "--nothing"],
+        ["build-engine"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_one_line_and_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("halimede: ")
+    assert error.count("\n") == 1
 
 
 def test_the_module_is_the_command() -> None:

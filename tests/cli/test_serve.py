@@ -234,10 +234,10 @@ def test_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> None:
         (["--log-file=/nowhere/log"], "--log-file: cannot write '/nowhere/log': No such file or directory"),
     ],
 )
-def test_a_wrong_start_is_one_line_and_status_1(tmp_path: Path, flags: list[str], line: str) -> None:
+def test_a_wrong_start_is_one_line_and_status_2(tmp_path: Path, flags: list[str], line: str) -> None:
     ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
     result = run_command("serve", f"--model-repository={tmp_path}", *ports, *flags)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert result.stderr.startswith("halimede: ")
     assert line in result.stderr
     assert result.stderr.count("\n") == 1

@@ -16,14 +16,14 @@ def test_no_is_false_off_or_0(text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
-        (BOOL, "yes", "'yes' is none of true, on, 1, false, off and 0"),
+        (BOOL, "yes", "'yes' is no boolean; write true, on, 1, false, off or 0"),
         (COUNT, "many", "'many' is not a whole number"),
         (COUNT, "-1", "-1 is out of range; it must be at least 0"),
         (POSITIVE, "0", "0 is out of range; it must be at least 1"),
         (PORT, "65536", "65536 is out of range; it must be from 0 to 65535"),
         (NUMBER, "x", "'x' is not a number"),
         (VERBOSITY, "loud", "'loud' is not a whole number"),
-        (choice("none", "poll"), "pull", "'pull' is none of none, poll"),
+        (choice("none", "poll"), "pull", "'pull' is not one of 'none', 'poll'; did you mean 'poll'\\?"),
     ],
 )
 def test_a_wrong_value_says_what_would_be_right(kind: Kind[object], text: str, reason: str) -> None:

@@ -57,7 +57,12 @@ def test_text_form_gives_the_configuration() -> None:
             "'sequence_batching' and 'dynamic_batching' exclude each other; only one may be given",
             "",
         ),
-        ("input {", (1, 7), 'expected "}"', "}"),
+        (
+            "input {",
+            (1, 7),
+            "expected \"}\"; the message 'input' that begins in line 1 is not closed; its '}' is missing",
+            "}",
+        ),
         ('max_batch_size: "8"', (1, 17), 'couldn\'t parse integer: "8"', ""),
         ("max_batch_size: 3000000000", (1, 17), "value out of range: 3000000000", ""),
         ('name: "m', (1, 7), "string missing ending quote: '\"m'", ""),

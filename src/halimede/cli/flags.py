@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from halimede import __version__
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting, Status
 from halimede.core.gpus import missing_for_metrics
@@ -38,7 +39,13 @@ class ServeCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, in which flags may be cut short."""
         known = [name for parameter in self.params for name in (*parameter.opts, "--help")]
-        return super().parse_args(ctx, [_spelled_out(argument, known) for argument in args])
+        ctx.allow_extra_args = True  # refused below, with what was probably meant
+        super().parse_args(ctx, [_spelled_out(argument, known) for argument in args])
+        if ctx.args:
+            extra = ctx.args[0]
+            msg = f"'{extra}' is no flag; to serve the model repository '{extra}', write --model-repository={extra}"
+            raise click.UsageError(msg, ctx)
+        return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags, group by group."""
@@ -60,7 +67,8 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
         names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
         return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
 
-    return ServeCommand(
+    version = click.version_option(__version__, prog_name="halimede")
+    serve = ServeCommand(
         "serve",
         callback=callback,
         params=[_option(each) for each in SETTINGS],
@@ -68,6 +76,7 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
         help="Serve model repositories over HTTP and gRPC (KServe v2). Flags are those of tritonserver: "
         "--flag=VALUE or --flag VALUE; a BOOL is true, on, 1, false, off or 0.",
     )
+    return version(serve)
 
 
 def check_flags(given: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """The command `halimede`: its sub-commands, each imported only when it runs."""
 
+import difflib
 import importlib
 import sys
 from typing import NoReturn
@@ -36,6 +37,19 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The sub-command that the arguments begin with; an unknown one is answered with the nearest and all."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
+        raise click.UsageError(
+            f"No such command '{name}'.{hint} The commands are {', '.join(COMMANDS)}.", ctx
+        )
+
 
 @click.group(
     cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -51,15 +65,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> NoReturn:
-    """Run a command under its name and exit with its status; an error is told in one line on standard error."""
+    """Run a command under its name and exit with its status; an error is told in one line on standard error.
+
+    A command that is used wrongly exits with 2, one that fails with 1.
+    """
     try:
         status = command.main(arguments, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         click.echo(f"{name}: {error.format_message()}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
     sys.exit(status if isinstance(status, int) else 0)

@@ -37,7 +37,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     """Serve until a signal says to stop; the result is the exit status. Clients change the log by `log`.
 
     Raises:
-        click.ClickException: an option is malformed.
+        click.UsageError: an option is malformed.
     """
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
@@ -54,7 +54,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
         logger.error("%s", error)
         return 1
     except InvalidArgumentError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.UsageError(str(error)) from None
     log_table(logger, "Options", options_table(options))
 
     # What exists when the models have loaded is never looked at again. Models that may be unloaded must not

@@ -1,5 +1,6 @@
 """What a flag is: a name, the kind of its value, a default, what it does, and whether it does it here."""
 
+import difflib
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
@@ -38,7 +39,7 @@ def _boolean(text: str) -> bool:
         return True
     if lowered in {"false", "off", "0"}:
         return False
-    msg = f"'{text}' is none of true, on, 1, false, off and 0"
+    msg = f"'{text}' is no boolean; write true, on, 1, false, off or 0"
     raise ValueError(msg)
 
 
@@ -75,7 +76,9 @@ def choice(*values: str) -> Kind[str]:
 
     def parse(text: str) -> str:
         if text not in values:
-            msg = f"'{text}' is none of {', '.join(values)}"
+            nearest = difflib.get_close_matches(text, values, n=1)
+            hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
+            msg = f"'{text}' is not one of {', '.join(map(repr, values))}{hint}"
             raise ValueError(msg)
         return text
 

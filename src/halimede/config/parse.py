@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 from google.protobuf import json_format, text_format
 
+from halimede.config.brackets import bracket_fault
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, NotFoundError
 
@@ -106,6 +107,9 @@ def parse_text(text: str, origin: str) -> ModelConfig:
         lines = text.split("\n")
         source = lines[line - 1] if 0 < line <= len(lines) else ""
         what, fix = _explain(str(error), source, column)
+        before = sum(len(each) + 1 for each in lines[: max(line - 1, 0)])
+        if fault := bracket_fault(text, before + max(column - 1, 0)):
+            what = f"{what}; {fault}"
         raise _text_error(origin, what, line, column, fix) from error
     except ValueError as error:
         raise _text_error(origin, _shorten(str(error))) from error

@@ -208,7 +208,7 @@ def test_quantiles_of_summaries(caplog: pytest.LogCaptureFixture) -> None:
             "counter_latencies",
             "^--metrics-config option format is <setting>=<value>. Got counter_latencies$",
         ),
-        ("counter_latencies=maybe", "'maybe' is none of true, on, 1, false, off and 0"),
+        ("counter_latencies=maybe", "'maybe' is no boolean; write true, on, 1, false, off or 0"),
     ],
 )
 def test_wrong_switches_of_the_metrics_are_refused(entry: str, line: str) -> None:

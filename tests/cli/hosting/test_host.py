@@ -140,7 +140,7 @@ def test_wrong_option_is_told_in_one_line(
     with pytest.raises(SystemExit) as ended:
         main(["host", *arguments])
 
-    assert ended.value.code == 1
+    assert ended.value.code == 2
     refused = capsys.readouterr()
     assert refused.out == ""
     assert message in refused.err
@@ -151,7 +151,7 @@ def test_wrong_option_is_told_in_one_line(
 def test_wrong_s3_endpoint_is_told_in_one_line(tmp_path: Path) -> None:
     refused = run_command("host", f"--directory={tmp_path / 'host'}", "--s3-endpoint", "minio")
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stdout == ""
     assert refused.stderr == "halimede: the endpoint of an S3 service is a URL, or 'aws'; got 'minio'\n"
 

@@ -231,10 +231,10 @@ def test_directory_that_may_not_be_read_is_an_error(base: Path, monkeypatch: pyt
         ({"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "'"}, "SAGEMAKER_TRITON_ADDITIONAL_ARGS: cannot be split .*"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_status_1(base: Path, variables: dict[str, str], error: str) -> None:
+def test_what_is_wrong_is_one_line_and_status_2(base: Path, variables: dict[str, str], error: str) -> None:
     done = run_serve({"SAGEMAKER_BASE_DIR": str(base), **variables})
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert re.fullmatch(f"halimede: {error}\n", done.stderr)
 
 
@@ -257,7 +257,7 @@ def test_without_a_place_for_temporary_files_many_models_cannot_be_served(base: 
 def test_arguments_are_refused_since_there_are_none() -> None:
     done = run_serve({}, "--port=8080")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert re.fullmatch(r"halimede: No such option.*--port.*\n", done.stderr)
 
 

@@ -182,7 +182,7 @@ def _scratch(stack: ExitStack) -> Path:
     """An empty directory that is removed when the stack is left.
 
     Raises:
-        click.UsageError: there is no place for one.
+        click.ClickException: there is no place for one.
     """
     try:
         directory = tempfile.TemporaryDirectory(prefix="halimede-", ignore_cleanup_errors=True)
@@ -190,5 +190,5 @@ def _scratch(stack: ExitStack) -> Path:
         msg = (
             f"cannot make a temporary directory: {error.strerror}; TMPDIR may name a directory to make it in"
         )
-        raise click.UsageError(msg) from None
+        raise click.ClickException(msg) from None
     return Path(stack.enter_context(directory))
