@@ -173,7 +173,7 @@ IO = """
             (
                 "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model "
                 "configuration specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed "
-                "by the explicit tensor shape, making complete shape [-1,4,4])"
+                "by the explicit tensor shape, making complete shape [-1,4,4]): write dims: [ 16 ]"
             ),
         ),
         (
@@ -181,7 +181,8 @@ IO = """
             (
                 "model 'm', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,16]) but the model "
                 "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed "
-                "by the explicit tensor shape, making complete shape [-1,-1])"
+                "by the explicit tensor shape, making complete shape [-1,-1]): dimension 1 is 16 in the model and "
+                "-1 in the configuration; write dims: [ 16 ]"
             ),
         ),
         (
@@ -218,7 +219,7 @@ def test_contradictions_with_a_batching_model_are_told(tmp_path: Path, text: str
             + "input { name: 'INPUT1' data_type: TYPE_FP32 dims: [2, 1] }",
             (
                 "model 'm', tensor 'INPUT1': the model expects 1 dimensions (shape [2]) but the model configuration "
-                "specifies 2 dimensions (shape [2,1])"
+                "specifies 2 dimensions (shape [2,1]): write dims: [ 2 ]"
             ),
         ),
         (

@@ -68,7 +68,7 @@ def test_a_request_without_id_is_named_so() -> None:
 def test_an_output_that_the_model_does_not_have_is_refused_without_the_id_of_the_request() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         validate(request({"A": tensor((1, 16))}, ("X",)), ONE)
-    assert caught.value.message == "unexpected inference output 'X' for model 'm'"
+    assert caught.value.message == "unexpected inference output 'X' for model 'm'. The outputs are: OUT"
 
 
 TEXTS = [
@@ -183,7 +183,7 @@ def test_a_wrong_request_is_refused_with_the_text_clients_know(
 def test_an_unexpected_input_is_told_without_the_request() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         validate(request({"X": tensor((1, 16))}), ONE)
-    assert caught.value.message == "unexpected inference input 'X' for model 'm'"
+    assert caught.value.message == "unexpected inference input 'X' for model 'm'. The inputs are: A"
 
 
 def test_a_batch_of_empty_rows_may_be_empty() -> None:

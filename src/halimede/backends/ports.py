@@ -244,19 +244,28 @@ def _check_dims(
         )
         raise InvalidArgumentError(msg)
     full = (-1, *dims) if batched else dims
-    fits = len(full) == len(shape) and all(
-        expected == dim or (expected == -1 and not exact) for expected, dim in zip(shape, full, strict=True)
-    )
-    if not fits:
+    wrong = [
+        index
+        for index, (expected, dim) in enumerate(zip(shape, full, strict=False))
+        if expected != dim and (exact or expected != -1)
+    ]
+    if wrong or len(full) != len(shape):
         note = (
             f" (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
             f"making complete shape {_dims(full)})"
             if batched
             else f" (shape {_dims(full)})"
         )
+        where_wrong = ""
+        if len(full) == len(shape):
+            index = wrong[0]
+            where_wrong = (
+                f"dimension {index} is {shape[index]} in the model and {full[index]} in the configuration; "
+            )
         msg = (
             f"{where}: the model expects {len(shape)} dimensions (shape {_dims(shape)}) but the model "
-            f"configuration specifies {len(full)} dimensions{note}"
+            f"configuration specifies {len(full)} dimensions{note}: {where_wrong}write "
+            f"dims: [ {', '.join(map(str, shape[1:] if batched else shape))} ]"
         )
         raise InvalidArgumentError(msg)
 

@@ -10,6 +10,7 @@ from math import prod
 from halimede.config.signature import Signature, TensorSpec, match_wildcards
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.hints import names_hint
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Tensor
 
@@ -26,7 +27,8 @@ def validate(request: InferRequest, signature: Signature) -> None:
     model = request.model_name
     for name in request.outputs:
         if name not in signature.outputs:
-            raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{model}'")
+            hint = names_hint(name, signature.outputs, "outputs")
+            raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{model}'{hint}")
     specs, inputs = signature.inputs, request.inputs
     if len(inputs) != len(specs):
         _check_count(request, signature)
@@ -36,7 +38,8 @@ def validate(request: InferRequest, signature: Signature) -> None:
     for name, tensor in inputs.items():
         spec = specs.get(name)
         if spec is None:
-            raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model}'")
+            hint = names_hint(name, specs, "inputs")
+            raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model}'{hint}")
         shape = tensor.shape
         rows = 1
         if batched:

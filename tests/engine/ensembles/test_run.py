@@ -367,7 +367,7 @@ def test_nothing_comes_of_a_cancellation_after_the_end(start: Start) -> None:
 def test_a_wrong_request_is_refused_before_any_step(start: Start, error: HalimedeError) -> None:
     bench = start(CHAIN, model("a"), model("b"))
     bench.infer({"Z": tensor(1)})
-    assert bench.error.message == "unexpected inference input 'Z' for model 'e'"
+    assert bench.error.message == "unexpected inference input 'Z' for model 'e'. The inputs are: X"
     assert not bench.fake("a").seen
 
 

@@ -136,7 +136,7 @@ def test_ensemble_without_its_model_is_not_there_and_does_not_keep_the_server_fr
         )
         assert rows(lifecycle) == [("a", "1", "READY", ""), ("e", None, "", ""), ("over", None, "", "")]
         assert await lifecycle.model_ready("a")
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'e' is not found$"):
+        with pytest.raises(NotFoundError, match=r"'e' is not found\. It is in a repository, but not loaded$"):
             lifecycle.find("e")
         assert await lifecycle.stop(10)
 

@@ -152,11 +152,11 @@ def test_errors_say_what_is_missing(world: World) -> None:
     world.add("m", (1, 2, 3), "version_policy { specific { versions: [1, 2] } }")
 
     async def test(lifecycle: Lifecycle) -> None:
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+        with pytest.raises(NotFoundError, match=r"'m' is not found\. It is in a repository, but not loaded$"):
             lifecycle.find("m")
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+        with pytest.raises(NotFoundError, match=r"'m' is not found\. It is in a repository, but not loaded$"):
             lifecycle.versions("m")
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+        with pytest.raises(NotFoundError, match=r"'m' is not found\. It is in a repository, but not loaded$"):
             await lifecycle.model_ready("m")
         await lifecycle.load("m", {})
         assert found(lifecycle, "m").version == 2
@@ -165,7 +165,10 @@ def test_errors_say_what_is_missing(world: World) -> None:
         assert await lifecycle.model_ready("m")
         assert await lifecycle.model_ready("m", 1)
         assert not await lifecycle.model_ready("m", 3)
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' version 3 is not found$"):
+        with pytest.raises(
+            NotFoundError,
+            match=r"^Request for unknown model: 'm' version 3 is not found. Its versions are: 1, 2$",
+        ):
             lifecycle.find("m", 3)
         await lifecycle.unload("m")
         with pytest.raises(
@@ -249,9 +252,12 @@ def test_directory_of_another_name_is_refused(world: World) -> None:
         assert rows(lifecycle) == [("m", None, "", "")]
         assert is_ready(lifecycle)
         for version in (-1, 1):
-            with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+            with pytest.raises(
+                NotFoundError,
+                match=r"'m' is not found\. It is in a repository, but not loaded$",
+            ):
                 lifecycle.find("m", version)
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+        with pytest.raises(NotFoundError, match=r"'m' is not found\. It is in a repository, but not loaded$"):
             lifecycle.versions("m")
         world.add("m")
         await lifecycle.load("m", {})
@@ -757,7 +763,7 @@ def test_model_in_two_repositories_is_unavailable(world: World) -> None:
     async def at_start(lifecycle: Lifecycle) -> None:
         assert rows(lifecycle) == [("m", None, "UNAVAILABLE", reason), ("n", "1", "READY", "")]
         assert is_ready(lifecycle)
-        with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' is not found$"):
+        with pytest.raises(NotFoundError, match=r"'m' is not found\. It is in a repository, but not loaded$"):
             lifecycle.find("m")
 
     world.run(explicit)

@@ -215,11 +215,17 @@ def test_unknown_model_or_version_is_404(server: ModelServer, call: str) -> None
     def at(path: str) -> bytes:
         return request.replace(b"{}", path.encode() + call.encode(), 1)
 
-    text = "Request for unknown model: 'none' is not found"
+    text = (
+        "Request for unknown model: 'none' is not found. The loaded models are: echo, half, square, strings"
+    )
     assert error(server, at("/v2/models/none"), 404) == text
-    text = "Request for unknown model: 'echo' version 2 is not found"
+    text = "Request for unknown model: 'ECHO' is not found. Did you mean 'echo'? The loaded models are: "
+    assert error(server, at("/v2/models/ECHO"), 404).startswith(text)
+    text = "Request for unknown model: 'slow' is not found. It is in a repository, but not loaded"
+    assert error(server, at("/v2/models/slow"), 404) == text
+    text = "Request for unknown model: 'echo' version 2 is not found. Its versions are: 1, 3"
     assert error(server, at("/v2/models/echo/versions/2"), 404) == text
-    text = "Request for unknown model: 'echo' version 0 is not found"
+    text = "Request for unknown model: 'echo' version 0 is not found. Its versions are: 1, 3"
     assert error(server, at("/v2/models/echo/versions/0"), 404) == text
     text = "version should be an integral value > 0"
     assert text in error(server, at("/v2/models/echo/versions/9223372036854775808"), 400)
@@ -399,7 +405,7 @@ def test_classification(server: ModelServer) -> None:
             400,
             "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'half'",
         ),
-        (infer(floats(outputs=[{"name": "X"}])), 400, "unexpected inference output 'X' for model 'echo'"),
+        (infer(floats(outputs=[{"name": "X"}])), 400, "output 'X' for model 'echo'. The outputs are: OUTPUT0"),
         (infer(floats(id="a1", inputs=[])), 400, "[request id: a1] "),
         (infer(floats(), "Content-Encoding: br"), 501, "Unsupported compression type"),
         (infer(b"", "Content-Encoding: gzip"), 400, "nothing to be decompressed"),

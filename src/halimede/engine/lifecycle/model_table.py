@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
+from halimede.core.hints import names_hint
 from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.namespaces import Namespaces
 from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord, Version, VersionState
 
 NOT_READY = "Server not ready"
+_MOST_VERSIONS = 10
 AMBIGUOUS = "model appears in two or more repositories"
 
 Progress = Callable[[str, int | None, str, str], None]
@@ -57,14 +59,27 @@ class ModelTable:
             return UnavailableError(f"Server is stopping, model '{name}' accepts no more requests")
         record = self.records.get(name)
         if record is None or not record.known:
-            return NotFoundError(f"Request for unknown model: '{name}' is not found")
+            return self._unknown(name)
         if version == -1:
             return NotFoundError(f"Request for unknown model: '{name}' has no available versions")
         if version not in record.versions:
-            return NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
+            versions = ", ".join(map(str, sorted(record.models)[:_MOST_VERSIONS]))
+            hint = f". Its versions are: {versions}" if versions else ""
+            return NotFoundError(f"Request for unknown model: '{name}' version {version} is not found{hint}")
         return UnavailableError(
             f"Request for unknown model: '{name}' version {version} is not at ready state"
         )
+
+    def _unknown(self, name: str) -> NotFoundError:
+        """The error for a model that is not there, with the nearest of the loaded models and which there are.
+
+        Models of archives are left out: they are no business of other models' clients.
+        """
+        text = f"Request for unknown model: '{name}' is not found"
+        if name in self.catalog:
+            return NotFoundError(f"{text}. It is in a repository, but not loaded")
+        loaded = [each for each, _ in self._exact if self.namespaces.find(each) is None]
+        return NotFoundError(text + names_hint(name, set(loaded), "loaded models"))
 
     def check(self) -> None:
         """Refuse to answer for models if the server could not start.
@@ -85,7 +100,7 @@ class ModelTable:
         self.check()
         record = self.records.get(name)
         if record is None or not record.known:
-            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+            raise self._unknown(name)
         return record.models
 
     def loaded_models(self) -> list[ServedModel]:
