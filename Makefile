@@ -16,41 +16,43 @@ ROBERTA := build/roberta-onnx
 FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
 CONFORMANCE_ARGS ?=
+# Further flags of the server or the host that a target starts.
+ARGS ?=
 
 .PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sagemaker host test check bench conformance fuzz soak stress protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
 
-serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
-	exec $(BIN)/halimede serve --model-repository $(EXAMPLES)/models
+serve: $(VENV)/.examples $(EXAMPLES)/.built ## Serve the example models on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics); ARGS=--http-port=8100 adds flags
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(EXAMPLES)/models $(ARGS)
 
 sentence-embeddings: $(VENV)/.examples $(EMBEDDINGS)/.built ## Serve text embeddings: tokenizer, encoder and pooling as an ensemble
-	exec $(BIN)/halimede serve --model-repository $(EMBEDDINGS)/models
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(EMBEDDINGS)/models $(ARGS)
 
 resnet50: $(VENV)/.walkthroughs $(RESNET50)/.built ## Serve ResNet-50 as TorchScript, torch.export and ONNX
-	exec $(BIN)/halimede serve --model-repository $(RESNET50)/models --model-control-mode=explicit --load-model='*'
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(RESNET50)/models --model-control-mode=explicit --load-model='*' $(ARGS)
 
 bert: $(VENV)/.walkthroughs $(BERT)/.built ## Serve BERT as TorchScript and ONNX, and pack five copies for a multi-model container
-	exec $(BIN)/halimede serve --model-repository $(BERT)/models
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(BERT)/models $(ARGS)
 
 roberta-onnx: $(VENV)/.walkthroughs $(ROBERTA)/.built ## Serve RoBERTa with ONNX Runtime's parameters for memory and graph
-	exec $(BIN)/halimede serve --model-repository $(ROBERTA)/models --model-control-mode=explicit
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(ROBERTA)/models --model-control-mode=explicit $(ARGS)
 
 inception-ensemble: $(VENV)/.walkthroughs $(INCEPTION)/.built ## Serve Inception v3: pictures decoded by DALI, a TensorFlow graph, labels
-	exec $(BIN)/halimede serve --model-repository $(INCEPTION)/models
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(INCEPTION)/models $(ARGS)
 
 xgboost-ensemble: $(VENV)/.walkthroughs $(XGBOOST)/.built ## Serve XGBoost trees between Python models: text in, a diagnosis out
-	exec $(BIN)/halimede serve --model-repository $(XGBOOST)/models
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(XGBOOST)/models $(ARGS)
 
 t5-python: $(VENV)/.walkthroughs $(T5)/.built ## Serve translation by T5 in a Python model; it is trained first, which takes a minute
-	exec $(BIN)/halimede serve --model-repository $(T5)/models
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(T5)/models $(ARGS)
 
 sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
-	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit exec $(BIN)/halimede sagemaker-serve
+	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit SAGEMAKER_TRITON_ADDITIONAL_ARGS="$(ARGS)" exec $(BIN)/halimede sagemaker-serve
 
 host: $(VENV)/.examples $(VENV)/.host $(HOSTING)/.built ## Host models as SageMaker does, on port 8088
-	exec $(BIN)/halimede host --directory build/host
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede host --directory build/host $(ARGS)
 
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
@@ -95,7 +97,8 @@ $(BIN)/python:
 
 # One stamp for each set of extras: $(VENV)/.test stands for `pip install -e .[test]`.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@echo "Installing Halimede with [$*] into $(VENV); the first time, this takes some minutes"
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$*]'
 	touch $@
 
 $(EXAMPLES)/.built: $(VENV)/.examples examples/build.py $(shell find examples/digits examples/simple -type f -not -name '*.pyc')

@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 
 from examples.answers import tensor
 from examples.hosting import bodies
+from examples.hosting.environment import check_environment
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -26,6 +27,7 @@ PICTURES = 200
 PATIENCE_S = 180
 """How long to wait for counts: CloudWatch counts by the minute."""
 
+check_environment()
 sm_client = boto3.client("sagemaker")
 runtime_sm_client = boto3.client("sagemaker-runtime")
 s3_client = boto3.client("s3")

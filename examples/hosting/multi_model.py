@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from examples.answers import tensor
 from examples.hosting import bodies
+from examples.hosting.environment import check_environment
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -25,6 +26,7 @@ INVOCATIONS, INSTANCES = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
 PATIENCE_S = 180
 """How long to wait for a figure: CloudWatch counts by the minute."""
 
+check_environment()
 sm_client = boto3.client("sagemaker")
 runtime_sm_client = boto3.client("sagemaker-runtime")
 s3_client = boto3.client("s3")

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from difflib import get_close_matches
 from heapq import nsmallest
-from operator import ne
 from typing import Final
 
 _MOST_NAMES: Final = 10
@@ -46,7 +45,7 @@ def _nearest(name: str, names: list[str]) -> str:
 
 def _distance(one: str, other: str) -> int:
     """How many characters differ in their places: quickly told, and enough to find candidates."""
-    return 2 * abs(len(one) - len(other)) + sum(map(ne, one, other))
+    return 2 * abs(len(one) - len(other)) + sum(a != b for a, b in zip(one, other, strict=False))
 
 
 def _shortened(name: str) -> str:

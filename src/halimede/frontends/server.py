@@ -15,6 +15,9 @@ logger = logging.getLogger("halimede")
 _BACKLOG = 1024
 """Connections that may wait to be accepted; the system may allow fewer."""
 
+_MAKE_TARGET = "HALIMEDE_MAKE_TARGET"
+"""The environment variable in which the Makefile says which of its targets it makes."""
+
 
 class ListenError(Exception):
     """A socket could not be opened; the text says which, why, and what would help."""
@@ -187,12 +190,16 @@ def _why(endpoint: Endpoint, error: OSError) -> str:
     place = f"{endpoint.address}:{endpoint.port}"
     start = f"failed to start {endpoint.service} service: " if endpoint.service else ""
     if error.errno == errno.EADDRINUSE and endpoint.service:
-        return (
-            f"{start}Unavailable - Socket '{place}' already in use; choose another port with {endpoint.flag}"
-        )
+        return f"{start}Unavailable - Socket '{place}' already in use; choose another port with {_elsewhere(endpoint)}"
     if error.errno == errno.EADDRINUSE:
-        return f"cannot listen at {place}: the port is in use; choose another with {endpoint.flag}"
+        return f"cannot listen at {place}: the port is in use; choose another with {_elsewhere(endpoint)}"
     if error.errno == errno.EACCES:
         return f"{start}cannot listen at {place}: that port is not permitted; choose another with {endpoint.flag}"
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     return f"{start}cannot listen at {place}: {reason}"
+
+
+def _elsewhere(endpoint: Endpoint) -> str:
+    """What to write for another port; where the Makefile has started the server, that is not only a flag."""
+    target = os.environ.get(_MAKE_TARGET)
+    return f"{endpoint.flag}, as in: make {target} ARGS={endpoint.flag}=0" if target else endpoint.flag
