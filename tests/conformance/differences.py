@@ -100,6 +100,9 @@ OVERFLOW = Difference(
 OUT_OF_RANGE = Difference(
     "A number that its datatype or parameter cannot hold is refused; tritonserver serves another number instead.",
 )
+DECODED_NAME = Difference(
+    "A name in a path is percent-decoded, as clients encode it; tritonserver looks it up as it was sent.",
+)
 MODEL_ERRORS_FAIL = Difference(
     "A model's own error responses count as failures; tritonserver counts them as successes.",
     paths=r"nv_inference_request_success|nv_inference_request_failure|_duration_us|inference_stats|batch_stats",

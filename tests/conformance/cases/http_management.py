@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.conformance.asking import get, post
 from tests.conformance.case import Case, case
-from tests.conformance.differences import MALFORMED_HTTP
+from tests.conformance.differences import DECODED_NAME, MALFORMED_HTTP
 from tests.conformance.steps import Bytes, Http
 
 MODELS = (
@@ -49,7 +49,6 @@ PATHS = (
     "/v2/models/versions/versions/3",
     "/v2/models/versions/versions/2/ready",
     "/v2/models/add_sub/other",
-    "/v2/models/add%5Fsub",
     "/v2/models/add_sub?query=1",
     "/v2/models/add_sub/infer",
     "/v2/models/add_sub/ready",
@@ -97,6 +96,7 @@ CASES: list[Case] = [
     case("live", get("/v2/health/live")),
     case("ready", get("/v2/health/ready")),
     *(case(f"GET {path}", get(path)) for path in PATHS),
+    case("GET a name that is percent-encoded", get("/v2/models/add%5Fsub"), differs=DECODED_NAME),
     *(case(f"POST {path}", post(path, "{}")) for path in POSTS),
     *(
         case(f"{verb} {path}", Http(verb, path))
