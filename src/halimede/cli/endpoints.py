@@ -1,11 +1,18 @@
 """Which protocol is served where, as the options say."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from halimede.cli.check.checks import metrics_address, metrics_switches, summary_quantiles, uses_tls
+from halimede.cli.check.checks import (
+    metrics_address,
+    metrics_switches,
+    receive_memory_budget,
+    summary_quantiles,
+    uses_tls,
+)
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import OriginPolicy
@@ -18,13 +25,14 @@ from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.handler import create_handler
-from halimede.frontends.http.head import json_length
+from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
-from halimede.frontends.http.protocol import Exchange, HttpProtocol
+from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
@@ -43,6 +51,60 @@ from halimede.frontends.traffic import Traffic, new_counts
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the endpoints have in common.
+
+    Attributes:
+        options: what the flags say.
+        engine: what is served.
+        log: what clients change of the log.
+        requests: hears of each request; None for no such log.
+        access: which requests over HTTP are refused for the names that they give.
+        budget: the memory of unfinished bodies.
+        traffic: the connections and the counts of each endpoint, for the metrics.
+    """
+
+    options: ServeOptions
+    engine: Engine
+    log: LogControl
+    requests: RequestLog | None
+    access: WebAccess
+    budget: ReceiveBudget
+    traffic: list[Traffic]
+
+    def http(
+        self,
+        connections: Connections[HttpProtocol],
+        handler: Handler,
+        json_length: JsonLength,
+        front_end: str,
+    ) -> Callable[[], HttpProtocol]:
+        """What makes the protocol of each connection of a front end.
+
+        Args:
+            connections: where its connections are kept.
+            handler: what answers its requests.
+            json_length: where binary tensors begin in a body.
+            front_end: what the log calls it; the metrics call it so in lower case.
+        """
+        counts = new_counts()
+        self.traffic.append(Traffic(front_end.lower(), connections, counts))
+        return partial(
+            HttpProtocol,
+            handler,
+            HttpLimits(json_bytes=self.options.http_max_input_size),
+            connections,
+            json_length,
+            access=self.access,
+            budget=self.budget,
+            counts=counts,
+            make_exchange=Exchange
+            if self.requests is None
+            else partial(LoggedExchange, self.requests, front_end),
+        )
+
+
 def endpoints(
     options: ServeOptions, engine: Engine, log: LogControl, requests: RequestLog | None = None
 ) -> Iterator[Endpoint]:
@@ -59,24 +121,20 @@ def endpoints(
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
-    traffic: list[Traffic] = []
+    budget = ReceiveBudget(receive_memory_budget(options))
+    shared = _Shared(options, engine, log, requests, access, budget, [])
     if options.allow_grpc:
-        yield _grpc(options, engine, log, requests, traffic)
+        yield _grpc(shared)
     if options.allow_http:
-        yield _http(options, engine, log, access, requests, traffic)
+        yield _http(shared)
     if options.allow_sagemaker:
-        yield _sagemaker(options, engine, access, requests, traffic)
+        yield _sagemaker(shared)
     if options.allow_metrics:
-        yield _metrics(options, engine, access, traffic)
+        yield _metrics(shared)
 
 
-def _grpc(
-    options: ServeOptions,
-    engine: Engine,
-    log: LogControl,
-    requests: RequestLog | None,
-    traffic: list[Traffic],
-) -> Endpoint:
+def _grpc(shared: _Shared) -> Endpoint:
+    options, engine, requests = shared.options, shared.engine, shared.requests
     served = methods(
         engine,
         ServiceSettings(
@@ -84,7 +142,7 @@ def _grpc(
             restrictions=parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX),
             forward_pattern=compile_forward_pattern(options.grpc_header_forward_pattern),
             compression=_ZLIB_LEVELS[options.grpc_infer_response_compression_level],
-            log=log,
+            log=shared.log,
             code_upload=CodeUpload(options.allow_model_code_upload),
             request_log=requests,
         ),
@@ -98,6 +156,7 @@ def _grpc(
         max_ping_strikes=options.grpc_http2_max_ping_strikes,
         max_connection_age_ms=options.grpc_max_connection_age,
         max_connection_age_grace_ms=options.grpc_max_connection_age_grace,
+        budget=shared.budget,
     )
     tls = None
     if uses_tls(options):
@@ -105,7 +164,7 @@ def _grpc(
         tls = tls_context(Path(options.grpc_server_cert), Path(options.grpc_server_key), clients)
     connections: Connections[GrpcProtocol] = Connections()
     counts = new_counts()
-    traffic.append(Traffic("grpc", connections, counts))
+    shared.traffic.append(Traffic("grpc", connections, counts))
     make_call = Call if requests is None else partial(LoggedCall, requests)
     return Endpoint(
         "GRPCInferenceService",
@@ -121,14 +180,8 @@ def _grpc(
     )
 
 
-def _http(
-    options: ServeOptions,
-    engine: Engine,
-    log: LogControl,
-    access: WebAccess,
-    requests: RequestLog | None,
-    traffic: list[Traffic],
-) -> Endpoint:
+def _http(shared: _Shared) -> Endpoint:
+    options, engine = shared.options, shared.engine
     handler = create_handler(
         engine,
         HttpSettings(
@@ -136,42 +189,25 @@ def _http(
             max_input_size=options.http_max_input_size,
             restrictions=parse_restrictions(options.http_restricted_api),
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
-            log=log,
+            log=shared.log,
             code_upload=CodeUpload(options.allow_model_code_upload),
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
-    counts = new_counts()
-    traffic.append(Traffic("http", connections, counts))
-    make_exchange = Exchange if requests is None else partial(LoggedExchange, requests, "HTTP")
     return Endpoint(
         "HTTPService",
         "--http-port",
         options.http_address,
         options.http_port,
-        partial(
-            HttpProtocol,
-            handler,
-            HttpLimits(),
-            connections,
-            json_length,
-            access=access,
-            counts=counts,
-            make_exchange=make_exchange,
-        ),
+        shared.http(connections, handler, json_length, "HTTP"),
         connections,
         options.reuse_http_port,
         service="HTTP",
     )
 
 
-def _sagemaker(
-    options: ServeOptions,
-    engine: Engine,
-    access: WebAccess,
-    requests: RequestLog | None,
-    traffic: list[Traffic],
-) -> Endpoint:
+def _sagemaker(shared: _Shared) -> Endpoint:
+    options, engine = shared.options, shared.engine
     handler = create_sagemaker_handler(
         engine,
         SagemakerSettings(
@@ -184,24 +220,12 @@ def _sagemaker(
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
-    counts = new_counts()
-    traffic.append(Traffic("sagemaker", connections, counts))
-    make_exchange = Exchange if requests is None else partial(LoggedExchange, requests, "SageMaker")
     return Endpoint(
         "Sagemaker HTTPService",
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        partial(
-            HttpProtocol,
-            handler,
-            HttpLimits(),
-            connections,
-            sagemaker_json_length,
-            access=access,
-            counts=counts,
-            make_exchange=make_exchange,
-        ),
+        shared.http(connections, handler, sagemaker_json_length, "SageMaker"),
         connections,
         service="Sagemaker",
         unix_socket=options.sagemaker_unix_socket,
@@ -218,9 +242,8 @@ def _inference_type(text: str) -> InferenceType:
         raise InvalidArgumentError(msg) from None
 
 
-def _metrics(
-    options: ServeOptions, engine: Engine, access: WebAccess, traffic: Sequence[Traffic]
-) -> Endpoint:
+def _metrics(shared: _Shared) -> Endpoint:
+    options, engine = shared.options, shared.engine
     switches = metrics_switches(options.metrics_config)
     metrics = Metrics(
         engine,
@@ -236,7 +259,7 @@ def _metrics(
         ),
         # as tritonserver, which measures twice an interval
         open_gpu_gauges(max(1, options.metrics_interval_ms // 2)) if options.allow_gpu_metrics else None,
-        traffic,
+        shared.traffic,
     )
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(
@@ -244,7 +267,14 @@ def _metrics(
         "--metrics-port",
         metrics_address(options),
         options.metrics_port,
-        partial(HttpProtocol, metrics.answer, HttpLimits(), connections, access=access),
+        partial(
+            HttpProtocol,
+            metrics.answer,
+            HttpLimits(json_bytes=options.http_max_input_size),
+            connections,
+            access=shared.access,
+            budget=shared.budget,
+        ),
         connections,
         service="Metrics",
     )

@@ -87,6 +87,14 @@ class ServeOptions:
         "server runs: those on this machine (loopback), all that reach the server (all), or none.",
     )
 
+    receive_memory_budget: str = setting(
+        SERVER,
+        form("BYTES|SHARE"),
+        "20%",
+        "Memory that request bodies may take together while they are received, over HTTP and gRPC: bytes (1GiB) or a "
+        "share of the memory that the server may use. As it runs out, large bodies wait; then they are refused.",
+    )
+
     model_repository: tuple[str, ...] = repeated(
         MODELS,
         form("DIRECTORY"),
@@ -157,7 +165,13 @@ class ServeOptions:
         False,
         "Let several servers share the HTTP port; the kernel spreads connections over them.",
     )
-    http_max_input_size: int = setting(HTTP, POSITIVE, 67_108_864, "Largest request body, in bytes.")
+    http_max_input_size: int = setting(
+        HTTP,
+        POSITIVE,
+        67_108_864,
+        "Largest JSON of a request, largest tensor in it, raw input and decompressed body, in bytes. Binary tensors "
+        "are not bounded by it: --receive-memory-budget bounds them.",
+    )
     http_header_forward_pattern: str = setting(
         HTTP,
         form("REGEX"),

@@ -105,6 +105,10 @@ class BufferPool:
         ]
         self._used = set()
 
+    def release(self) -> None:
+        """Give back whatever nobody uses: memory is short."""
+        self._segments = [segment for segment in self._segments if sys.getrefcount(segment) > _UNUSED]
+
 
 POOL = BufferPool()
 """The pool of the process."""

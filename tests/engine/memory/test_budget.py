@@ -42,8 +42,8 @@ def test_a_budget_is_a_share_of_the_memory_that_the_server_may_use(text: str, sh
         ("120%", "'120%' is out of range; a share must be above 0 and at most 100% or 1.0"),
         ("0%", "'0%' is out of range"),
         ("1.5", "'1.5' is out of range"),
-        ("0", "'0' leaves models no memory"),
-        ("0.1B", "'0.1B' leaves models no memory"),
+        ("0", "'0' leaves no memory"),
+        ("0.1B", "'0.1B' leaves no memory"),
     ],
 )
 def test_other_budgets_are_refused(text: str, error: str) -> None:

@@ -12,6 +12,7 @@ from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.web_access import WebAccess
+from halimede.frontends.receiving import ReceiveBudget
 from tests.support.loops import LoopThread
 
 
@@ -122,6 +123,7 @@ def serve(
     limits: HttpLimits | None = None,
     json_length: JsonLength = json_length,
     access: WebAccess | None = None,
+    budget: ReceiveBudget | None = None,
 ) -> Iterator[Served]:
     """The handler on a free port of 127.0.0.1 until the end of the block."""
     connections: set[HttpProtocol] = set()
@@ -130,7 +132,8 @@ def serve(
     with LoopThread() as loop:
         server = loop.run(
             loop.loop.create_server(
-                lambda: HttpProtocol(handler, limits, connections, json_length, access), sock=listener
+                lambda: HttpProtocol(handler, limits, connections, json_length, access=access, budget=budget),
+                sock=listener,
             )
         )
         try:

@@ -4,6 +4,20 @@ from hypothesis import strategies as st
 
 from halimede.frontends.http.bodies import ChunkedBody
 from halimede.frontends.http.head import Refusal
+from halimede.frontends.receiving import ReceiveBudget, ReceiveError
+
+
+class Nobody:
+    """Receives a body, and is never told anything."""
+
+    def hold_back(self) -> None:
+        raise AssertionError
+
+    def go_on(self) -> None:
+        raise AssertionError
+
+    def refuse_body(self, error: ReceiveError) -> None:
+        raise AssertionError(error)
 
 
 def chunked(*chunks: bytes) -> bytes:
@@ -11,7 +25,8 @@ def chunked(*chunks: bytes) -> bytes:
 
 
 def body(max_bytes: int = 1000, max_chunks: int = 10, max_trailer_bytes: int = 100) -> ChunkedBody:
-    return ChunkedBody(max_bytes, max_chunks, max_trailer_bytes)
+    reception = ReceiveBudget().open(Nobody(), -1)
+    return ChunkedBody(reception, max_bytes, max_chunks, max_trailer_bytes)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20), max_size=5), st.data())
@@ -25,7 +40,7 @@ def test_chunks_cut_anywhere_give_the_same_body(chunks: list[bytes], data: st.Da
         end = taken.feed(wire[position : position + step])
         position += step
     assert end == step
-    assert bytes(taken.data) == b"".join(chunks)
+    assert bytes(taken.body) == b"".join(chunks)
 
 
 @given(st.binary(max_size=100))
@@ -42,7 +57,7 @@ def test_what_follows_the_body_is_left() -> None:
     taken = body()
     wire = b"3;name=value\r\nabc\r\n0\r\nTrailer: x\r\n\r\n"
     assert taken.feed(wire + b"GET /") == len(wire)
-    assert taken.data == b"abc"
+    assert bytes(taken.body) == b"abc"
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,16 @@ from halimede.cli.check.access import check_access
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.config.model_files import looks_like_model
+from halimede.core.memory import memory_limit
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
 
 logger = logging.getLogger("halimede")
 
 DEFAULT_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 """Quantiles of summaries (`--metrics-config summary_latencies=true`)."""
+
+_RECEIVED_WHERE_UNKNOWN = 1 << 30
+"""Memory for request bodies where the system does not tell how much memory there is."""
 
 _BUCKETS = ("s3://", "gs://", "as://")
 _SAGEMAKER = "SageMaker requests"
@@ -31,6 +35,7 @@ def check(options: ServeOptions) -> None:
     """
     _check_models(options)
     model_memory_budget(options)
+    receive_memory_budget(options)
     _check_endpoints(options)
     check_access(options)
     _check_tls(options)
@@ -161,6 +166,22 @@ def model_memory_budget(options: ServeOptions) -> int | None:
         return None if budget is None else budget_bytes(budget)
     except ValueError as error:
         msg = f"--model-memory-budget: {error}"
+        raise click.UsageError(msg) from None
+
+
+def receive_memory_budget(options: ServeOptions) -> int:
+    """The bytes of `--receive-memory-budget`.
+
+    Raises:
+        click.UsageError: it says no such thing.
+    """
+    try:
+        budget = parse_budget(options.receive_memory_budget)
+        if isinstance(budget, float) and not memory_limit():
+            return _RECEIVED_WHERE_UNKNOWN
+        return budget_bytes(budget)
+    except ValueError as error:
+        msg = f"--receive-memory-budget: {error}"
         raise click.UsageError(msg) from None
 
 

@@ -1,4 +1,4 @@
-"""`--model-memory-budget`: how much memory models may take together."""
+"""Sizes as `--model-memory-budget` takes them: how much memory models, or request bodies, may take together."""
 
 import re
 
@@ -40,7 +40,7 @@ def parse_budget(text: str) -> int | float:
     size = int(found[1]) if number.is_integer() and "." not in found[1] else number
     size = int(size * _UNITS[unit])
     if size < 1:
-        raise ValueError(f"'{text}' leaves models no memory; it must be {_FORMS}")
+        raise ValueError(f"'{text}' leaves no memory; it must be {_FORMS}")
     return size
 
 

@@ -19,10 +19,9 @@ from typing import cast
 
 import orjson
 
-from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.bodies import ChunkedBody, LengthBody
+from halimede.frontends.http.bodies import ChunkedBody, LengthBody, begin_body
 from halimede.frontends.http.coarse_timer import CoarseTimer
 from halimede.frontends.http.head import (
     MEMO_HEAD_BYTES,
@@ -40,6 +39,7 @@ from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.streaming import ResponseStream
 from halimede.frontends.http.web_access import WebAccess, is_preflight
 from halimede.frontends.peers import peer_address
+from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError
 from halimede.frontends.traffic import CLIENT_GONE, Counts, client_text, new_counts
 
 logger = logging.getLogger("halimede")
@@ -266,6 +266,7 @@ class HttpProtocol(asyncio.Protocol):
         access: which requests are refused for the names that they give; None for none.
         counts: where responses are counted, by route and status.
         make_exchange: what makes an exchange of a request; one that logs it, perhaps.
+        budget: the memory of unfinished bodies, of all connections together.
 
     Attributes:
         counts: as above.
@@ -281,13 +282,14 @@ class HttpProtocol(asyncio.Protocol):
         access: WebAccess | None = None,
         counts: Counts | None = None,
         make_exchange: MakeExchange = Exchange,
+        budget: ReceiveBudget | None = None,
     ) -> None:
         self.counts = new_counts() if counts is None else counts
         self._make_exchange = make_exchange
         self._handler = handler
         self._json_length = json_length
-        limits = limits or HttpLimits()
-        self._limits = limits
+        self._limits = limits = limits or HttpLimits()
+        self._budget = budget or ReceiveBudget()
         self._connections = connections if connections is not None else set()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -299,6 +301,7 @@ class HttpProtocol(asyncio.Protocol):
         self._exchanges: deque[Exchange] = deque()
         self._state = State.HEAD
         self._reading = True
+        self._held_back = False
         self._draining = False
         self._eof = False
         self._lingering = False
@@ -326,8 +329,7 @@ class HttpProtocol(asyncio.Protocol):
         self._connections.discard(self)
         self._timer.stop()
         self._state = State.CLOSING
-        self._held = b""
-        self._length_body = self._chunked_body = None
+        self._close_body()
         exchanges = list(self._exchanges)
         self._exchanges.clear()
         for exchange in exchanges:
@@ -442,10 +444,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _begin_body(self, head: Head, data: bytes) -> bytes:
         """Receive a body that has not all arrived, or comes in chunks."""
-        limits = self._limits
-        if head.length > limits.body_bytes:
-            msg = f"the body of {head.length} bytes is larger than the allowed {limits.body_bytes} bytes"
-            raise Refusal(413, msg)
+        body = begin_body(self, self._budget, head, self._limits, self._json_length)
         self._head = head
         self._since = self._loop.time()
         if head.expects_continue and not data:
@@ -453,24 +452,13 @@ class HttpProtocol(asyncio.Protocol):
                 self._continue_due = True
             else:
                 self._transport.write(_CONTINUE)
-        if head.length < 0:
+        if isinstance(body, ChunkedBody):
             self._state = State.CHUNKED_BODY
-            self._chunked_body = ChunkedBody(limits.body_bytes, limits.chunks, limits.head_bytes)
+            self._chunked_body = body
             return data
-        try:
-            self._length_body = LengthBody(self, head.length, self._tensors_begin(head))
-        except MemoryError:
-            raise Refusal(413, f"there is no memory for a body of {head.length} bytes") from None
         self._state = State.LENGTH_BODY
+        self._length_body = body
         return self._receive_length_body(data)
-
-    def _tensors_begin(self, head: Head) -> int:
-        """Where in the body the first binary tensor begins, if there is one."""
-        try:
-            length = self._json_length(head.headers) or ""
-        except InvalidArgumentError:  # which the handler will tell the client
-            return 0
-        return int(length) if length.isdecimal() and len(length) < 16 else 0
 
     def _receive_length_body(self, data: bytes) -> bytes:
         body = self._length_body
@@ -492,7 +480,7 @@ class HttpProtocol(asyncio.Protocol):
             return b""
         if end < 0:
             return b""
-        self.body_complete(memoryview(body.data))
+        self.body_complete(body.body)
         return data[end:]
 
     def body_complete(self, body: memoryview) -> None:
@@ -507,10 +495,36 @@ class HttpProtocol(asyncio.Protocol):
         """Forget the request that was being received."""
         if self._length_body is not None:
             self._transport.set_protocol(self)
-        self._length_body = self._chunked_body = self._head = None
+        self._close_body()
+        self._head = None
         self._continue_due = False
         self._since = 0.0
+
+    def _close_body(self) -> None:
+        """Let go of what has arrived of the request."""
+        body = self._length_body or self._chunked_body
+        if body is not None:
+            body.close()
+            self._length_body = self._chunked_body = None
         self._held = b""
+        if self._held_back:
+            self.go_on()
+
+    # the budget calls
+
+    def hold_back(self) -> None:
+        """Memory for bodies is short: read no more of this one."""
+        self._held_back = True
+        self._flow()
+
+    def go_on(self) -> None:
+        """Read on."""
+        self._held_back = False
+        self._flow()
+
+    def refuse_body(self, error: ReceiveError) -> None:
+        """There is no memory for this one."""
+        self._refuse(Refusal(413 if isinstance(error, BodyTooLargeError) else 503, str(error)))
 
     def _dispatch(self, head: Head, body: memoryview, handler: Handler | None = None) -> None:
         exchange = self._make_exchange(self, head, body)
@@ -620,7 +634,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def _flow(self) -> None:
         """Read, or do not, as the client reads and as its requests are answered."""
-        allowed = len(self._exchanges) < self._limits.pipelined and not self.write_paused
+        waits = self.write_paused or self._held_back
+        allowed = not waits and len(self._exchanges) < self._limits.pipelined
         if allowed is self._reading or self._transport.is_closing():
             return
         self._reading = allowed

@@ -16,6 +16,7 @@ class HttpLimits:
         head_bytes: request line and headers together.
         headers: how many headers.
         body_bytes: a body. Binary tensors have no other limit.
+        json_bytes: a body that is nothing but JSON, or the bytes of one tensor (`--http-max-input-size`).
         chunks: how many non-empty chunks a chunked body may come in.
         pipelined: requests of one connection that are worked on at once; more wait unread.
         head_timeout: from the first byte of a request to the end of its headers.
@@ -29,6 +30,7 @@ class HttpLimits:
     head_bytes: int = 32_768
     headers: int = 128
     body_bytes: int = 1 << 32
+    json_bytes: int = 67_108_864
     chunks: int = 65_536
     pipelined: int = 64
     head_timeout: float = 30.0

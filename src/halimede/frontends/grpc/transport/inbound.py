@@ -17,6 +17,7 @@ from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
+from halimede.frontends.grpc.transport.receptions import Receptions
 from halimede.frontends.grpc.transport.responses import Status
 
 logger = logging.getLogger("halimede")
@@ -53,6 +54,8 @@ class Inbound:
         self._settings = settings
         self._sender = sender
         self._refuse = refuse
+        self._receptions = Receptions(settings.budget, self, refuse)
+        self._max_message = min(settings.max_receive_message_size, settings.budget.large_limit)
         self._everything = np.empty(_READ_SIZE, np.uint8).data
         self._short = self._everything[:_SHORT_READ_SIZE]
         self.scratch = self._everything
@@ -85,9 +88,9 @@ class Inbound:
             self.window = self.connection_window
 
     def grant_stream(self, call: Call) -> None:
-        """Let the peer send more on a stream, unless its call is paused."""
+        """Let the peer send more on a stream, unless its call is paused or its message waits for memory."""
         if call.receive_window < self.stream_window // 2 and not (
-            call.paused or call.half_closed or call.closed
+            call.paused or call.half_closed or call.closed or self._receptions.held_back(call)
         ):
             self._sender.write(window_update(call.stream, self.stream_window - call.receive_window))
             self._sender.sent += 1
@@ -143,6 +146,7 @@ class Inbound:
         call = self._call
         if call is not None and call.reader is not None:
             call.reader.filled += count
+            self._receptions.add(call, 0, count)
             self._complete(call, call.reader)
         if not self._left and not self._padding:
             self._end_frame()
@@ -170,6 +174,7 @@ class Inbound:
         if call.waiting:
             self._waiting -= sum(len(item[0]) for item in call.waiting if item is not None)
         self.held.pop(call, None)
+        self._receptions.close(call)
         call.waiting = None
         call.reader = None
         call.message = None
@@ -205,11 +210,14 @@ class Inbound:
 
     def _feed(self, call: Call, chunk: memoryview) -> None:
         try:
-            while len(chunk) and not call.closed:
+            while len(chunk) and not call.closed and call.trailers is None:
                 reader = call.reader
                 if reader is None:
-                    reader = call.reader = MessageReader(self._settings.max_receive_message_size)
+                    reader = call.reader = MessageReader(self._max_message)
+                before = reader.filled
                 chunk = reader.feed(chunk)
+                if reader.message is not None and (before or not reader.complete):
+                    self._receptions.add(call, len(reader.message), reader.filled - before)
                 self._complete(call, reader)
         except MessageTooLongError as error:
             self._refuse(call, Status.RESOURCE_EXHAUSTED, error.text)
@@ -219,6 +227,8 @@ class Inbound:
     def _complete(self, call: Call, reader: MessageReader) -> None:
         if reader.complete and reader.message is not None:
             call.reader = None
+            if call.unary is None:
+                self._receptions.close(call)
             self.deliver(call, reader.message, compressed=reader.compressed)
 
     def deliver(self, call: Call, message: memoryview, *, compressed: bool) -> None:
@@ -269,12 +279,16 @@ class Inbound:
                 self.run(call, call.on_message, message)
         elif call.message is None:
             call.message = message
+            if not call.half_closed:
+                self._receptions.add(call, len(message), max(0, len(message) - self._receptions.held(call)))
         else:
             self._refuse(call, Status.UNIMPLEMENTED, "A unary call has one message; more were sent")
 
     def _ended(self, call: Call) -> None:
+        if call.trailers is not None:
+            return
         if call.unary is None:
-            if call.on_half_close is not None and call.trailers is None:
+            if call.on_half_close is not None:
                 self.run(call, call.on_half_close)
         elif call.message is None:
             self._refuse(call, Status.UNIMPLEMENTED, "A unary call has one message; none was sent")
@@ -285,6 +299,7 @@ class Inbound:
 
     def _begin_unary(self, call: Call) -> None:
         message, call.message = call.message, None
+        self._receptions.close(call)
         if call.unary is not None and message is not None:
             self.run(call, call.unary, call, message)
 

@@ -1,8 +1,9 @@
 """What a gRPC connection may cost: the transport's settings, and allowances for what floods are made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halimede.core.clock import SECOND
+from halimede.frontends.receiving import ReceiveBudget
 
 INT32_MAX = 2**31 - 1
 
@@ -31,6 +32,7 @@ class GrpcSettings:
         max_ping_strikes: more strikes end the connection; 0 for no limit.
         max_connection_age_ms: a connection is closed gracefully at this age; 0 for never.
         max_connection_age_grace_ms: what is still open so long after that is cut off; 0 for never.
+        budget: the memory of unfinished messages, of all connections together.
     """
 
     max_receive_message_size: int = INT32_MAX
@@ -51,6 +53,7 @@ class GrpcSettings:
     max_ping_strikes: int = 2
     max_connection_age_ms: int = 0
     max_connection_age_grace_ms: int = 0
+    budget: ReceiveBudget = field(default_factory=ReceiveBudget, compare=False)
 
 
 class Allowance:

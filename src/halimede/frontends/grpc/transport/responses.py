@@ -24,6 +24,7 @@ class Status(IntEnum):
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
+    UNAVAILABLE = 14
 
 
 def _integer(value: int, prefix_bits: int, first: int) -> bytes:

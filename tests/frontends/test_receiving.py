@@ -1,0 +1,231 @@
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from halimede.frontends.receiving import (
+    SMALL_BYTES,
+    BodyTooLargeError,
+    NoRoomError,
+    ReceiveBudget,
+    ReceiveError,
+    Reception,
+)
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+LARGE = 56 * MIB  # what is left for large bodies
+
+
+class Body:
+    """A body that is being received, and what it is told."""
+
+    def __init__(self, budget: ReceiveBudget, length: int) -> None:
+        self.waits = False
+        self.error: ReceiveError | None = None
+        self.told = asyncio.Event()
+        self.reception: Reception = budget.open(self, length)
+
+    def add(self, size: int) -> None:
+        self.reception.add(size)
+
+    def hold_back(self) -> None:
+        self.waits = True
+
+    def go_on(self) -> None:
+        self.waits = False
+        self.told.set()
+
+    def refuse_body(self, error: ReceiveError) -> None:
+        assert self.reception.closed
+        self.error = error
+        self.told.set()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(10):
+            await test
+
+    asyncio.run(limited())
+
+
+def test_bodies_count_as_far_as_they_have_arrived_and_until_they_are_complete() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        body = Body(budget, 20 * MIB)
+        assert budget.held == 0
+        body.add(5 * MIB)
+        body.add(MIB)
+        assert budget.held == 6 * MIB
+        body.reception.close()
+        body.reception.close()
+        body.add(MIB)
+        assert budget.held == 0
+
+    run(test())
+
+
+def test_small_bodies_count_whole() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        body = Body(budget, 1000)
+        body.add(10)
+        assert budget.held == 1000
+        body.reception.close()
+        assert budget.held == 0
+
+    run(test())
+
+
+def test_bodies_of_unknown_length_become_large_as_they_grow() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        body = Body(budget, -1)
+        body.add(SMALL_BYTES)
+        was_large = body.reception.large
+        body.add(1)
+        assert [was_large, body.reception.large] == [False, True]
+        assert budget.held == SMALL_BYTES + 1
+        body.reception.close()
+        assert budget.held == 0
+
+    run(test())
+
+
+def test_body_that_could_never_fit_is_refused_at_once() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        Body(budget, LARGE)
+        with pytest.raises(BodyTooLargeError, match=f"{LARGE + 1} bytes is larger .*--receive-memory-budget"):
+            Body(budget, LARGE + 1)
+
+    run(test())
+
+
+def test_body_of_unknown_length_that_grows_beyond_all_there_is_is_refused() -> None:
+    async def test() -> None:
+        body = Body(ReceiveBudget(LIMIT), -1)
+        body.add(LARGE + 1)
+        await body.told.wait()
+        assert isinstance(body.error, BodyTooLargeError)
+
+    run(test())
+
+
+def test_all_but_the_oldest_wait_when_memory_runs_out_and_go_on_when_there_is_some() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        bodies = [Body(budget, 20 * MIB) for _ in range(6)]
+        for body in bodies[:5]:
+            body.add(8 * MIB)
+        assert not any(body.waits for body in bodies)
+        bodies[0].add(4 * MIB)
+        assert [body.waits for body in bodies] == [False] * 4 + [True] * 2
+        late = Body(budget, MIB)
+        assert late.waits
+        bodies[0].reception.close()
+        await bodies[4].told.wait()
+        assert [body.waits for body in bodies[1:]] == [False] * 4 + [True]
+        for body in bodies[1:3]:
+            body.reception.close()
+        await late.told.wait()
+        assert not any(body.waits for body in (*bodies[3:], late))
+
+    run(test())
+
+
+def test_small_bodies_never_wait() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        for _ in range(5):
+            Body(budget, 20 * MIB).add(10 * MIB)
+        assert Body(budget, MIB).waits
+        assert not Body(budget, SMALL_BYTES).waits
+        assert not Body(budget, -1).waits
+
+    run(test())
+
+
+def test_when_nothing_is_left_the_newest_of_the_larger_ones_is_refused() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        oldest, middle, newer, newest = (Body(budget, 40 * MIB) for _ in range(4))
+        newest.add(MIB)
+        newer.add(20 * MIB)
+        middle.add(19 * MIB)
+        oldest.add(17 * MIB)
+        await newer.told.wait()
+        assert isinstance(newer.error, NoRoomError)
+        assert f"all of the {LIMIT} bytes" in str(newer.error)
+        assert [body.error for body in (oldest, middle, newest)] == [None] * 3
+        assert budget.held == 37 * MIB
+
+    run(test())
+
+
+def test_bodies_that_together_fill_the_memory_do_not_wait_for_each_other() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        bodies = [Body(budget, 50 * MIB) for _ in range(10)]
+        complete = refused = 0
+        while bodies:
+            for body in bodies:
+                if not body.waits and not body.error and body.reception.held < 50 * MIB:
+                    body.add(MIB)
+                assert budget.held <= LARGE + 10 * MIB
+            await asyncio.sleep(0)
+            assert budget.held <= LARGE
+            for body in [body for body in bodies if body.error or body.reception.held == 50 * MIB]:
+                complete += body.error is None
+                refused += body.error is not None
+                body.reception.close()
+                bodies.remove(body)
+        assert complete >= 1
+        assert complete + refused == 10
+        assert budget.held == 0
+
+    run(test())
+
+
+def test_when_small_bodies_need_too_much_the_one_that_came_first_is_refused() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        bodies = [Body(budget, SMALL_BYTES) for _ in range(33)]
+        await bodies[0].told.wait()
+        assert isinstance(bodies[0].error, NoRoomError)
+        assert not any(body.error for body in bodies[1:])
+        assert budget.held == 8 * MIB
+
+    run(test())
+
+
+def test_body_that_is_slow_when_it_is_its_turn_is_refused() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT, turn_s=0.01, turn_rate=1 << 40)
+        bodies = [Body(budget, 20 * MIB) for _ in range(5)]
+        for body in bodies:
+            body.add(10 * MIB)
+        assert [body.waits for body in bodies] == [False] * 4 + [True]
+        for body in bodies[:4]:
+            await body.told.wait()
+            assert isinstance(body.error, NoRoomError)
+        await bodies[4].told.wait()
+        assert not bodies[4].waits
+        assert bodies[4].error is None  # by now there is memory, and it may be slow
+
+    run(test())
+
+
+def test_body_that_keeps_up_goes_on_and_the_others_do_not_wait_for_ever() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT, turn_s=0.01, turn_rate=0, wait_s=0.05)
+        bodies = [Body(budget, 20 * MIB) for _ in range(5)]
+        for body in bodies:
+            body.add(9 * MIB)
+        await bodies[4].told.wait()
+        assert isinstance(bodies[4].error, NoRoomError)
+        assert not any(body.error for body in bodies[:4])
+
+    run(test())
