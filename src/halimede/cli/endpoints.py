@@ -121,7 +121,7 @@ def endpoints(
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
-    budget = ReceiveBudget(receive_memory_budget(options))
+    budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
     shared = _Shared(options, engine, log, requests, access, budget, [])
     if options.allow_grpc:
         yield _grpc(shared)

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from halimede.core.origins import OriginPolicy
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections, Endpoint, Server
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
@@ -143,13 +144,14 @@ class Host:
         """
         async with AsyncExitStack() as parts:
             parts.callback(DirectoryLock(self._settings.directory).release)
+            budget = ReceiveBudget(self._settings.receive_bytes)
             port = await self._server.open(
                 Endpoint(
                     "SageMaker host",
                     "--port",
                     self._settings.address,
                     self._settings.port,
-                    lambda: ClientConnection(self._handle, None, self._connections),
+                    lambda: ClientConnection(self._handle, None, self._connections, budget),
                     self._connections,
                 )
             )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.connection import ClientConnection, Handler
@@ -31,14 +32,16 @@ class Served:
 
 
 @contextmanager
-def serve(handler: Handler, limits: ConnectionLimits | None = None) -> Iterator[Served]:
+def serve(
+    handler: Handler, limits: ConnectionLimits | None = None, budget: ReceiveBudget | None = None
+) -> Iterator[Served]:
     """Connections that hand their requests to `handler`; at the end none may be left once the clients have gone."""
     connections: Connections[ClientConnection] = Connections()
     with LoopThread() as loop:
 
         async def listen() -> asyncio.Server:
             return await asyncio.get_running_loop().create_server(
-                lambda: ClientConnection(handler, limits, connections), "127.0.0.1", 0
+                lambda: ClientConnection(handler, limits, connections, budget), "127.0.0.1", 0
             )
 
         server = loop.run(listen())

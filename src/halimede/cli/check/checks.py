@@ -35,7 +35,7 @@ def check(options: ServeOptions) -> None:
     """
     _check_models(options)
     model_memory_budget(options)
-    receive_memory_budget(options)
+    receive_memory_budget(options.receive_memory_budget)
     _check_endpoints(options)
     check_access(options)
     _check_tls(options)
@@ -169,14 +169,14 @@ def model_memory_budget(options: ServeOptions) -> int | None:
         raise click.UsageError(msg) from None
 
 
-def receive_memory_budget(options: ServeOptions) -> int:
+def receive_memory_budget(text: str) -> int:
     """The bytes of `--receive-memory-budget`.
 
     Raises:
         click.UsageError: it says no such thing.
     """
     try:
-        budget = parse_budget(options.receive_memory_budget)
+        budget = parse_budget(text)
         if isinstance(budget, float) and not memory_limit():
             return _RECEIVED_WHERE_UNKNOWN
         return budget_bytes(budget)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from halimede.cli import logs, tuning
+from halimede.cli.check import checks
 from halimede.cli.hosting.keys import GENERATE, HostKeys, find_keys, is_local
 from halimede.core.gpus import visible_gpus
 from halimede.frontends.log_settings import LogSettings
@@ -111,6 +112,8 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 )
 @click.option("--payload-mib", type=click.IntRange(1), default=25, show_default=True,
               help="Largest body of an invocation, in MiB.")  # fmt: skip
+@click.option("--receive-memory-budget", default="20%", show_default=True,
+              help="Memory that unfinished request bodies may take together: 1GiB, or a share.")  # fmt: skip
 @click.option("--invocation-timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
               help="Seconds that an instance may take to answer.")  # fmt: skip
 @click.option("--describe-hold", type=click.FloatRange(0, 50), default=20.0, show_default=True,
@@ -142,6 +145,7 @@ def command(
     s3_endpoint: str,
     buckets: tuple[str, ...],
     payload_mib: int,
+    receive_memory_budget: str,
     invocation_timeout: float,
     describe_hold: float,
     instance_log_mib: int,
@@ -164,6 +168,7 @@ def command(
         settings,
         address=address,
         port=port,
+        receive_bytes=checks.receive_memory_budget(receive_memory_budget),
         caller=replace(settings.caller, account=account, region=region),
         allowed_hosts=allowed_hosts,
         keys=found.keys,

@@ -17,6 +17,7 @@ from halimede.frontends.http.chunks import Chunks
 from halimede.frontends.http.coarse_timer import CoarseTimer
 from halimede.frontends.http.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits
 
@@ -47,6 +48,7 @@ class ClientConnection(asyncio.Protocol):
     Attributes:
         client: the client's address.
         from_loopback: the client is on this machine.
+        budget: the memory of bodies that are collected whole.
         write_paused: the client reads too slowly.
     """
 
@@ -55,6 +57,7 @@ class ClientConnection(asyncio.Protocol):
         handler: Handler,
         limits: ConnectionLimits | None = None,
         connections: "set[ClientConnection] | None" = None,
+        budget: ReceiveBudget | None = None,
     ) -> None:
         """A connection.
 
@@ -62,9 +65,11 @@ class ClientConnection(asyncio.Protocol):
             handler: called with each request when its head is there.
             limits: what the client may ask for.
             connections: the connection is in this set while it is open.
+            budget: the memory of bodies that are collected whole, of all connections together.
         """
         self.client = ""
         self.from_loopback = True
+        self.budget = budget or ReceiveBudget()
         self.write_paused = False
         self._handler = handler
         limits = limits or ConnectionLimits()

@@ -7,7 +7,9 @@ from http import HTTPStatus
 from typing import Protocol
 
 from halimede.frontends.http.head import Head
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.errors import ApiError
+from halimede.hosting.http.held import HeldBody
 
 logger = logging.getLogger("halimede")
 
@@ -47,6 +49,10 @@ class Connection(Protocol):
     @property
     def from_loopback(self) -> bool:
         """Whether the client is on this machine."""
+
+    @property
+    def budget(self) -> ReceiveBudget:
+        """The memory of bodies that are collected whole."""
 
     @property
     def write_paused(self) -> bool:
@@ -149,35 +155,49 @@ class Request:
         self._on_body = on_body
         self._connection.body_wanted()
 
+    def hold(self, changed: Callable[[], None]) -> HeldBody:
+        """Count the body as one that is collected whole; `changed` is called when it need not wait any more.
+
+        Raises:
+            ApiError: there will never be memory for it.
+        """
+        return HeldBody(self._connection.budget, self.head.length, changed)
+
     async def read(self, limit: int) -> bytes:
         """The whole body.
 
         Raises:
-            ApiError: it is larger than `limit` bytes (413 ``RequestEntityTooLarge``).
+            ApiError: it is larger than `limit` bytes (413 ``RequestEntityTooLarge``), or there is no memory for it.
             DisconnectedError: the client has gone.
         """
         if self.head.length > limit:
             raise _too_large(self.head.length, limit)
+        if self.complete and self.waiting <= limit:  # it came in one read
+            return self.take()
         pieces: list[bytes] = []
         size = 0
         arrived = asyncio.Event()
+        held = self.hold(arrived.set)
         self.receive(arrived.set)
         previous, self.on_disconnect = self.on_disconnect, arrived.set
         try:
             while True:
-                complete = self.complete
-                piece = self.take()
-                size += len(piece)
-                if size > limit:
-                    raise _too_large(size, limit)
-                pieces.append(piece)
-                if complete:
-                    return b"".join(pieces)
+                if held.may_take():
+                    complete = self.complete
+                    piece = self.take()
+                    size += len(piece)
+                    if size > limit:
+                        raise _too_large(size, limit)
+                    pieces.append(piece)
+                    held.add(len(piece))
+                    if complete:
+                        return b"".join(pieces)
                 if self.answered:  # the client has gone, or its framing made no sense
                     raise DisconnectedError
                 await arrived.wait()
                 arrived.clear()
         finally:
+            held.close()
             self._on_body, self.on_disconnect = None, previous
 
     # the response

@@ -156,21 +156,35 @@ class Body:
         self.checksum = Checksum(self._algorithm, value)
 
 
-async def receive(request: Request, body: Body, store: ObjectStore) -> None:
+async def receive(request: Request, body: Body, store: ObjectStore, *, collected: bool = False) -> None:
     """Take a whole body, at the pace at which the disk takes it.
 
+    Args:
+        request: whose it is.
+        body: takes it.
+        store: has threads to sum it up.
+        collected: it is kept in memory.
+
     Raises:
-        ApiError: it is not what its headers say, or the disk does not take it.
+        ApiError: it is not what its headers say, the disk does not take it, or there is no memory for it.
         DisconnectedError: the client has gone before it was complete.
     """
     changed = asyncio.Event()
+    held = request.hold(changed.set) if collected else None
     request.receive(changed.set)
     previous, request.on_disconnect = request.on_disconnect, changed.set
     try:
         while True:
             changed.clear()
+            if held is not None and not held.may_take():
+                if request.answered:
+                    raise DisconnectedError
+                await changed.wait()
+                continue
             complete = request.complete
             data = request.take()
+            if held is not None:
+                held.add(len(data))
             if data:
                 await store.run(body.feed, data)
             if complete:
@@ -181,6 +195,8 @@ async def receive(request: Request, body: Body, store: ObjectStore) -> None:
             if not request.waiting and not request.complete:
                 await changed.wait()
     finally:
+        if held is not None:
+            held.close()
         request.on_disconnect = previous
 
 
@@ -207,7 +223,9 @@ async def read(
             raise ApiError("EntityTooLarge", f"The body is larger than the allowed {limit} bytes")
         data.extend(piece)
 
-    await receive(request, Body(request, access, take, header_checksum=header_checksum), store)
+    await receive(
+        request, Body(request, access, take, header_checksum=header_checksum), store, collected=True
+    )
     return bytes(data)
 
 
