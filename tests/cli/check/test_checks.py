@@ -4,11 +4,13 @@ from pathlib import Path
 import click
 import pytest
 
+from halimede.cli.check import checks
 from halimede.cli.check.checks import (
     backend_settings,
     check,
     metrics_switches,
     model_memory_budget,
+    receive_memory_budget,
     summary_quantiles,
 )
 from halimede.cli.options import ServeOptions
@@ -82,6 +84,22 @@ def test_on_demand_the_memory_budget_is_a_share_of_what_the_server_may_use(optio
     assert model_memory_budget(replace(on_demand, model_memory_budget="50%")) == int(0.5 * memory_limit())
     explicit = replace(options, model_control_mode="explicit", model_memory_budget="2KiB")
     assert model_memory_budget(explicit) == 2048
+
+
+def test_memory_for_request_bodies_is_a_size_or_a_share(options: ServeOptions) -> None:
+    assert receive_memory_budget(options.receive_memory_budget) == int(0.2 * memory_limit())
+    assert receive_memory_budget("2KiB") == 2048
+    assert refusal(replace(options, receive_memory_budget="much")).startswith(
+        "--receive-memory-budget: 'much' is not a budget; it must be a number of bytes"
+    )
+    assert refusal(replace(options, receive_memory_budget="0")).startswith(
+        "--receive-memory-budget: '0' leaves no memory"
+    )
+
+
+def test_where_the_memory_is_not_known_bodies_may_take_a_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "memory_limit", lambda: 0)
+    assert receive_memory_budget("20%") == 1 << 30
 
 
 def test_the_wildcard_stands_alone(options: ServeOptions) -> None:
