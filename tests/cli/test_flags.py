@@ -189,6 +189,13 @@ def test_an_unknown_flags_value_is_not_repeated() -> None:
         assert text == "unknown flag --http-restricted-apis; the nearest is --http-restricted-api"
 
 
+def test_an_argument_behind_a_restricted_api_is_not_repeated() -> None:
+    with pytest.raises(click.UsageError) as refused:
+        parse("--http-restricted-api=inference:key=", "s3cr3t")
+    assert "s3cr3t" not in refused.value.message
+    assert "the value of --http-restricted-api without spaces" in refused.value.message
+
+
 def test_the_page_on_security_names_flags_that_there_are() -> None:
     page = (ROOT / "docs" / "security.md").read_text()
     named = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", page))

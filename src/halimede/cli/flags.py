@@ -42,9 +42,7 @@ class ServeCommand(click.Command):
         ctx.allow_extra_args = True  # refused below, with what was probably meant
         super().parse_args(ctx, [_spelled_out(argument, known) for argument in args])
         if ctx.args:
-            extra = ctx.args[0]
-            msg = f"'{extra}' is no flag; to serve the model repository '{extra}', write --model-repository={extra}"
-            raise click.UsageError(msg, ctx)
+            raise click.UsageError(_stray_argument(ctx.args[0], args), ctx)
         return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -56,6 +54,17 @@ class ServeCommand(click.Command):
                     options[each.attribute].get_help_record(ctx) for each in SETTINGS if each.group == group
                 )
                 formatter.write_dl([row for row in rows if row is not None])
+
+
+def _stray_argument(extra: str, args: list[str]) -> str:
+    """What to say of an argument that belongs to no flag; it is not repeated if it may be a part of a secret."""
+    for flag in ("--http-restricted-api", "--grpc-restricted-protocol"):
+        if any(argument.startswith(flag) for argument in args):
+            return (
+                "there is an argument that belongs to no flag: write --model-repository before a model repository, and "
+                f"the value of {flag} without spaces, or in quotes"
+            )
+    return f"'{extra}' is no flag; to serve the model repository '{extra}', write --model-repository={extra}"
 
 
 def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Command:
