@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from halimede import __version__
 from halimede.cli.sagemaker.command import Plan, plan
 from tests.support.server import run_command
 
@@ -259,6 +260,10 @@ def test_arguments_are_refused_since_there_are_none() -> None:
 
     assert done.returncode == 2
     assert re.fullmatch(r"halimede: No such option.*--port.*\n", done.stderr)
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert run_serve({}, "--version").stdout == f"halimede, version {__version__}\n"
 
 
 def test_help_says_where_the_settings_are() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from halimede import __version__
 from halimede.cli import serve
 from halimede.cli.flags import serve_command
 from halimede.cli.options import ServeOptions
@@ -158,6 +159,7 @@ def _serve_one(planned: Plan, base: Path, values: Mapping[str, Any], scratch: Ca
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="halimede")
 def command() -> int:
     """Serve as SageMaker's Triton container does.
 
