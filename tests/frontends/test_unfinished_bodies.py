@@ -19,7 +19,7 @@ SLACK = 32 * MIB
 """What two thousand connections take beside bodies, and what is read at once."""
 
 REQUEST = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 3], "data": [1.0, 2.0, 3.0]}]}
-HEAD = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: test\r\nInference-Header-Content-Length: 100\r\n"
+HEAD = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: 100\r\n"
 
 
 @pytest.fixture(autouse=True)

@@ -134,7 +134,7 @@ def test_a_host_that_listens_everywhere_is_no_more_open_to_pages() -> None:
 def test_two_hosts_are_refused(host: ApiHost, names: tuple[str, str]) -> None:
     answer = ask(host.port, "POST /", f"Host: {names[1]}", CREATE, body=MODEL, host=names[0])
     assert answer.status == 400
-    assert b"a request has one Host header" in answer.body
+    assert b"the request has two Host headers" in answer.body
     assert host.calls == []
 
 

@@ -17,8 +17,7 @@ class _Words:
         json: the code of the JSON protocols and of the runtime.
         query: the one of the query protocol.
         s3: the one of S3.
-        s3_status: the HTTP status with it.
-        status: the HTTP status in the other protocols.
+        s3_status: the HTTP status with it; it is 403 in the other protocols.
         text: what a message begins with, "" if it needs no such beginning.
         s3_text: the same in S3's.
     """
@@ -27,7 +26,6 @@ class _Words:
     query: str
     s3: str
     s3_status: int = 403
-    status: int = 403
     text: str = ""
     s3_text: str = ""
 
@@ -74,7 +72,6 @@ class Reason(Enum):
     NOT_SIGNED = _Words(*_INCOMPLETE, "AccessDenied")
     NO_HASH = _Words(*_INCOMPLETE, "InvalidRequest", 400)
     FOREIGN_PAGE = _Words("AccessDeniedException", "AccessDenied", "AccessDenied")
-    TWO_HOSTS = _Words("ValidationException", "ValidationError", "InvalidRequest", 400, 400)
 
 
 class RefusedError(ApiError):
@@ -86,7 +83,7 @@ class RefusedError(ApiError):
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(reason.value.json, reason.value.text + detail, reason.value.status)
+        super().__init__(reason.value.json, reason.value.text + detail, 403)
         self.reason = reason
         self.detail = detail
 

@@ -44,7 +44,7 @@ class WebPageGuard:
         self._is_known: Memo[str, bool] = Memo(self._knows)
 
     def _knows(self, host: str) -> bool:
-        return not host or ("," not in host and len(host) < _REMEMBERED and self._policy.knows_host(host))
+        return not host or (len(host) < _REMEMBERED and self._policy.knows_host(host))
 
     def judge(self, head: Head, *, from_loopback: bool) -> Judgement | None:
         """What is special about a request; None for most.
@@ -55,11 +55,9 @@ class WebPageGuard:
         """
         headers = head.headers
         host = headers.get("host", "")
-        is_named = self._is_known[host[:_REMEMBERED]] if from_loopback else "," not in host
+        is_named = not from_loopback or self._is_known[host[:_REMEMBERED]]
         if is_named and "origin" not in headers:
             return None
-        if "," in host:  # so are repeated headers joined
-            return Judgement(RefusedError(Reason.TWO_HOSTS, "a request has one Host header"))
         if not is_named:
             msg = (
                 f"the Host header says '{host[:_MAX_SHOWN]}', which is no name of this host; to allow it, start the "
