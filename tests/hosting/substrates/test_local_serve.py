@@ -47,5 +47,5 @@ async def test_a_server_without_a_model_tells_why_it_does_not_start(tmp_path: Pa
         await substrate.launch(request_for("halimede", model=tmp_path / "model"))
         reason = await exits.of("i-0")
         assert reason.startswith(
-            "it ended with status 1; its last lines: halimede: No model found in model repository: "
+            "it ended with status 2; its last lines: halimede: No model found in model repository: "
         )
