@@ -20,7 +20,13 @@ from tests.conformance.asking import (
     unload,
 )
 from tests.conformance.case import Case, case
-from tests.conformance.differences import LOAD_MISTAKE, NO_BASE64, OUTSIDE_THE_REPOSITORY, UNREADABLE_UNLOAD
+from tests.conformance.differences import (
+    DECODED_NAME,
+    LOAD_MISTAKE,
+    NO_BASE64,
+    OUTSIDE_THE_REPOSITORY,
+    UNREADABLE_UNLOAD,
+)
 from tests.conformance.servers import Setting
 from tests.conformance.sources import CONFIG, IDENTITY, IMPORTS
 from tests.conformance.steps import Files, Step
@@ -147,6 +153,9 @@ UNLOADS: dict[str, Any] = {
 NAMES = ("unknown", "...", "..", ".", "%20", "a%2Fb", "a..b", "add_sub%00", "-", "add_sub/1")
 NONE = Setting(flags=(), models=("add_sub",))
 POLL = Setting(flags=("--model-control-mode=poll", "--repository-poll-secs=3600"), models=("add_sub",))
+
+UNLOADED_NAMES = {"a%2Fb": DECODED_NAME, "add_sub%00": DECODED_NAME}
+LOADED_NAMES = {**UNLOADED_NAMES, "%20": DECODED_NAME, "..": OUTSIDE_THE_REPOSITORY}
 
 CASES: list[Case] = [
     case(
@@ -425,11 +434,12 @@ CASES: list[Case] = [
             gone("grpc_unload_2"),
         ),
     ),
+    *(case(f"load of {name!r}", load(name), differs=LOADED_NAMES.get(name)) for name in NAMES),
     *(
-        case(f"load of {name!r}", load(name), differs=OUTSIDE_THE_REPOSITORY if name == ".." else None)
+        case(f"unload of {name!r}", unload(name), differs=UNLOADED_NAMES.get(name))
         for name in NAMES
+        if name != "add_sub/1"
     ),
-    *(case(f"unload of {name!r}", unload(name)) for name in NAMES if name != "add_sub/1"),
     case("gRPC load of ...", rpc("RepositoryModelLoad", model_name="...")),
     case("gRPC load of a path", rpc("RepositoryModelLoad", model_name="a/b")),
     case(
