@@ -190,7 +190,7 @@ def test_a_client_that_goes_is_logged_with_499(tmp_path: Path) -> None:
     with start_server(tmp_path, "--access-log=json", f"--access-log-file={path}") as server:
         host, _, port = server.http.rpartition(":")
         with socket.create_connection((host, int(port)), 10) as client:
-            head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(REQUEST)}\r\n\r\n"
+            head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(REQUEST)}\r\n\r\n"
             client.sendall(head.encode() + REQUEST)
             in_flight = 'halimede_requests_in_flight{protocol="http"} 1\n'
             while in_flight not in (text := server.get("/metrics", server.metrics)[1].decode()):

