@@ -321,6 +321,7 @@ def test_a_cancelled_call_leaves_the_queue(url: str) -> None:
         answers.put((result, error))
 
     with triton.InferenceServerClient(url) as client:
+        assert client.is_server_live()  # calls that wait for the connection are not sent in their order
         client.async_infer("slow", [tensor], answered)
         client.async_infer("slow", [tensor], answered).cancel()
         with pytest.raises(InferenceServerException) as caught:
