@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from halimede.frontends import traffic_metrics
-from halimede.frontends.traffic import Traffic, client_text, new_counts
+from halimede.frontends.peers import client_text
+from halimede.frontends.traffic import Traffic, new_counts
 
 
 def traffic(protocol: str, *in_flight: int) -> Traffic:

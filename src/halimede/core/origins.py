@@ -6,6 +6,7 @@ lets that name stand for this machine (DNS rebinding). `Origin` is the page that
 (https://fetch.spec.whatwg.org/#origin-header); other clients, such as tritonclient and boto3, send none.
 """
 
+import re
 import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -18,6 +19,8 @@ _LOOPBACK_NAMES = (
     "host.docker.internal",
 )
 """Names that stand for this machine wherever they are known at all; nobody can have them in public DNS."""
+
+_ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s,]+/?")
 
 ANY = "*"
 """Stands for every host, or every origin."""
@@ -44,6 +47,16 @@ def host_name(host: str) -> str:
     if name.startswith("[") and name.endswith("]"):
         return name[1:-1]
     return name.rstrip(".")
+
+
+def is_local(address: str) -> bool:
+    """Whether who listens at an address can be reached from this machine only."""
+    return bool(address) and (is_loopback(address) or host_name(address) == "localhost")
+
+
+def is_origin(text: str) -> bool:
+    """Whether a text is an origin as `OriginPolicy` takes it: scheme and host, `null` or `*`."""
+    return bool(_ORIGIN.fullmatch(text))
 
 
 class OriginPolicy:

@@ -1,6 +1,5 @@
 """What passes through the endpoints: requests that were answered, and those that are under way."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -44,12 +43,3 @@ class Traffic:
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
         return sum(connection.in_flight for connection in self.connections)
-
-
-def client_text(transport: asyncio.BaseTransport) -> str:
-    """The address of a connection's client: host:port, [host]:port of IPv6, or unix for a Unix socket."""
-    peer = transport.get_extra_info("peername")
-    if not isinstance(peer, tuple) or len(peer) < 2:
-        return "unix"
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

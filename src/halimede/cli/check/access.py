@@ -1,19 +1,16 @@
 """What the flags say of who may call what: what is wrong with it, and what is open that should not be."""
 
-import re
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Final
 
 import click
 
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.origins import is_loopback
+from halimede.core.origins import is_local, is_origin
 from halimede.core.uploads import UPLOAD_FLAG, CodeUpload
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 
-_ORIGIN: Final = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s,]+/?")
 _LOADING: Final = "model-repository"
 
 
@@ -34,7 +31,7 @@ def check_access(options: ServeOptions) -> None:
         lambda: compile_forward_pattern(options.grpc_header_forward_pattern),
     )
     for origin in options.allow_origin:
-        if not _ORIGIN.fullmatch(origin):
+        if not is_origin(origin):
             msg = f"--allow-origin: '{origin}' is not an origin, such as https://app.example or http://localhost:3000"
             raise click.UsageError(msg)
     for host in options.allow_host:
@@ -50,10 +47,10 @@ def access_remarks(options: ServeOptions) -> list[str]:
     http = parse_restrictions(options.http_restricted_api)
     grpc = parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX)
     open_to: list[tuple[str, str, str]] = []
-    if options.allow_http and _LOADING not in http and not _stays_here(options.http_address):
+    if options.allow_http and _LOADING not in http and not is_local(options.http_address):
         place = f"HTTP at {options.http_address}:{options.http_port}"
         open_to.append((place, f"--http-restricted-api={_LOADING}:HEADER=VALUE", "--http-address"))
-    if options.allow_grpc and _LOADING not in grpc and not _stays_here(options.grpc_address):
+    if options.allow_grpc and _LOADING not in grpc and not is_local(options.grpc_address):
         place = f"gRPC at {options.grpc_address}:{options.grpc_port}"
         open_to.append((place, f"--grpc-restricted-protocol={_LOADING}:KEY=VALUE", "--grpc-address"))
     if not open_to:
@@ -64,16 +61,6 @@ def access_remarks(options: ServeOptions) -> list[str]:
     everyone = options.allow_model_code_upload == CodeUpload.ALL.value
     what = f"load models, and code of theirs ({UPLOAD_FLAG}=all)" if everyone else "load and unload models"
     return [f"everyone who reaches {where} can {what}; close it with {flags}, or with {addresses}"]
-
-
-def _stays_here(address: str) -> bool:
-    """Whether only clients on this machine reach what listens at an address."""
-    if address == "localhost":
-        return True
-    try:
-        return is_loopback(str(ip_address(address)))
-    except ValueError:
-        return False
 
 
 def _tell(flag: str, parse: Callable[[], object]) -> None:

@@ -15,8 +15,9 @@ import click
 
 from halimede.cli import logs, tuning
 from halimede.cli.check import checks
-from halimede.cli.hosting.keys import GENERATE, HostKeys, find_keys, is_local
+from halimede.cli.hosting.keys import GENERATE, HostKeys, find_keys
 from halimede.core.gpus import visible_gpus
+from halimede.core.origins import is_local, is_origin
 from halimede.frontends.log_settings import LogSettings
 from halimede.hosting.addresses import url_of
 
@@ -28,8 +29,6 @@ logger = logging.getLogger("halimede")
 _MIB = 1 << 20
 
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-
-_ORIGIN = re.compile(r"\*|null|[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]+/?")
 
 _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 
@@ -228,7 +227,7 @@ def _bucket(text: str) -> tuple[str, Path]:
 
 
 def _origin(text: str) -> str:
-    if not _ORIGIN.fullmatch(text):
+    if not is_origin(text):
         raise click.UsageError(
             f"--allow-origin: '{text}' is no origin; one is a scheme and a host, such as https://app.example"
         )

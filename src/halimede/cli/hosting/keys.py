@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from halimede.core.origins import host_name, is_loopback
+from halimede.core.origins import is_local
 
 if TYPE_CHECKING:
     from halimede.hosting.access.keys import Key
@@ -32,11 +32,6 @@ class HostKeys:
     shown: "Key | None" = None
     path: Path | None = None
     is_new: bool = False
-
-
-def is_local(address: str) -> bool:
-    """Whether who listens at an address can be reached from this machine only."""
-    return bool(address) and (is_loopback(address) or host_name(address) == "localhost")
 
 
 def find_keys(

@@ -38,9 +38,9 @@ from halimede.frontends.http.parts import JOINED_BYTES, joined
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.streaming import ResponseStream
 from halimede.frontends.http.web_access import WebAccess, is_preflight
-from halimede.frontends.peers import peer_address
+from halimede.frontends.peers import client_text, peer_address
 from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError
-from halimede.frontends.traffic import CLIENT_GONE, Counts, client_text, new_counts
+from halimede.frontends.traffic import CLIENT_GONE, Counts, new_counts
 
 logger = logging.getLogger("halimede")
 

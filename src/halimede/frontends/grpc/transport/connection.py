@@ -46,7 +46,8 @@ from halimede.frontends.grpc.transport.inbound import Inbound
 from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifetime
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.responses import Status, status_of
-from halimede.frontends.traffic import Counts, client_text, new_counts
+from halimede.frontends.peers import client_text
+from halimede.frontends.traffic import Counts, new_counts
 
 logger = logging.getLogger("halimede")
 
