@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from halimede.config.model_config_pb2 import ModelVersionPolicy
-from halimede.repository.versions import find_versions, select_versions, version_number
+from halimede.core.versions import version_number
+from halimede.repository.versions import find_versions, select_versions
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.core.versions import version_number
+
 _START = 4096
 
 
@@ -167,7 +169,7 @@ def _entries(directory: Path) -> list[Path]:
 
 def is_version(name: str) -> bool:
     """Whether a directory of that name is a version's."""
-    return name.isascii() and name.isdecimal() and (name == "0" or not name.startswith("0"))
+    return version_number(name) is not None
 
 
 def hint(directory: Path, backend: str = "") -> str:

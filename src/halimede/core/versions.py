@@ -1,4 +1,4 @@
-"""Versions of models as clients write them."""
+"""Versions of models as clients write them and as directories are named."""
 
 import re
 from typing import Final
@@ -12,6 +12,14 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 class NegativeVersionError(InvalidArgumentError):
     """A version is negative."""
+
+
+def version_number(name: str) -> int | None:
+    """The version of a directory of that name: an integer without leading zero; else None."""
+    if not (name.isascii() and name.isdecimal()) or (name.startswith("0") and name != "0") or len(name) > 19:
+        return None
+    number = int(name)
+    return number if number in _INT64 else None
 
 
 def parse_version(text: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from halimede.repository.versions import version_number
+from halimede.core.versions import version_number
 
 IGNORED = frozenset({"__pycache__"})
 

@@ -5,21 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from halimede.config.model_config_pb2 import ModelVersionPolicy
+from halimede.core.versions import version_number
 
 logger = logging.getLogger("halimede")
 
 OTHER_DIRECTORIES = frozenset({"warmup", "initial_state", "configs"})
 """Directories that a model may have beside those of its versions."""
-
-LARGEST_VERSION = 2**63 - 1
-
-
-def version_number(name: str) -> int | None:
-    """The version of a directory of that name: an integer without leading zero; else None."""
-    if not (name.isascii() and name.isdecimal()) or (name.startswith("0") and name != "0") or len(name) > 19:
-        return None
-    number = int(name)
-    return number if number <= LARGEST_VERSION else None
 
 
 def find_versions(directory: Path) -> list[int]:

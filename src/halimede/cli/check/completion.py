@@ -11,7 +11,8 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import advice, other_file
 from halimede.config.validate import Problem
 from halimede.core.errors import HalimedeError
-from halimede.repository.versions import find_versions, version_number
+from halimede.core.versions import version_number
+from halimede.repository.versions import find_versions
 
 
 def autofill_problems(config: ModelConfig, name: str, directory: Path) -> Iterator[Problem]:

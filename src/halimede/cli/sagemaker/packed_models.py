@@ -12,9 +12,10 @@ from halimede.config.locate import locate
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.parse import ConfigTextError, parse_text, read_text
 from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.versions import version_number
 from halimede.repository.archive_layout import CONFIG, choose_entry, is_model
 from halimede.repository.packing import is_left_out
-from halimede.repository.versions import select_versions, version_number
+from halimede.repository.versions import select_versions
 
 
 @dataclass(slots=True)
