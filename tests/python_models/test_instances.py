@@ -41,8 +41,8 @@ class TritonPythonModel:
 
     def execute(self, requests):
         for request in requests:
+            self.calls.write(f"execute {self.name}\\n")  # before the first response, which tests wait for
             threading.Thread(target=self.answer, args=(request.get_response_sender(),)).start()
-            self.calls.write(f"execute {self.name}\\n")
             while os.path.exists(self.hold + "-execute"):
                 time.sleep(0.01)
 

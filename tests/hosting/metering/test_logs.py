@@ -1,6 +1,9 @@
 """CloudWatch Logs over files, asked by boto3."""
 
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +207,36 @@ def test_the_beginning_of_a_line_waits_for_its_end(host: Metered, client: Any) -
     assert messages(events(client)) == ["whole"]
     write(host, "tial\n", quiet=False)
     assert messages(events(client, nextToken=answer["nextForwardToken"])) == ["partial"]
+
+
+PIECES = """
+import os
+number = 0
+while True:
+    os.write(1, b"line %d" % number)
+    os.write(1, b" end\\n")
+    number += 1
+"""
+
+
+def test_lines_written_in_pieces_are_never_seen_in_pieces(host: Metered, client: Any) -> None:
+    with (
+        log(host).open("ab") as output,
+        subprocess.Popen([sys.executable, "-c", PIECES], stdout=output) as writer,
+    ):
+        try:
+            while not (last := events(client, limit=3))["events"]:
+                assert writer.poll() is None
+            seen, token = [], last["nextForwardToken"]
+            for _ in range(100):
+                seen += messages(events(client, limit=3))
+                following = events(client, nextToken=token, limit=20)
+                seen += messages(following)
+                token = following["nextForwardToken"]
+        finally:
+            writer.kill()
+    assert len(seen) > 1000
+    assert [line for line in seen if not re.fullmatch(r"line \d+ end", line)] == []
 
 
 def test_last_words_without_a_line_end_are_not_lost(host: Metered, client: Any) -> None:

@@ -1,5 +1,6 @@
 """Lines of one log: read from a position on, or back from one."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,7 +47,7 @@ def lines(
         log: the log.
         position: where the first one begins; if that is gone, the first one is the oldest.
         window: milliseconds since 1970; their times are not before its beginning, and before its end.
-        stop: where the last one ends; None for the end of the log.
+        stop: where the last one ends; None for the end of the log, as far as its lines are whole.
     """
     times = LineTimes(log)
     with suppress(FileNotFoundError), log.open("rb") as file:
@@ -57,8 +58,7 @@ def lines(
                 position = file.seek(first)
                 continue
             end = position + len(data)
-            is_whole = data.endswith(b"\n") or len(data) == _LINE_BYTES or end < size_of(log)
-            if not is_whole and time.time() - log.stat().st_mtime < _QUIET_S:
+            if not _is_whole(data) and end != stop and _is_growing(log):
                 return  # the rest of it is still to be written
             when = times.at(end)
             if when >= window[1]:
@@ -69,7 +69,7 @@ def lines(
 
 
 def lines_before(log: Path, end: int, window: tuple[int, int] = ALL_TIME) -> Iterator[Event]:
-    """The lines before a position whose time is in the window, the last one first."""
+    """The lines before a position, where one ends, whose time is in the window; the last one first."""
     try:
         first = first_position(log)
     except FileNotFoundError:
@@ -81,6 +81,17 @@ def lines_before(log: Path, end: int, window: tuple[int, int] = ALL_TIME) -> Ite
                 return
             yield event
         end = begin
+
+
+def end_of_lines(log: Path) -> int:
+    """Where the last line of a log ends: not the one that is being written; 0 if the log is gone."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        begin = file.seek(max(0, size - _LINE_BYTES))
+        data = file.read(size - begin)
+        rest = len(data) - (data.rfind(b"\n") + 1)
+        return size - rest if rest < _LINE_BYTES and _is_growing(log) else size
+    return 0
 
 
 def size_of(log: Path) -> int:
@@ -97,6 +108,14 @@ def stored_bytes(log: Path) -> int:
         return log.stat().st_size - first_position(log)
     except OSError:
         return 0
+
+
+def _is_whole(line: bytes) -> bool:
+    return line.endswith(b"\n") or len(line) == _LINE_BYTES
+
+
+def _is_growing(log: Path) -> bool:
+    return time.time() - log.stat().st_mtime < _QUIET_S
 
 
 def _beginning(log: Path, position: int) -> int:

@@ -15,7 +15,14 @@ from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.filter_patterns import parse_filter_pattern
-from halimede.hosting.metering.log_lines import Event, lines, lines_before, size_of, stored_bytes
+from halimede.hosting.metering.log_lines import (
+    Event,
+    end_of_lines,
+    lines,
+    lines_before,
+    size_of,
+    stored_bytes,
+)
 from halimede.hosting.metering.log_times import LineTimes
 from halimede.hosting.paging import begin_of
 
@@ -109,7 +116,7 @@ class Logs:
         token = request.get("nextToken")
         if token is None:
             forward = request.get("startFromHead", False)
-            position = 0 if forward else size_of(log)
+            position = 0 if forward else await asyncio.to_thread(end_of_lines, log)
         else:
             match = _TOKEN.fullmatch(token)
             if match is None:
