@@ -103,6 +103,15 @@ class Instance(ABC):
             HalimedeError: the whole batch failed.
         """
 
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """Forget what is kept of a sequence, none of whose requests runs. Called on the event loop.
+
+        Args:
+            key: `InferRequest.sequence_key` of its requests.
+            correlation_id: what clients call it.
+            reason: why it ended, one of `core.sequences`.
+        """
+
     def rest(self) -> None:
         """Give back what only runs need, as none has come for a while. Called on the thread that they are on."""
 

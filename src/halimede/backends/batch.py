@@ -35,6 +35,7 @@ class Batch:
         byte_size: bytes of all inputs of all requests.
         responses: one a request, in order, once it has run; `DEFERRED` for one that the model sent, or will send,
             by itself; empty for a decoupled model.
+        rescheduled: requests that the model wants to get again, in a later batch; their responses are `DEFERRED`.
         send: (decoupled models) sends one response of one request, from any thread; None and True end it.
         started_ns: when the execution began.
         inputs_ns: when the inputs were gathered; set by `gather`.
@@ -50,6 +51,7 @@ class Batch:
         "inputs_ns",
         "outputs_ns",
         "requests",
+        "rescheduled",
         "responses",
         "send",
         "signature",
@@ -65,6 +67,7 @@ class Batch:
         self.size = size
         self.byte_size = byte_size
         self.responses: Sequence[InferResponse] = ()
+        self.rescheduled: Sequence[InferRequest] = ()
         self.send: Send | None = None
         self.started_ns = 0
         self.inputs_ns = 0
@@ -91,7 +94,7 @@ class Batch:
                 if name in inputs:
                     inputs[name] = inputs[name].reshape(-1)
         else:
-            specs = self.signature.inputs
+            specs = self.signature.backend_inputs
             inputs = {
                 name: _concatenate(specs[name], [request.inputs[name] for request in requests], self.size)
                 for name in requests[0].inputs

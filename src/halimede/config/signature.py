@@ -4,8 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from halimede.config.model_config_pb2 import BatchInput, BatchOutput, ModelConfig, ModelTensorReshape
-from halimede.core.datatypes import BY_NUMBER, Datatype
+from halimede.config.model_config_pb2 import (
+    BatchInput,
+    BatchOutput,
+    ModelConfig,
+    ModelSequenceBatching,
+    ModelTensorReshape,
+)
+from halimede.core.datatypes import BOOL, BY_NUMBER, FP32, INT32, Datatype
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSpec:
+    """A tensor that is kept for a sequence: an output of one request, an input of the next.
+
+    Attributes:
+        input: as the model takes it.
+        output: as the model gives it.
+        config: what the configuration says of it.
+    """
+
+    input: TensorSpec
+    output: TensorSpec
+    config: ModelSequenceBatching.State
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """What a model takes and gives.
 
@@ -52,7 +73,11 @@ class Signature:
         decoupled: a request may have any number of responses.
         batch_inputs: tensors made from the batch itself, for ragged inputs.
         batch_outputs: outputs cut along an input's shape.
+        controls: inputs by which the sequence batcher tells the model about a sequence; clients do not send them.
+        states: name of the input → the input and the output by which a state comes and goes.
         ragged: names of the ragged inputs.
+        backend_inputs: all that the backend gets of a request: `inputs`, `controls` and inputs of states.
+        backend_outputs: all that the backend gives: `outputs`, and outputs of states that clients do not see.
     """
 
     max_batch_size: int
@@ -61,10 +86,19 @@ class Signature:
     decoupled: bool
     batch_inputs: tuple[BatchInput, ...] = ()
     batch_outputs: tuple[BatchOutput, ...] = ()
+    controls: dict[str, TensorSpec] = field(default_factory=dict)
+    states: dict[str, StateSpec] = field(default_factory=dict)
     ragged: tuple[str, ...] = field(init=False)
+    backend_inputs: dict[str, TensorSpec] = field(init=False)
+    backend_outputs: dict[str, TensorSpec] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ragged", tuple(name for name, spec in self.inputs.items() if spec.ragged))
+        states = self.states.values()
+        inputs = self.inputs | self.controls | {state.input.name: state.input for state in states}
+        object.__setattr__(self, "backend_inputs", inputs)
+        outputs = {state.output.name: state.output for state in states}
+        object.__setattr__(self, "backend_outputs", self.outputs | outputs | self.outputs)
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Signature":
@@ -97,11 +131,40 @@ class Signature:
             config.model_transaction_policy.decoupled,
             tuple(config.batch_input),
             tuple(config.batch_output),
+            _controls(config.sequence_batching),
+            {state.input_name: _state(state) for state in config.sequence_batching.state},
         )
 
     def full_dims(self, spec: TensorSpec) -> list[int]:
         """The shape that clients see, with -1 for the batch dimension where there is one."""
         return [-1, *spec.dims] if self.max_batch_size > 0 else list(spec.dims)
+
+
+def _controls(batching: ModelSequenceBatching) -> dict[str, TensorSpec]:
+    """The control inputs, by name; one element a request each."""
+    return {
+        entry.name: TensorSpec(entry.name, control_datatype(entry.control[0]), (1,), (1,))
+        for entry in batching.control_input
+        if entry.control
+    }
+
+
+def control_datatype(control: ModelSequenceBatching.Control) -> Datatype:
+    """In which datatype the model takes a control."""
+    if control.kind == ModelSequenceBatching.Control.CONTROL_SEQUENCE_CORRID:
+        return BY_NUMBER[control.data_type]
+    if control.fp32_false_true:
+        return FP32
+    return BOOL if control.bool_false_true else INT32
+
+
+def _state(state: ModelSequenceBatching.State) -> StateSpec:
+    datatype, dims = BY_NUMBER[state.data_type], tuple(state.dims)
+    return StateSpec(
+        TensorSpec(state.input_name, datatype, dims, dims),
+        TensorSpec(state.output_name, datatype, dims, dims),
+        state,
+    )
 
 
 def _backend_dims(dims: Iterable[int], reshape: ModelTensorReshape | None) -> tuple[int, ...]:

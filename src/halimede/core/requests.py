@@ -1,6 +1,7 @@
 """Requests and responses: what every protocol is turned into, and every scheduler and backend works on."""
 
 from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar
 
 from halimede.core.errors import HalimedeError
 from halimede.core.tensors import Tensor
@@ -83,6 +84,9 @@ class InferRequest:
         sequence_id: correlation id, 0 or "" for none.
         sequence_start: the first request of its sequence.
         sequence_end: the last request of its sequence.
+        sequence_key: under which an instance keeps what belongs to the sequence: a number, different for each sequence
+            of a model, also if ids repeat; set by the sequence batcher, 0 for none.
+        is_null: it stands for a sequence without a request; nobody waits for its response.
         respond: where responses go.
         batch_size: rows along the batch dimension, 1 for a model without; set by validation.
         byte_size: bytes of all inputs together; set by validation.
@@ -119,10 +123,13 @@ class InferRequest:
         "respond",
         "sequence_end",
         "sequence_id",
+        "sequence_key",
         "sequence_start",
         "started_ns",
         "timeout_us",
     )
+
+    is_null: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -152,6 +159,7 @@ class InferRequest:
         self.sequence_id = sequence_id
         self.sequence_start = sequence_start
         self.sequence_end = sequence_end
+        self.sequence_key = 0
         self.respond = respond
         self.batch_size = 1
         self.byte_size = 0
@@ -187,6 +195,14 @@ class InferRequest:
     def prefix(self) -> str:
         """How errors about this request begin."""
         return request_prefix(self.id)
+
+
+class NullRequest(InferRequest):
+    """Takes the place of a sequence that has no request, in a batch in which each sequence has a place of its own."""
+
+    __slots__ = ()
+
+    is_null: ClassVar[bool] = True
 
 
 def request_prefix(identifier: str) -> str:

@@ -118,6 +118,10 @@ class _Runner:
         self._bench.running.append((self, batch))
         return False
 
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """Only sequences end."""
+        raise AssertionError
+
 
 def _ignore(response: InferResponse | None, final: bool) -> None:
     """Answers are recorded by the bench."""

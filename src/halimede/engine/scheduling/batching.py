@@ -38,6 +38,9 @@ class BatchRunner(Protocol):
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if `Scheduler.finished` will be called."""
 
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """A sequence has ended, none of whose requests runs: see `Instance.end_sequence`."""
+
 
 class Outcome(Protocol):
     """Who is told what became of requests: the model."""

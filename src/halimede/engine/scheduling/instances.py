@@ -136,6 +136,10 @@ class Runner:
         self._set_free()
         return False
 
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """A sequence has ended, none of whose requests runs."""
+        self.instance.end_sequence(key, correlation_id, reason)
+
     def take_ahead(self, ahead: bool) -> None:
         """Whether to take a batch while one is under way, from the next one on."""
         self._ahead = ahead
