@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from halimede.hosting.metering import log_space
-from halimede.hosting.metering.log_lines import lines, lines_before
+from halimede.hosting.metering.log_lines import end_of_lines, lines, lines_before
 from halimede.hosting.metering.log_space import LogSettings, bound, first_position, remove_oldest
 from halimede.hosting.metering.log_times import times_file
 from tests.hosting.metering.serving import NOON, SCOPE, Metered, instance, metered
@@ -119,6 +119,20 @@ def test_a_writer_that_appends_goes_on_where_it_was(log: Path) -> None:
 def test_the_first_line_of_a_log_that_is_whole(log: Path, data: bytes) -> None:
     log.write_bytes(data)
     assert first_position(log) == len(data) - len(data.lstrip(b"\0"))
+
+
+def test_the_first_line_is_found_while_the_log_grows(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.write_bytes(b"one\n")
+    read = os.pread
+
+    def growing(descriptor: int, count: int, position: int) -> bytes:
+        with log.open("ab") as file:
+            file.write(b"more\n")
+        return read(descriptor, count, position)
+
+    monkeypatch.setattr(os, "pread", growing)
+    assert first_position(log) == 0
+    assert [event.text for event in lines_before(log, end_of_lines(log))][-1] == "one"
 
 
 def test_a_log_within_its_limit_stays_as_it_is(log: Path) -> None:

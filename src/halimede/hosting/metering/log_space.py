@@ -58,13 +58,14 @@ def first_position(log: Path) -> int:
         size = os.fstat(descriptor).st_size
 
         def block(number: int) -> bytes:
-            return os.pread(descriptor, _BLOCK_BYTES, number * _BLOCK_BYTES).lstrip(b"\0")
+            return os.pread(descriptor, _BLOCK_BYTES, number * _BLOCK_BYTES)
 
-        if block(0):
-            first = 0
-        else:
-            first = bisect_left(range(-(-size // _BLOCK_BYTES)), True, key=lambda number: bool(block(number)))
-        return min(size, (first + 1) * _BLOCK_BYTES) - len(block(first))
+        def is_there(number: int) -> bool:
+            return bool(block(number).lstrip(b"\0"))
+
+        first = 0 if is_there(0) else bisect_left(range(-(-size // _BLOCK_BYTES)), True, key=is_there)
+        found = block(first)  # of a log that may have grown meanwhile
+        return first * _BLOCK_BYTES + len(found) - len(found.lstrip(b"\0"))
 
 
 def bound(logs: Iterable[Path], limit: int) -> None:
