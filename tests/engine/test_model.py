@@ -189,7 +189,6 @@ def test_a_decoupled_model_answers_many_times_and_counts_once() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("sequence_batching { }", "sequence_batching"),
         ('model_repository_agents { agents { name: "checksum" } }', "model_repository_agents"),
     ],
 )

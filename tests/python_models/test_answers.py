@@ -294,7 +294,10 @@ def test_rescheduling_without_iterative_sequences_is_an_error(models: Models) ->
             "requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE); return [None]"
         )
     )
-    assert "needs a model with sequence_batching { iterative_sequence: true }" in models.infer_error(name)[1]
+    assert models.infer_error(name)[1] == (
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
+        "such a flag. It needs sequence_batching { iterative_sequence: true }"
+    )
 
 
 def test_response_for_a_rescheduled_request_is_an_error(models: Models) -> None:

@@ -16,3 +16,6 @@ CANCELLED: Final = "cancelled"
 
 UNLOADED: Final = "unload"
 """The model is unloaded, or the server stops."""
+
+LOST: Final = "lost"
+"""The instance that kept its state has ended."""

@@ -1,9 +1,9 @@
 """The engine: what every front end calls."""
 
 from halimede.core.clock import Clock
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.hosted_models import HostedModels
 from halimede.engine.lifecycle.lifecycle import Lifecycle
+from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import EngineSettings
 
 

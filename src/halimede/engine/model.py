@@ -18,6 +18,9 @@ from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.scheduling.flow import Flow
 from halimede.engine.scheduling.instances import Runner
+from halimede.engine.scheduling.sequences.batcher import STOPPING, SequenceBatcher
+from halimede.engine.scheduling.sequences.iterative import sequence_batcher
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
 from halimede.workers.instance import WorkerInstance
@@ -67,8 +70,15 @@ class Model:
         self._drained: asyncio.Future[None] | None = None
         self._trouble: HalimedeError | None = None  # no instance runs, or will soon
         self._on_health = on_health
-        self._scheduler: Scheduler
-        if self.config.HasField("dynamic_batching"):
+        self._scheduler: Scheduler | SequenceBatcher
+        self._sequences: SequenceBatcher | None = None
+        self._predecessors: list[ServedModel] = []  # in which sequences were under way
+        if self.config.HasField("sequence_batching"):
+            self._scheduler = self._sequences = sequence_batcher(
+                self.name, self.signature, self.config.sequence_batching, clock, self
+            )
+            self._sequences.when_over = self._look_drained
+        elif self.config.HasField("dynamic_batching"):
             self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
         else:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
@@ -101,7 +111,7 @@ class Model:
     def _takes_ahead(self) -> bool:
         """Whether an instance may take a batch while one is under way, as no other could run it."""
         active = sum(not entry.passive for entry in self.loaded.instances)
-        return active == 1 and not self.signature.decoupled
+        return active == 1 and not self.signature.decoupled and self._sequences is None
 
     def change_instances(self, instances: tuple[LoadedInstance, ...]) -> None:
         """Run batches on these instances from now on.
@@ -140,13 +150,14 @@ class Model:
     @property
     def pending(self) -> int:
         """Requests that wait for an execution."""
-        return len(self._scheduler.queue)
+        return self._scheduler.pending
 
     def infer(self, request: InferRequest) -> None:
         """Answer the request through its `respond`: with responses, or with the error that stopped it."""
-        if self._stopping:
-            msg = "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            request.respond(InferResponse(error=UnavailableError(request.prefix + msg)), True)
+        if self._predecessors and self._hand_on(request):
+            return
+        if self._stopping and not self.continues(request):
+            request.respond(InferResponse(error=UnavailableError(request.prefix + STOPPING)), True)
             return
         try:
             validate(request, self.signature)
@@ -169,6 +180,36 @@ class Model:
             self._scheduler.enqueue(request)
         except UnavailableError as error:
             self.refused(request, error, FailureReason.REJECTED)
+        except HalimedeError as error:  # it is not as its scheduler needs it
+            self._finish(1)
+            request.respond(InferResponse(error=error), True)
+
+    def continues(self, request: InferRequest) -> bool:
+        """Whether the request goes on with a sequence that is under way, here or in a version before this one."""
+        if self._sequences is None or request.sequence_start:
+            return False
+        held = self._sequences.holds(request.sequence_id)
+        return held or any(each.continues(request) for each in self._predecessors)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that are under way, here or in versions before this one."""
+        own = 0 if self._sequences is None else self._sequences.open
+        return own + sum(each.sequences for each in self._predecessors)
+
+    def succeed(self, predecessor: ServedModel) -> None:
+        """Take the place of another version, which still gets the requests of sequences that are under way there."""
+        if self._sequences is not None and predecessor.sequences:
+            self._predecessors.append(predecessor)
+
+    def _hand_on(self, request: InferRequest) -> bool:
+        """Let a version that this one replaced go on with a sequence; whether one does."""
+        for each in self._predecessors:
+            if each.continues(request):
+                each.infer(request)
+                return True
+        self._predecessors = [each for each in self._predecessors if each.sequences]
+        return False
 
     def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
         """The scheduler will not run the request: tell its client."""
@@ -179,10 +220,13 @@ class Model:
     def starting(self, batch: Batch) -> None:
         """An execution begins: let a decoupled model send its responses."""
         if self.signature.decoupled:
-            self._open.update([(request, _Responses()) for request in batch.requests])
-            if not self._workers:
-                for request in batch.requests:
+            for request in batch.requests:
+                if request.is_null or request in self._open:  # a request that runs again goes on
+                    continue
+                self._open[request] = _Responses()
+                if not self._workers:
                     self._flow.open(request)
+            if not self._workers:
                 batch.send = partial(self._send, batch)
 
     def completed(self, batch: Batch) -> None:
@@ -331,12 +375,23 @@ class Model:
         responses.count += 1
 
     def stop(self) -> None:
-        """Accept no more requests."""
+        """Accept no more requests but those of sequences that are under way."""
         self._stopping = True
+        if self._sequences is not None:
+            self._sequences.stop()
+
+    def end_sequences(self) -> None:
+        """Let the sequences end with the requests that they have, as no more can come."""
+        if self._sequences is not None:
+            self._sequences.end_sequences()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.inflight > 0 or (self._sequences is not None and self._sequences.open > 0)
 
     async def drained(self) -> None:
-        """Return when every accepted request has its final response."""
-        if self.inflight:
+        """Return when every accepted request has its final response, and every sequence is over."""
+        if self._is_busy:
             if self._drained is None:
                 self._drained = self._loop.create_future()
             await asyncio.shield(self._drained)
@@ -359,6 +414,11 @@ class Model:
         if self._load is not None:
             self._load.inflight -= requests
         if not self.inflight and self._drained is not None:
+            self._look_drained()
+
+    def _look_drained(self) -> None:
+        """Tell whoever waits for it that nothing is under way any more, if that is so."""
+        if self._drained is not None and not self._is_busy:
             self._drained.set_result(None)
             self._drained = None
 

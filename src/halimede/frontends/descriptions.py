@@ -8,8 +8,8 @@ from typing import Any
 import halimede
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import InvalidArgumentError
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.lifecycle import Lifecycle
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import BatchStatistics, Duration, ResponseStatistics
 
 EXTENSIONS = (

@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import isnan
 
 from halimede.engine.engine import Engine
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
 from halimede.engine.summaries import LatencySummaries, Summary
 from halimede.frontends import traffic_metrics

@@ -254,7 +254,7 @@ class WorkerInstance(Instance):
                 encode_request(number, request, outgoing, self._outputs)
                 for number, request in enumerate(requests, first)
             ]
-            sent = self._sent[first] = Sent(batch, outgoing.segments if outgoing is not None else ())
+            sent = self._sent[first] = Sent(first, batch, outgoing.segments if outgoing is not None else ())
             segments = [segment.number for segment in sent.segments]
             worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused(), segments), outgoing)
         except MemoryError as error:
@@ -359,22 +359,31 @@ class WorkerInstance(Instance):
         if not self._decoupled:
             memory = self._running.memory
             sent.batch.responses = [
-                decode_response(encoded, memory)
-                if encoded is not None
-                else self._later(sent, first + offset, offset)
+                decode_response(encoded, memory) if encoded else self._later(sent, first + offset, encoded)
                 for offset, encoded in enumerate(responses)
             ]
             if self._reshaping is not None:
                 sent.batch.responses = [self._reshaping.apply(each) for each in sent.batch.responses]
+        else:
+            for offset, encoded in enumerate(responses):
+                if encoded == wire.AGAIN:
+                    self._again(sent, first + offset)
         del self._sent[first]
         self._ran(sent, began, ended, held)
 
-    def _later(self, sent: Sent, number: int, offset: int) -> InferResponse:
-        """Stands for the response to a request that the model has answered by itself, or still will."""
-        request = sent.batch.requests[offset]
-        if sent.answered is None or request not in sent.answered:
+    def _later(self, sent: Sent, number: int, encoded: tuple[()] | None) -> InferResponse:
+        """Stands for the response to a request that comes again, or that the model answers by itself."""
+        request = sent.batch.requests[number - sent.first]
+        if encoded is not None:
+            self._again(sent, number)
+        elif sent.answered is None or request not in sent.answered:
             self._open[number] = Open(sent.batch, request)
         return DEFERRED
+
+    def _again(self, sent: Sent, number: int) -> None:
+        """The model wants the request again: it gets another number then."""
+        self._open.pop(number, None)
+        sent.batch.rescheduled = (*sent.batch.rescheduled, sent.batch.requests[number - sent.first])
 
     def _batch_failed(self, message: Message) -> None:
         _, first, began, ended, text, kind, held = message

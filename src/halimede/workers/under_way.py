@@ -15,11 +15,13 @@ class Sent:
     """A batch that the worker has.
 
     Attributes:
+        first: the number of its first request.
         batch: the batch.
         segments: where its tensors lie; they are the worker's until it has answered.
         answered: (not decoupled) requests whose response was sent before the execution was over.
     """
 
+    first: int
     batch: Batch
     segments: Sequence[Segment]
     answered: set[InferRequest] | None = None
@@ -65,8 +67,13 @@ class WarmUp:
         self._ran = False
 
     def ran(self, instance: object, batch: Batch) -> None:
-        """The execution is over."""
+        """The execution is over. Requests that are to come again do not."""
         self._ran = True
+        for request in batch.rescheduled:
+            if batch.send is not None:
+                batch.send(request, None, True)
+            else:
+                self._early[request] = InferResponse()
         self._finish(batch)
 
     def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:

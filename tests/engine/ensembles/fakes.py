@@ -19,7 +19,7 @@ from halimede.core.requests import InferRequest, InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import ModelStatistics
 from halimede.engine.validation import validate
 
@@ -122,6 +122,17 @@ class FakeModel:
         self.requests: list[InferRequest] = []
         self.seen: list[InferRequest] = []
         self._answer = answer
+
+    sequences = 0
+
+    def continues(self, request: InferRequest) -> bool:
+        return False
+
+    def succeed(self, predecessor: ServedModel) -> None:
+        raise AssertionError
+
+    def end_sequences(self) -> None:
+        raise AssertionError
 
     async def ready(self) -> tuple[bool, str]:
         return True, ""

@@ -16,9 +16,9 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.model import Model
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import ModelStatistics
 from tests.engine.ensembles.fakes import parse, ports, step
 from tests.support.loops import LoopThread

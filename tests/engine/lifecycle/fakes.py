@@ -16,10 +16,10 @@ from halimede.core import memory
 from halimede.core.clock import Clock, VirtualClock
 from halimede.core.errors import HalimedeError
 from halimede.engine.ensembles.plan import EnsemblePlan
-from halimede.engine.ensembles.served import Find
 from halimede.engine.lifecycle import ensemble_loader, model_loader
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.memory.footprints import FILES_FACTOR
+from halimede.engine.served_model import Find
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.engine.statistics import ModelStatistics
 from halimede.workers.host import WorkerHost
@@ -80,6 +80,12 @@ class FakeModel:
 
     def stop(self) -> None:
         self.stopped = True
+
+    def succeed(self, predecessor: "FakeModel") -> None:
+        """Sequences of another version would go on there."""
+
+    def end_sequences(self) -> None:
+        """There are none."""
 
     async def drained(self) -> None:
         await self._idle.wait()

@@ -230,16 +230,6 @@ def test_missing_labels_fail_the_load(repository: Path) -> None:
     serve(repository, test)
 
 
-def test_sequences_are_refused_clearly(repository: Path) -> None:
-    (repository / "echo" / "config.pbtxt").write_text(IDENTITY + "sequence_batching { }")
-
-    async def test(server: Server) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"Unsupported: .*sequence_batching"):
-            await server.lifecycle.load("echo", {})
-
-    serve(repository, test)
-
-
 def test_loading_and_unloading_leaves_no_thread_task_or_file(repository: Path) -> None:
     async def test(server: Server) -> None:
         parameters: dict[str, str | bytes] = {

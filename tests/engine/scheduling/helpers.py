@@ -105,6 +105,7 @@ class Bench:
 
 class _Runner:
     only_full = False
+    healthy = True
     ahead = False
 
     def __init__(self, bench: Bench) -> None:

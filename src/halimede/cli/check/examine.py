@@ -215,8 +215,7 @@ def _unsupported(config: ModelConfig) -> Iterator[Problem]:
     try:
         refuse_unsupported(config)
     except HalimedeError as error:
-        where = "sequence_batching" if config.HasField("sequence_batching") else "model_repository_agents"
-        yield Problem(config.name, where, error.message)
+        yield Problem(config.name, "model_repository_agents", error.message)
 
 
 def _labels(config: ModelConfig, directory: Path) -> Iterator[Problem]:

@@ -8,8 +8,8 @@ import orjson
 from halimede.core.errors import HalimedeError, InternalError, NotLoadedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.calls.deadlocks import Waits
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.model import Model
+from halimede.engine.served_model import ServedModel
 from halimede.workers.call_server import ModelCall
 from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.host import WorkerName

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from halimede.core.errors import HalimedeError, InternalError, NotFoundError
 from halimede.core.versions import parse_version
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede_worker import wire
 
 Handler = Callable[[tuple[Any, ...]], Awaitable[Any]]

@@ -12,7 +12,7 @@ from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.run import EnsembleRun
-from halimede.engine.ensembles.served import Find
+from halimede.engine.served_model import Find, ServedModel
 from halimede.engine.statistics import BatchStatistics, FailureReason, ModelStatistics
 from halimede.engine.validation import validate
 
@@ -159,6 +159,21 @@ class EnsembleModel:
             counts.compute_input.add(input_ns, count)
             counts.compute_infer.add(infer_ns, count)
             counts.compute_output.add(output_ns, count)
+
+    @property
+    def sequences(self) -> int:
+        """None: sequences are under way in its models."""
+        return 0
+
+    def continues(self, request: InferRequest) -> bool:
+        """No request does: its models know of sequences."""
+        return False
+
+    def succeed(self, predecessor: "ServedModel") -> None:
+        """Nothing is taken over: its models do that by themselves."""
+
+    def end_sequences(self) -> None:
+        """There are none."""
 
     def stop(self) -> None:
         """Accept no more requests."""

@@ -16,8 +16,8 @@ from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.iterations import Iteration, Producer
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.routes import Slot, Stage, Step
-from halimede.engine.ensembles.served import Find
 from halimede.engine.ensembles.steps import RunningStep, changed_sequence, staying_outputs
+from halimede.engine.served_model import Find
 
 logger = logging.getLogger("halimede")
 

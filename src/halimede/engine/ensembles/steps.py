@@ -8,7 +8,7 @@ from halimede.core.requests import InferRequest, InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.iterations import Iteration, Sequence
 from halimede.engine.ensembles.routes import Stage, Step
-from halimede.engine.ensembles.served import Find
+from halimede.engine.served_model import Find
 
 Answered = Callable[["RunningStep", InferResponse | None, bool], None]
 """``answered(step, response, final)``, as `Respond` has it."""

@@ -27,7 +27,6 @@ from halimede.core.errors import (
 )
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.dependencies import circle, dependents, lacking
 from halimede.engine.lifecycle.loading import first_response_bounds, refuse_unsupported
 from halimede.engine.lifecycle.model_table import ModelTable
@@ -41,6 +40,7 @@ from halimede.engine.lifecycle.version_states import (
 )
 from halimede.engine.lifecycle.version_swaps import VersionSwaps
 from halimede.engine.memory.room import RoomTakenError
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import ModelStatistics
 from halimede.engine.summaries import LatencySummaries
 from halimede.repository.basis import Basis

@@ -78,8 +78,11 @@ def change_of(
 def can_change(before: ModelConfig, after: ModelConfig, gpus: Collection[int]) -> bool:
     """Whether the instances of `after` can take the place of those of `before` one by one.
 
-    They can't if the groups place them otherwise than by kind and device, or if they move between processors and GPUs.
+    They can't if the groups place them otherwise than by kind and device, if they move between processors and GPUs,
+    or if sequences live on them.
     """
+    if after.HasField("sequence_batching"):
+        return False
     groups = (*before.instance_group, *after.instance_group)
     if any(
         group.profile or group.secondary_devices or group.host_policy or group.HasField("rate_limiter")

@@ -24,7 +24,6 @@ from halimede.engine.calls.bls import ModelCalls
 from halimede.engine.calls.custom_metrics import CustomMetrics
 from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_services import WorkerServices
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.dependencies import circle, is_spare, users_first
 from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
 from halimede.engine.lifecycle.load_slots import LoadSlots
@@ -37,6 +36,7 @@ from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord
 from halimede.engine.memory.demands import Demands
 from halimede.engine.memory.ledger import Ledger
 from halimede.engine.memory.model_memory import ModelMemory
+from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.repository.layout import check_repositories, find_models
 from halimede.repository.namespace import Namespace

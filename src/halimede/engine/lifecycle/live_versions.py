@@ -7,9 +7,9 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 
 from halimede.core.clock import SECOND, Clock
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.version_states import OverrideFiles, Serving
 from halimede.engine.memory.model_memory import ModelMemory
+from halimede.engine.served_model import ServedModel
 from halimede.repository import overrides
 
 logger = logging.getLogger("halimede")
@@ -31,27 +31,36 @@ class LiveVersions:
         if serving.files is not None:
             serving.files.users += 1
 
-    def retire(self, serving: Serving, gone: Callable[[], None] | None = None) -> None:
+    def retire(
+        self, serving: Serving, gone: Callable[[], None] | None = None, *, succeeded: bool = False
+    ) -> None:
         """Let the version finish its requests, close it, then call `gone`. Returns at once.
 
         Ensembles that use it must have been retired before; it takes their requests until they have finished.
+        Its sequences go on if another version has `succeeded` it, and end with the requests that they have if not.
         """
         users = [user for user in self._live if serving in user.uses]
         if not users:
             serving.model.stop()
         if serving.holding is not None:
             serving.holding.leaving = True
-        task = self._loop.create_task(self._retire(serving, users, gone))
+        task = self._loop.create_task(self._retire(serving, users, gone, succeeded))
         self._retiring[task] = serving.model.name
         task.add_done_callback(self._retiring.pop)
 
     async def _retire(
-        self, serving: Serving, users: Sequence[Serving], gone: Callable[[], None] | None
+        self,
+        serving: Serving,
+        users: Sequence[Serving],
+        gone: Callable[[], None] | None,
+        succeeded: bool,
     ) -> None:
         model = serving.model
         for user in users:
             await user.model.drained()
         model.stop()
+        if not succeeded:
+            model.end_sequences()
         await model.drained()
         try:
             await self._memory.close(serving.holding, model.close)

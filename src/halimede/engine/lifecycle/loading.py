@@ -168,9 +168,6 @@ def refuse_unsupported(config: ModelConfig) -> None:
     Raises:
         UnsupportedError: the text names the setting.
     """
-    if config.HasField("sequence_batching"):
-        msg = f"model '{config.name}' sets 'sequence_batching', which is not available in this version"
-        raise UnsupportedError(msg)
     if config.model_repository_agents.agents:
         msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
         raise UnsupportedError(msg)

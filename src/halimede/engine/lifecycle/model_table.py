@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.core.hints import names_hint
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.namespaces import Namespaces
 from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord, Version, VersionState
+from halimede.engine.served_model import ServedModel
 
 NOT_READY = "Server not ready"
 _MOST_VERSIONS = 10

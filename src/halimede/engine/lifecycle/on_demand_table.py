@@ -1,10 +1,10 @@
 """The models of a server that loads them when they are asked for."""
 
 from halimede.core.errors import HalimedeError, NotLoadedError
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.memory.ledger import Ledger
+from halimede.engine.served_model import ServedModel
 
 
 class OnDemandTable(ModelTable):

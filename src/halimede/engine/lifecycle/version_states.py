@@ -16,8 +16,8 @@ from enum import Enum
 from pathlib import Path
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.engine.ensembles.served import ServedModel
 from halimede.engine.memory.ledger import Holding
+from halimede.engine.served_model import ServedModel
 from halimede.repository.basis import Basis
 from halimede.repository.snapshots import Snapshot
 

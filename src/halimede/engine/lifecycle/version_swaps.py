@@ -46,6 +46,7 @@ class VersionSwaps:
             version = record.versions.setdefault(number, Version(number))
             if version.serving is not None:
                 replaced.append(version.serving)
+                serving.model.succeed(version.serving.model)
             version.serving = serving
         self._table.publish(record)
         for number in loaded:
@@ -63,11 +64,15 @@ class VersionSwaps:
                     version.serving.model.config.version_policy.CopyFrom(config.version_policy)
             elif version.state is VersionState.READY:
                 dropped.append(version)
+        successor = loaded[max(loaded)] if loaded else None
+        for version in dropped:
+            if successor is not None and version.serving is not None:
+                successor.model.succeed(version.serving.model)
         self._detach(record, dropped)
         self._changed(record)
         for serving in replaced:
-            self._live.retire(serving)
-        self._retire(record, dropped)
+            self._live.retire(serving, succeeded=True)
+        self._retire(record, dropped, succeeded=successor is not None)
 
     def withdraw(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered.
@@ -93,11 +98,12 @@ class VersionSwaps:
         for version in versions:
             self._table.move(record, version, VersionState.UNLOADING, withdrawn=True)
 
-    def _retire(self, record: ModelRecord, versions: Collection[Version]) -> None:
+    def _retire(self, record: ModelRecord, versions: Collection[Version], *, succeeded: bool = False) -> None:
         for version in versions:
             draining = version.draining
             if draining is not None:
-                self._live.retire(draining, partial(self._gone, record, version, draining))
+                gone = partial(self._gone, record, version, draining)
+                self._live.retire(draining, gone, succeeded=succeeded)
 
     def _gone(self, record: ModelRecord, version: Version, draining: Serving) -> None:
         # It may have been loaded again since, and be at anything.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 
 
 class ModelState(Protocol):

@@ -30,10 +30,12 @@ class BatchRunner(Protocol):
         free: it takes a batch. Only `run` and what leads to `Scheduler.finished` change it; if it changes otherwise,
             `Scheduler.changed` is called.
         only_full: a batch that it takes now has to be full, as it will wait for another.
+        healthy: what it keeps of sequences is there; False while its process has ended.
     """
 
     free: bool
     only_full: bool
+    healthy: bool
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if `Scheduler.finished` will be called."""
@@ -149,6 +151,11 @@ class Scheduler(ABC):
                 self._answer(batch)
             elif runner.free:
                 self._idle.insert(0, runner)  # it takes one more, but others have nothing to do
+
+    @property
+    def pending(self) -> int:
+        """Requests that wait for an execution."""
+        return len(self.queue)
 
     @abstractmethod
     def _take(self) -> list[InferRequest]:

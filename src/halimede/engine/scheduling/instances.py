@@ -82,6 +82,8 @@ class Runner:
         only_full: a batch is under way, so that the next one has to be full.
     """
 
+    healthy = True
+
     def __init__(
         self,
         name: str,

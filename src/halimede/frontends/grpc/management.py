@@ -6,7 +6,7 @@ from google.protobuf.json_format import ParseDict
 
 from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError, UnsupportedError
 from halimede.engine.engine import Engine
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.frontends import descriptions
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.versions import parse_version

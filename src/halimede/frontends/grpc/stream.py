@@ -14,7 +14,7 @@ from halimede.core.errors import HalimedeError, NotLoadedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.codec_response import (

@@ -8,7 +8,7 @@ import orjson
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.answers import respond_error
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate_reply import ReplyEncoder

@@ -9,7 +9,7 @@ import orjson
 from halimede.core.datatypes import BF16, BYTES, FP16
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.json_tensors import json_from_tensor
 
 _NOT_SCALAR: Final = frozenset((BYTES, FP16, BF16))

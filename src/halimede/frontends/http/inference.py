@@ -7,7 +7,7 @@ from typing import Any
 from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.compression import (
     deflate,
     inflate,

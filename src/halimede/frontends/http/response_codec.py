@@ -7,7 +7,7 @@ import orjson
 
 from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Buffer, Tensor
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.frontends.classification import classify
 from halimede.frontends.http.json_tensors import json_from_tensor
 from halimede.frontends.http.request_plan import RequestPlan

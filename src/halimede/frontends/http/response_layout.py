@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from halimede.core.tensors import Buffer, Tensor
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 
 BinaryOutput = tuple[str, str, tuple[int, ...], int]
 """Name, datatype, shape and bytes of an output that follows the JSON."""

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Coroutine
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -32,6 +32,12 @@ BEGUN = 0
 
 DROP_FROM, DROP_TO = 1, 2
 """Where the server says which batches it has taken back: from this number, up to and without that one."""
+
+
+_NOT_ITERATIVE = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle "
+    "such a flag. It needs sequence_batching { iterative_sequence: true }"
+)
 
 
 class Executions:
@@ -142,12 +148,12 @@ class Executions:
         try:
             returned = self._model.execute(requests)
             if type(returned) is not list and isinstance(returned, Coroutine):
-                if self.decoupled:
+                if self.decoupled and not self._runtime.iterative:
                     asyncio.run_coroutine_threadsafe(
                         self._stream(requests, returned), self._runtime.event_loop()
                     )
                     returned = None
-                elif self._concurrency > 1:
+                elif self._concurrency > 1 and not self.decoupled:
                     work = self._await(first, requests, segments, began, returned)
                     asyncio.run_coroutine_threadsafe(work, self._runtime.event_loop())
                     return None
@@ -210,7 +216,9 @@ class Executions:
         if self.decoupled:
             if returned is not None:
                 raise _ContractError(self._must_be_none())
-            return wire.RESULT, first, began, ended, []
+            again = [self._comes_again(request) for request in requests if request._rescheduled]
+            marks = [wire.AGAIN if each._rescheduled else None for each in requests] if any(again) else []
+            return wire.RESULT, first, began, ended, marks
         if returned is None:
             returned = [None] * len(requests)
         if type(returned) is not list and not isinstance(returned, list):
@@ -221,7 +229,7 @@ class Executions:
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(returned)}\n"
             )
         outgoing = Outgoing(self.memory)
-        answers: List[Optional[EncodedResponse]] = []
+        answers: List[Union[EncodedResponse, Tuple[()], None]] = []
         for request, response in zip(requests, returned):
             if type(response) is InferenceResponse and request._sender is None and not request._rescheduled:
                 answers.append(encode_response(response, request._wanted, outgoing))
@@ -235,19 +243,19 @@ class Executions:
 
     def _irregular(
         self, request: InferenceRequest, response: Any, outgoing: Outgoing
-    ) -> Optional[EncodedResponse]:
+    ) -> "Union[EncodedResponse, Tuple[()], None]":
         """The answer to a request that has a sender, or for which `execute` returned no response.
 
-        None if the sender has answered, or still may.
+        None if the sender has answered, or still may; `wire.AGAIN` if the request is to come again.
         """
         sender = request._sender
         if response is None:
             if request._rescheduled:
-                return _error(
-                    "the request was released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, which needs a model "
-                    "with sequence_batching { iterative_sequence: true }",
-                    TritonError.INVALID_ARG,
-                )
+                if self._runtime.iterative:
+                    if sender is not None:
+                        sender.close()
+                    return wire.AGAIN
+                return _error(_NOT_ITERATIVE, TritonError.INVALID_ARG)
             if sender is None:
                 return _error(
                     self._prefix + "the execute function returned None for a request and never asked for its "
@@ -272,6 +280,19 @@ class Executions:
             if answered:
                 return None
         return encode_response(response, request._wanted, outgoing)
+
+    def _comes_again(self, request: InferenceRequest) -> bool:
+        """Whether a request of a decoupled model that was released to come again does; its sender is closed."""
+        sender = request.get_response_sender()
+        if sender.state not in (State.UNANSWERED, State.ANSWERED):
+            request._rescheduled = False  # it had its last response
+            return False
+        sender.close()
+        if not self._runtime.iterative:
+            request._rescheduled = False
+            error = TritonError(_NOT_ITERATIVE, TritonError.INVALID_ARG)
+            self.transmitter.transmit(request._number, InferenceResponse(error=error), True)
+        return request._rescheduled
 
     def _failed(
         self, first: int, requests: List[InferenceRequest], began: int, error: BaseException

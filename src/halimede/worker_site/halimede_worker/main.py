@@ -192,6 +192,7 @@ class _Worker:
         """A model of the file's class that has initialized."""
         config = json.loads(arguments["model_config"])
         runtime.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+        runtime.iterative = bool((config.get("sequence_batching") or {}).get("iterative_sequence"))
         model_class = self._model_class()
         runtime.initializing = True
         model = model_class()

@@ -37,6 +37,7 @@ class Runtime:
         model_directory: the model's directory.
         version_directory: the directory of its version, which holds the model's file.
         decoupled: any number of responses may answer a request.
+        iterative: a request may come again.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Runtime:
         self.model_directory = ""
         self.version_directory = ""
         self.decoupled = False
+        self.iterative = False
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._loop_lock = threading.Lock()
 

@@ -43,7 +43,7 @@ FORGET = 5  # numbers of the server's segments that are no more
 # On the work socket, from the worker
 DONE = 10  # a value
 FAILED = 11  # why, the number of the error's kind
-RESULT = 12  # batch number, start and end in monotonic ns, responses, numbers of segments still held
+RESULT = 12  # batch number, start and end in monotonic ns, responses or AGAIN, numbers of segments still held
 BATCH_FAILED = (
     13  # batch number, start and end, why, number of the error's kind or None, numbers of segments still held
 )
@@ -54,6 +54,9 @@ HELD = 16  # numbers of segments still held
 RELEASED = (
     17  # segments of answers to calls that nothing views any more: pairs of number and how often it came
 )
+
+AGAIN: Tuple[()] = ()
+"""In place of a response: the request is to come again. None for one that was, or will be, sent by itself."""
 
 # On the control socket, to the worker
 CANCEL = 20  # request number

@@ -58,11 +58,24 @@ class ServedModel(Protocol):
     def infer(self, request: InferRequest) -> None:
         """Answer the request through its `respond`: with responses, or with the error that stopped it."""
 
+    @property
+    def sequences(self) -> int:
+        """Sequences that are under way."""
+
+    def continues(self, request: InferRequest) -> bool:
+        """Whether the request goes on with a sequence that is under way."""
+
+    def succeed(self, predecessor: "ServedModel") -> None:
+        """Take the place of another version, which still gets the requests of sequences that are under way there."""
+
     def stop(self) -> None:
-        """Accept no more requests."""
+        """Accept no more requests but those of sequences that are under way."""
+
+    def end_sequences(self) -> None:
+        """Let sequences end with the requests that they have, as no more can come."""
 
     async def drained(self) -> None:
-        """Return when every accepted request has its final response."""
+        """Return when every accepted request has its final response, and every sequence is over."""
 
     async def close(self) -> None:
         """Give everything back. Nothing may be in flight."""

@@ -1,0 +1,1 @@
+"""Sequences: requests that belong together run on one instance, in order."""

@@ -1,0 +1,83 @@
+"""Requests that their model asks to get again and again."""
+
+import pytest
+
+from halimede.core.errors import CancelledError
+from tests.engine.scheduling.sequences.bench import Bench, configuration
+
+STRATEGIES = [
+    "direct { } iterative_sequence: true",
+    "oldest { max_candidate_sequences: 4 } iterative_sequence: true",
+]
+
+
+@pytest.fixture(params=STRATEGIES, ids=["direct", "oldest"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return Bench(configuration(request.param))
+
+
+def test_a_request_runs_until_its_model_is_done_with_it(bench: Bench) -> None:
+    name = bench.send(0)
+    bench.finish(again=name)
+    bench.finish(again=name)
+    assert bench.answers == []
+    bench.finish()
+    assert bench.answers == [name]
+    assert [inputs["START"] for inputs in bench.runner.inputs] == [[1], [0], [0]]
+    assert [inputs["ID"] for inputs in bench.runner.inputs] == [[1], [1], [1]]
+    assert bench.runner.ended == [(1, 1, "end")]
+    assert bench.idle()
+
+
+def test_new_requests_join_the_next_step_and_finished_ones_leave_at_once(bench: Bench) -> None:
+    first, second = bench.send(0), bench.send(0)
+    bench.finish(again=first)
+    third = bench.send(0)
+    assert sorted(bench.finish(again=f"{first} {second}")) == [first, second]
+    assert sorted(bench.finish(again=f"{second} {third}")) == [first, second, third]
+    assert sorted(name for name in bench.finish() if name != "-") == [second, third]
+    assert bench.answers[0] == first
+    assert bench.idle()
+
+
+def test_more_requests_than_slots_wait_until_others_are_done() -> None:
+    bench = Bench(configuration("oldest { max_candidate_sequences: 1 } iterative_sequence: true"))
+    first, second = bench.send(0), bench.send(0)
+    bench.finish(again=first)
+    assert bench.runner.batches == [[first], [first]]
+    bench.finish()
+    assert bench.runner.batches[2] == [second]
+
+
+def test_a_cancelled_request_does_not_come_again(bench: Bench) -> None:
+    name, other = bench.send(0), bench.send(0)
+    bench.finish(again=name)
+    bench.cancel(name)
+    bench.finish(again=f"{name} {other}")
+    assert bench.codes == {name: CancelledError}
+    assert [each for each in bench.finish() if each != "-"] == [other]
+    assert bench.idle()
+
+
+def test_its_number_and_flags_are_the_servers_whatever_the_client_says(bench: Bench) -> None:
+    bench.send(77, "E")
+    assert bench.runner.inputs[0]["ID"] == [1]
+    assert bench.runner.inputs[0]["START"] == [1]
+    assert bench.runner.inputs[0]["END"] == [0.0]
+
+
+def test_silence_does_not_end_it(bench: Bench) -> None:
+    name = bench.send(0)
+    bench.wait(10_000)
+    bench.finish(again=name)
+    bench.wait(10_000)
+    bench.finish()
+    assert bench.answers == [name]
+
+
+def test_it_is_lost_with_its_instance(bench: Bench) -> None:
+    first, second = bench.send(0), bench.send(0)
+    bench.finish(again=first)
+    bench.crash()
+    assert set(bench.errors) == {first, second}
+    assert bench.idle()
