@@ -5,16 +5,15 @@ Scattering cuts views.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import accumulate
 from math import prod
 from time import monotonic_ns
 
 import numpy as np
 
-from halimede.config.model_config_pb2 import BatchInput
+from halimede.backends.ragged import batch_input_values, cut_like_inputs
 from halimede.config.signature import Signature, TensorSpec, match_wildcards
-from halimede.core.datatypes import BY_NUMBER, BYTES
-from halimede.core.errors import HalimedeError, InternalError
+from halimede.core.datatypes import BYTES
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Array, Tensor
 
@@ -101,7 +100,7 @@ class Batch:
                 if name not in left_out
             }
         for batch_input in self.signature.batch_inputs:
-            values = self._batch_input(batch_input)
+            values = batch_input_values(batch_input, self._source_shapes(batch_input.source_input[0]))
             for target in batch_input.target_name:
                 inputs[target] = values
         self.inputs_ns = monotonic_ns()
@@ -149,13 +148,10 @@ class Batch:
             ]
             return
         responses: list[dict[str, Tensor]] = [{} for _ in requests]
-        scattered = {name: out.source_input[0] for out in signature.batch_outputs for name in out.target_name}
         for name, array in outputs.items():
             spec = signature.outputs[name]
-            if name in scattered:
-                pieces = self._cut_like_input(spec, array, scattered[name])
-            else:
-                pieces = self._cut_rows(spec, array)
+            cut = self._cut_like_input if name in signature.scattered else self._cut_rows
+            pieces = cut(spec, array)
             for request, response, tensor in zip(requests, responses, pieces, strict=True):
                 if not request.outputs or name in request.outputs:
                     response[name] = tensor
@@ -163,14 +159,11 @@ class Batch:
 
     def _whole(self, spec: TensorSpec, array: Array) -> Tensor:
         """The output of the only request."""
-        signature = self.signature
-        batched = signature.max_batch_size > 0
-        if batched:
-            for out in signature.batch_outputs:
-                if spec.name in out.target_name:
-                    return self._cut_like_input(spec, array, out.source_input[0])[0]
-            if array.ndim == 0 or len(array) != self.size:
-                raise wrong_rows(spec.name, array.shape, self.size)
+        if spec.name in self.signature.scattered:
+            return self._cut_like_input(spec, array)[0]
+        batched = self.signature.max_batch_size > 0
+        if batched and (array.ndim == 0 or len(array) != self.size):
+            raise wrong_rows(spec.name, array.shape, self.size)
         if spec.reshaped:
             array = _reshape(spec, array, batched=batched)
         return Tensor(spec.datatype, array.shape, None, array)
@@ -198,41 +191,23 @@ class Batch:
             start = end
         return tensors
 
-    def _cut_like_input(self, spec: TensorSpec, array: Array, source: str) -> list[Tensor]:
-        """A flat output whose pieces have the shapes of the requests' input `source`."""
-        flat = array.reshape(-1)
-        tensors: list[Tensor] = []
-        start = 0
-        for request in self.requests:
-            shape = request.inputs[source].shape
-            end = start + prod(shape)
-            if end > flat.size:
-                raise wrong_rows(spec.name, array.shape, self.size)
-            tensors.append(Tensor.from_array(spec.datatype, flat[start:end].reshape(shape)))
-            start = end
-        return tensors
+    def _cut_like_input(self, spec: TensorSpec, array: Array) -> list[Tensor]:
+        """An output whose pieces have sizes of an input of their requests (`batch_output`)."""
+        source = self.signature.scattered[spec.name]
+        batched = self.signature.max_batch_size > 0
+        return cut_like_inputs(spec, array, source, self._source_shapes(source), batched=batched)
 
-    def _batch_input(self, batch_input: BatchInput) -> Array:
-        """A tensor that tells the backend how a ragged input is made up (`BatchInput.Kind`)."""
-        dtype = BY_NUMBER[batch_input.data_type].numpy
-        sources = [request.inputs[batch_input.source_input[0]] for request in self.requests]
-        counts = [prod(tensor.shape) for tensor in sources]
-        kind = batch_input.kind
-        if kind == BatchInput.BATCH_ELEMENT_COUNT:
-            return np.array(counts, dtype)
-        if kind == BatchInput.BATCH_ACCUMULATED_ELEMENT_COUNT:
-            return np.array(list(accumulate(counts)), dtype)
-        if kind == BatchInput.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO:
-            return np.array([0, *accumulate(counts)], dtype)
-        if kind == BatchInput.BATCH_MAX_ELEMENT_COUNT_AS_SHAPE:
-            return np.zeros(max(counts), dtype)
-        shapes = [
-            tensor.shape[1:]
-            for request, tensor in zip(self.requests, sources, strict=True)
-            for _ in range(request.batch_size)
-        ]
-        items = np.array(shapes, dtype)
-        return items if kind == BatchInput.BATCH_ITEM_SHAPE else items.reshape(-1)
+    def _source_shapes(self, name: str) -> list[tuple[int, ...]]:
+        """The shape of an input in each request, by which a tensor of the whole batch is made or cut.
+
+        Raises:
+            InvalidArgumentError: a request leaves it out, as it is optional.
+        """
+        try:
+            return [request.inputs[name].shape for request in self.requests]
+        except KeyError:
+            msg = f"input '{name}' cannot be left out: batch_input or batch_output of the configuration refer to it"
+            raise InvalidArgumentError(msg) from None
 
 
 def fail(batch: Batch, error: HalimedeError) -> None:

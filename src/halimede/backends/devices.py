@@ -113,8 +113,7 @@ def staying(batch: Batch) -> set[str]:
     return {
         name
         for name in names
-        if batch.signature.outputs[name].datatype is not BYTES
-        and not any(name in each.target_name for each in batch.signature.batch_outputs)
+        if batch.signature.outputs[name].datatype is not BYTES and name not in batch.signature.scattered
     }
 
 

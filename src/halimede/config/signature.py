@@ -78,6 +78,7 @@ class Signature:
         ragged: names of the ragged inputs.
         backend_inputs: all that the backend gets of a request: `inputs`, `controls` and inputs of states.
         backend_outputs: all that the backend gives: `outputs`, and outputs of states that clients do not see.
+        scattered: output of a `batch_output` → the input whose shape it is cut along.
     """
 
     max_batch_size: int
@@ -91,6 +92,7 @@ class Signature:
     ragged: tuple[str, ...] = field(init=False)
     backend_inputs: dict[str, TensorSpec] = field(init=False)
     backend_outputs: dict[str, TensorSpec] = field(init=False)
+    scattered: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ragged", tuple(name for name, spec in self.inputs.items() if spec.ragged))
@@ -99,6 +101,13 @@ class Signature:
         object.__setattr__(self, "backend_inputs", inputs)
         outputs = {state.output.name: state.output for state in states}
         object.__setattr__(self, "backend_outputs", self.outputs | outputs | self.outputs)
+        sources = {
+            name: source
+            for out in self.batch_outputs
+            for source in out.source_input[:1]
+            for name in out.target_name
+        }
+        object.__setattr__(self, "scattered", sources)
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Signature":

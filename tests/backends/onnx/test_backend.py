@@ -210,6 +210,21 @@ def test_ragged_batch_is_flat_with_offsets(tmp_path: Path) -> None:
     assert model(RAGGED=floats([1, 2, 3]))["OUTPUT"].tolist() == [[6]]
 
 
+def test_ragged_input_of_fixed_dims_is_not_bound_under_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = """
+        max_batch_size: 8
+        input { name: "INPUT0" data_type: TYPE_FP32 dims: [2] allow_ragged_batch: true }
+        output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [2] }
+        batch_output { target_name: "OUTPUT0" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "INPUT0" }
+    """
+    model = load(tmp_path, text, onnx_models.identity(dims=["n"], batching=False))
+    with caplog.at_level("DEBUG", "halimede"):
+        assert model(INPUT0=floats([1, 2], [3, 4]))["OUTPUT0"].tolist() == [[1, 2], [3, 4]]
+    assert "bound buffers failed" not in caplog.text
+
+
 def test_run_error_carries_onnxruntimes_status(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = load(tmp_path, onnx_model=onnx_models.gather_by_index())
     with pytest.raises(InternalError, match=r"onnx runtime error 1: .*Out of range value in index tensor"):

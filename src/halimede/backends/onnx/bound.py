@@ -117,7 +117,8 @@ def bound_runs(session: Any, signature: Signature, options: Any) -> BoundRuns | 
     """Bound runs, if all inputs are required and all shapes are fixed; else None."""
     specs = (*signature.inputs.values(), *signature.outputs.values())
     shapes = {port.name: port.shape for port in session.get_outputs()}
-    fixed = all(spec.row_bytes and not spec.optional for spec in specs) and not signature.batch_inputs
+    fixed = all(spec.row_bytes and not spec.optional and not spec.ragged for spec in specs)
+    fixed = fixed and not (signature.batch_inputs or signature.batch_outputs)
     fixed = fixed and not any(spec.datatype is BF16 for spec in specs)  # its numpy type is another's
     tensors = all(shapes.get(name) for name in signature.outputs)  # an empty one is a scalar, or of any shape
     return BoundRuns(session, signature, options) if fixed and tensors else None

@@ -51,7 +51,6 @@ class PyTorchInstance(Instance):
         for batch_input in self._signature.batch_inputs:
             datatype = BY_NUMBER[batch_input.data_type]
             self._datatypes.update(dict.fromkeys(batch_input.target_name, datatype))
-        self._scattered = {name for each in self._signature.batch_outputs for name in each.target_name}
         self._inputs = program.inputs.places(config, listed_names(config, "input"))
         self._outputs = program.outputs.places(config, listed_names(config, "output"))
         flat = self._signature.ragged or self._signature.batch_inputs
@@ -177,7 +176,7 @@ class PyTorchInstance(Instance):
 
     def _shaped(self, spec: TensorSpec, array: Any, size: int) -> Any:
         """It with the dimensions of the configuration, which has no scalars and says one element instead."""
-        if spec.name in self._scattered:
+        if spec.name in self._signature.scattered:
             return array
         dims = spec.backend_dims
         batched = self._batched
