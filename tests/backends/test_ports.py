@@ -7,7 +7,7 @@ from onnx import helper
 from halimede.backends.base import BackendOptions
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
-from tests.backends.helpers import load
+from tests.backends.helpers import floats, load, request
 from tests.support import onnx_models
 from tests.support.onnx_models import FLOAT, INT32
 
@@ -267,3 +267,66 @@ def test_variable_output_of_a_batch_output_is_flat(tmp_path: Path) -> None:
     load(tmp_path / "flat", text, onnx_models.identity(dims=["n"], batching=False))
     with pytest.raises(InvalidArgumentError, match="ragged input 'INPUT0' must have shape"):
         load(tmp_path / "square", text, onnx_models.identity(dims=["n"]))
+
+
+def test_scattered_output_may_have_any_shape_in_the_model(tmp_path: Path) -> None:
+    text = """
+        max_batch_size: 4
+        input { name: "INPUT0" data_type: TYPE_FP32 dims: [-1] }
+        output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [-1] }
+        batch_output { target_name: "OUTPUT0" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "INPUT0" }
+    """
+    model = load(tmp_path, text, onnx_models.identity(dims=["n"]))
+    answers = model.run(request({"INPUT0": floats([1, 2])}), request({"INPUT0": floats([3, 4])}))
+    assert [answer.outputs["OUTPUT0"].array.tolist() for answer in answers] == [[[1, 2]], [[3, 4]]]
+
+
+RAGGED = """
+    max_batch_size: 8
+    input {{ name: "RAGGED" data_type: TYPE_FP32 dims: [-1] {ragged} }}
+    output {{ name: "OUTPUT" data_type: TYPE_FP32 dims: [1] }}
+    batch_input {{ kind: {kind} target_name: "{target}" data_type: {datatype} source_input: "RAGGED" }}
+"""
+OFFSETS = {
+    "ragged": "allow_ragged_batch: true",
+    "kind": "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO",
+    "target": "OFFSETS",
+    "datatype": "TYPE_FP32",
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"ragged": ""},
+            (
+                "unable to load model 'm', input 'RAGGED' is flat in the model (shape [-1]), as one is in which "
+                "requests of different shapes are joined, and batch_input or batch_output refer to it: say "
+                "allow_ragged_batch: true"
+            ),
+        ),
+        (
+            {"target": "COUNTS"},
+            "unable to load model 'm', unexpected inference input 'COUNTS', allowed inputs are: OFFSETS, RAGGED",
+        ),
+        (
+            {"datatype": "TYPE_INT32"},
+            (
+                "unable to load model 'm', configuration expects datatype TYPE_INT32 for input 'OFFSETS', model "
+                "provides TYPE_FP32"
+            ),
+        ),
+        (
+            {"kind": "BATCH_ITEM_SHAPE"},
+            (
+                "unable to load model 'm', batch input 'OFFSETS' of kind BATCH_ITEM_SHAPE has shape [-1,1], but the "
+                "model provides [-1]"
+            ),
+        ),
+    ],
+)
+def test_contradictions_of_batch_inputs_are_told(tmp_path: Path, wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(HalimedeError) as caught:
+        load(tmp_path, RAGGED.format(**(OFFSETS | wrong)), onnx_models.ragged_sum())
+    assert caught.value.message == message

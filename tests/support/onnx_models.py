@@ -214,3 +214,30 @@ def resnet(
         {"OUTPUT": (FLOAT, ["batch", classes])},
         weights,
     )
+
+
+def segments() -> onnx.ModelProto:
+    """SUM (FP32[requests, 1]) sums the pieces of VALUES (FP32[n], flat) that end at ENDS (INT32[requests]).
+
+    TWICE (FP32[n]) is two times VALUES.
+    """
+    nodes = [
+        helper.make_node("Add", ["VALUES", "VALUES"], ["TWICE"]),
+        helper.make_node("Constant", [], ["axis"], value_int=0),
+        helper.make_node("Constant", [], ["nothing"], value_floats=[0.0]),
+        helper.make_node("Constant", [], ["zero"], value_ints=[0]),
+        helper.make_node("Constant", [], ["one"], value_ints=[1]),
+        helper.make_node("Constant", [], ["last"], value_ints=[-1]),
+        helper.make_node("CumSum", ["VALUES", "axis"], ["running"]),
+        helper.make_node("Concat", ["nothing", "running"], ["prefixes"], axis=0),
+        helper.make_node("Gather", ["prefixes", "ENDS"], ["upper"]),
+        helper.make_node("Concat", ["nothing", "upper"], ["bounds"], axis=0),
+        helper.make_node("Slice", ["bounds", "zero", "last"], ["lower"]),
+        helper.make_node("Sub", ["upper", "lower"], ["sums"]),
+        helper.make_node("Unsqueeze", ["sums", "one"], ["SUM"]),
+    ]
+    return build(
+        nodes,
+        {"VALUES": (FLOAT, ["n"]), "ENDS": (INT32, ["requests"])},
+        {"SUM": (FLOAT, ["requests", 1]), "TWICE": (FLOAT, ["n"])},
+    )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halimede.backends.parameters import parse_integer
-from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.config.model_config_pb2 import BatchInput, ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import BY_NUMBER, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError
 
@@ -151,6 +151,7 @@ def check(config: ModelConfig, ports: Ports) -> None:
         for target in batch_input.target_name:
             port = _find(config, "input", target, every_input)
             _check_datatype(config, "input", target, batch_input.data_type, port)
+            _check_batch_input(config, batch_input, port)
     missing = sorted(ports.inputs.keys() - set(listed))
     if missing:
         msg = (
@@ -163,8 +164,7 @@ def check(config: ModelConfig, ports: Ports) -> None:
         port = _find(config, "output", output.name, ports.outputs)
         _check_datatype(config, "output", output.name, output.data_type, port)
         if output.name in scattered:
-            _check_flat(config, "output", port)
-            continue
+            continue  # only the order of its elements counts
         dims = tuple(output.reshape.shape if output.HasField("reshape") else output.dims)
         _check_dims(config, output.name, port.shape, dims, exact=True)
 
@@ -186,8 +186,15 @@ def _check_input(config: ModelConfig, entry: ModelInput, port: Port, *, required
         )
         raise InvalidArgumentError(msg)
     if entry.allow_ragged_batch:
-        _check_flat(config, "input", port)
+        _check_flat(config, port)
         return
+    if config.max_batch_size > 0 and port.shape == (-1,) and _is_source(config, name):
+        msg = (
+            f"unable to load model '{config.name}', input '{name}' is flat in the model (shape [-1]), as one is in "
+            f"which requests of different shapes are joined, and batch_input or batch_output refer to it: say "
+            f"allow_ragged_batch: true"
+        )
+        raise InvalidArgumentError(msg)
     dims = tuple(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
     _check_dims(config, name, port.shape, dims, exact=False)
 
@@ -213,12 +220,38 @@ def _check_datatype(config: ModelConfig, side: str, name: str, number: int, port
         raise InvalidArgumentError(msg)
 
 
-def _check_flat(config: ModelConfig, side: str, port: Port) -> None:
-    """A tensor that all requests share, one after the other, is flat."""
+def _is_source(config: ModelConfig, name: str) -> bool:
+    """Whether a tensor is made or cut by the shapes that the input has in the requests."""
+    made = any(name in each.source_input for each in config.batch_input)
+    return made or any(name in each.source_input for each in config.batch_output)
+
+
+def _check_flat(config: ModelConfig, port: Port) -> None:
+    """An input that all requests share, one after the other, is flat."""
     if port.shape not in ((), (-1,)):
         msg = (
-            f"unable to load model '{config.name}', ragged {side} '{port.name}' must have shape [-1] in the "
+            f"unable to load model '{config.name}', ragged input '{port.name}' must have shape [-1] in the "
             f"model, but the model provides {_dims(port.shape)}"
+        )
+        raise InvalidArgumentError(msg)
+
+
+def _check_batch_input(config: ModelConfig, batch_input: BatchInput, port: Port) -> None:
+    """Does the model take a tensor of the rank that a batch input has?"""
+    kind = batch_input.kind
+    expected: tuple[int, ...] = (-1,)
+    if kind == BatchInput.BATCH_ITEM_SHAPE:
+        ranks = [
+            len(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
+            for entry in config.input
+            if entry.name in batch_input.source_input
+        ]
+        expected = (-1, *ranks)
+    fits = len(port.shape) == len(expected) and port.shape[1:] in (expected[1:], (-1,) * (len(expected) - 1))
+    if port.shape and not fits:
+        msg = (
+            f"unable to load model '{config.name}', batch input '{port.name}' of kind {BatchInput.Kind.Name(kind)} "
+            f"has shape {_dims(expected)}, but the model provides {_dims(port.shape)}"
         )
         raise InvalidArgumentError(msg)
 

@@ -124,6 +124,34 @@ OF_ONNX = {
     "unknown platform": 'platform: "onnx_runtime"',
 }
 
+RAGGED = """
+    backend: "onnxruntime" max_batch_size: 4
+    input { name: "RAGGED" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }
+    output { name: "OUTPUT" data_type: TYPE_FP32 dims: 1 }
+    batch_input {
+        kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO
+        target_name: "OFFSETS" data_type: TYPE_FP32 source_input: "RAGGED"
+    }
+"""
+COUNTS = 'batch_input { target_name: "COUNTS" data_type: TYPE_FP32 source_input: "RAGGED" }'
+OF_RAGGED = {
+    "source that is not ragged": RAGGED.replace("allow_ragged_batch: true", ""),
+    "unknown source": RAGGED.replace('source_input: "RAGGED"', 'source_input: "RAGED"'),
+    "no source": RAGGED.replace('source_input: "RAGGED"', ""),
+    "unknown target": RAGGED.replace("OFFSETS", "OFSETS"),
+    "one target too many": RAGGED + COUNTS,
+    "datatype of another": RAGGED.replace(
+        '"OFFSETS" data_type: TYPE_FP32', '"OFFSETS" data_type: TYPE_INT32'
+    ),
+    "datatype of none": RAGGED.replace('"OFFSETS" data_type: TYPE_FP32', '"OFFSETS" data_type: TYPE_INT64'),
+    "rank": RAGGED.replace("BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO", "BATCH_ITEM_SHAPE"),
+    "source of an output": f'{RAGGED} batch_output {{ target_name: "OUTPUT" source_input: "RAGED" }}',
+    "target of an output": f'{RAGGED} batch_output {{ target_name: "OUTPT" source_input: "RAGGED" }}',
+    "sizes of an output": f'{RAGGED} batch_output {{ target_name: "OUTPUT" source_input: "RAGGED" }}'.replace(
+        "dims: 1 }", "dims: [ 1, -1 ] }"
+    ),
+}
+
 
 def problems(repository: Path) -> list[dict[str, Any]]:
     result = CliRunner().invoke(command, ["--format", "json", str(repository)])
@@ -268,6 +296,14 @@ def test_fixes_of_what_contradicts_the_model(
 ) -> None:
     name = f"onnx{list(OF_ONNX).index(what)}"
     directory = onnx_models.write_model(tmp_path, name, onnx_models.identity(), OF_ONNX[what])
+    mend(tmp_path, directory)
+    loads(server, tmp_path, name)
+
+
+@pytest.mark.parametrize("what", OF_RAGGED)
+def test_fixes_of_ragged_models(tmp_path: Path, server: tuple[ServerProcess, Path], what: str) -> None:
+    name = f"ragged{list(OF_RAGGED).index(what)}"
+    directory = onnx_models.write_model(tmp_path, name, onnx_models.ragged_sum(), OF_RAGGED[what])
     mend(tmp_path, directory)
     loads(server, tmp_path, name)
 

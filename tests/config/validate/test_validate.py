@@ -220,6 +220,39 @@ CASES: list[Case] = [
         "batch_output[0].target_name[1]",
         'remove target_name: "o"',
     ),
+    (
+        (
+            f'{BATCHING} input {{ name: "r" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }} '
+            'batch_input { data_type: TYPE_FP32 source_input: "z" }'
+        ),
+        "unknown source input name 'z' for m",
+        "batch_input[0].source_input[0]",
+        'source_input: "r"',
+    ),
+    (
+        (
+            f'{BATCHING} output {{ name: "p" data_type: TYPE_FP32 dims: [8, -1] }} '
+            'batch_output { target_name: "p" source_input: "i" }'
+        ),
+        (
+            "output 'p' is cut with the shapes of input 'i', so its variable dims must be where that has dims: among "
+            "the first 1 for m"
+        ),
+        "output[1].dims",
+        "dims: [ 4 ]",
+    ),
+    (
+        (
+            f'{BATCHING} output {{ name: "p" data_type: TYPE_FP32 dims: [-1] reshape {{ shape: [1, -1] }} }} '
+            'batch_output { target_name: "p" source_input: "i" }'
+        ),
+        (
+            "output 'p' is cut with the shapes of input 'i', so its variable dims must be where that has dims: among "
+            "the first 1 for m"
+        ),
+        "output[1].reshape",
+        "remove reshape",
+    ),
     # metrics
     (
         f"{PLAIN} model_metrics {{ metric_control {{ {BUCKETS} }} }}",

@@ -131,10 +131,10 @@ def check_tensor(config: ModelConfig, side: Side, entry: ModelInput | ModelOutpu
             f"{side.word} '{entry.name}' must have one dimension, got {list(dims)}"
         )
         raise InvalidArgumentError(msg)
-    if port.shape is None:
-        return
+    if port.shape is None or any(entry.name in each.target_name for each in config.batch_output):
+        return  # of an output that is cut with an input's shapes, only the order of its elements counts
     full = (-1, *dims) if batched else dims
-    if _is_flat(config, entry):
+    if isinstance(entry, ModelInput) and entry.allow_ragged_batch:
         full = (-1,)
     scalar = not port.shape and full == (1,)  # the configuration has no scalars; it says one element instead
     fits = len(full) == len(port.shape) and all(
@@ -148,13 +148,6 @@ def check_tensor(config: ModelConfig, side: Side, entry: ModelInput | ModelOutpu
             f"{list(port.shape)}"
         )
         raise InvalidArgumentError(msg)
-
-
-def _is_flat(config: ModelConfig, entry: ModelInput | ModelOutput) -> bool:
-    """Whether all requests share the tensor, one after the other."""
-    if isinstance(entry, ModelInput):
-        return entry.allow_ragged_batch
-    return any(entry.name in each.target_name for each in config.batch_output)
 
 
 def _first_missing(names: Sequence[str], known: dict[str, int]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from halimede.backends.ports import Port, Ports, complete_batching, describe, set_datatype
 from halimede.backends.tensorflow.runtime import tf
-from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.config.model_config_pb2 import BatchInput, ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import (
     BF16,
     BOOL,
@@ -83,7 +83,12 @@ class GraphTensors:
         """The same as ports."""
         batched = config.max_batch_size > 0
         listed_inputs = _full_shapes(config.input, batched=batched)
-        listed_inputs |= {target: (-1,) for each in config.batch_input for target in each.target_name}
+        listed_inputs |= {entry.name: (-1,) for entry in config.input if entry.allow_ragged_batch}
+        listed_inputs |= {
+            target: (-1, -1) if each.kind == BatchInput.BATCH_ITEM_SHAPE else (-1,)
+            for each in config.batch_input
+            for target in each.target_name
+        }
         listed_outputs = _full_shapes(config.output, batched=batched)
         inputs = {name: _port("input", name, each, listed_inputs) for name, each in self.inputs.items()}
         outputs = {name: _port("output", name, each, listed_outputs) for name, each in self.outputs.items()}

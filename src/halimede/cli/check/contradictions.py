@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.text_format import MessageToString
 
 from halimede.backends.base import BackendModel, ModelSource
+from halimede.cli.check.ragged import ragged_fix
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import Problem
 from halimede.core.errors import HalimedeError
@@ -88,6 +89,9 @@ def _with_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, mess
     if config.model_transaction_policy.decoupled and "decoupled" in message:
         config.model_transaction_policy.decoupled = False
         return Problem(config.name, "model_transaction_policy.decoupled", message, "decoupled: false")
+    problem = ragged_fix(config, model, message)
+    if problem is not None:
+        return problem
     for side in SIDES:
         entries = getattr(config, side)
         places = {entry.name: f"{side}[{index}]" for index, entry in enumerate(getattr(listed, side))}

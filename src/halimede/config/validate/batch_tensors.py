@@ -2,7 +2,15 @@
 
 from collections.abc import Collection, Iterator
 
-from halimede.config.model_config_pb2 import TYPE_FP32, TYPE_INT32, BatchInput, BatchOutput, ModelConfig
+from halimede.config.model_config_pb2 import (
+    TYPE_FP32,
+    TYPE_INT32,
+    BatchInput,
+    BatchOutput,
+    ModelConfig,
+    ModelInput,
+    ModelOutput,
+)
 from halimede.config.validate.problem import Problem
 
 
@@ -13,7 +21,8 @@ def batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
-    inputs = dict.fromkeys(entry.name for entry in config.input)
+    ragged_first = sorted(config.input, key=lambda entry: not entry.allow_ragged_batch)
+    inputs = dict.fromkeys(entry.name for entry in ragged_first)
     outputs = dict.fromkeys(entry.name for entry in config.output)
     for index, batch_input in enumerate(config.batch_input):
         where = f"batch_input[{index}]"
@@ -40,6 +49,30 @@ def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
                 message = f"target output name '{name}' can only be specified once"
                 yield Problem(config.name, at, message, f'remove target_name: "{name}"')
             seen.add(name)
+        yield from _sizes(config, batch_output)
+
+
+def _sizes(config: ModelConfig, batch_output: BatchOutput) -> Iterator[Problem]:
+    """Variable dims of an output without a dim of the source input at the same place, which says their sizes."""
+    sources = [entry for entry in config.input if entry.name in batch_output.source_input]
+    for index, output in enumerate(config.output):
+        if output.name not in batch_output.target_name or len(sources) != 1:
+            continue
+        source = _backend_dims(sources[0])
+        if -1 not in _backend_dims(output)[len(source) :]:
+            continue
+        message = (
+            f"output '{output.name}' is cut with the shapes of input '{sources[0].name}', so its variable dims must be "
+            f"where that has dims: among the first {len(source)}"
+        )
+        place, fix = f"output[{index}].dims", f"dims: [ {', '.join(map(str, source))} ]"
+        if output.HasField("reshape"):
+            place, fix = f"output[{index}].reshape", "remove reshape"
+        yield Problem(config.name, place, message, fix)
+
+
+def _backend_dims(entry: ModelInput | ModelOutput) -> list[int]:
+    return list(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
 
 
 def _sources(
