@@ -151,7 +151,7 @@ def check(config: ModelConfig, ports: Ports) -> None:
         for target in batch_input.target_name:
             port = _find(config, "input", target, every_input)
             _check_datatype(config, "input", target, batch_input.data_type, port)
-            _check_batch_input(config, batch_input, port)
+            check_batch_input(config, batch_input, target, port.shape)
     missing = sorted(ports.inputs.keys() - set(listed))
     if missing:
         msg = (
@@ -236,8 +236,14 @@ def _check_flat(config: ModelConfig, port: Port) -> None:
         raise InvalidArgumentError(msg)
 
 
-def _check_batch_input(config: ModelConfig, batch_input: BatchInput, port: Port) -> None:
-    """Does the model take a tensor of the rank that a batch input has?"""
+def check_batch_input(
+    config: ModelConfig, batch_input: BatchInput, name: str, shape: tuple[int, ...]
+) -> None:
+    """Does the model's input of that name and whole shape, empty if unknown, take what is made from the batch?
+
+    Raises:
+        InvalidArgumentError: that is a tensor of another rank, or of items of another rank.
+    """
     kind = batch_input.kind
     expected: tuple[int, ...] = (-1,)
     if kind == BatchInput.BATCH_ITEM_SHAPE:
@@ -247,11 +253,11 @@ def _check_batch_input(config: ModelConfig, batch_input: BatchInput, port: Port)
             if entry.name in batch_input.source_input
         ]
         expected = (-1, *ranks)
-    fits = len(port.shape) == len(expected) and port.shape[1:] in (expected[1:], (-1,) * (len(expected) - 1))
-    if port.shape and not fits:
+    fits = len(shape) == len(expected) and shape[1:] in (expected[1:], (-1,) * (len(expected) - 1))
+    if shape and not fits:
         msg = (
-            f"unable to load model '{config.name}', batch input '{port.name}' of kind {BatchInput.Kind.Name(kind)} "
-            f"has shape {_dims(expected)}, but the model provides {_dims(port.shape)}"
+            f"unable to load model '{config.name}', batch input '{name}' of kind {BatchInput.Kind.Name(kind)} "
+            f"has shape {_dims(expected)}, but the model provides {_dims(shape)}"
         )
         raise InvalidArgumentError(msg)
 

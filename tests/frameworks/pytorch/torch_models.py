@@ -109,6 +109,23 @@ class Ragged(torch.nn.Module):
         return torch.stack([part.sum() for part in torch.split(x, lengths)]).reshape(-1, 1)
 
 
+class Segments(torch.nn.Module):
+    """Sums of the pieces of a flat tensor that end at ENDS, and two times the tensor."""
+
+    def forward(self, VALUES: torch.Tensor, ENDS: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: N803
+        nothing = torch.zeros(1)
+        upper = torch.cat([nothing, VALUES.cumsum(0)])[ENDS.to(torch.int64)]
+        lower = torch.cat([nothing, upper])[:-1]
+        return (upper - lower).reshape(-1, 1), VALUES * 2
+
+
+class Pairs(torch.nn.Module):
+    """Each element twice: ``[n, 2]`` of ``[n]``."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x, x], 1)
+
+
 class Number(torch.nn.Module):
     """Takes what no request can give."""
 

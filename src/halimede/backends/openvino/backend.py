@@ -27,6 +27,7 @@ from halimede.backends.openvino.shapes import (
     reshape,
 )
 from halimede.backends.ports import check, complete
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BF16
 from halimede.core.errors import (
@@ -79,6 +80,7 @@ class OpenVinoModel(BackendModel):
         config = self.source.config
         refuse_decoupled(config)
         settings = OpenVinoSettings.of(config)
+        _refuse_ragged(config, settings)
         self._reshape(settings, _lead(config.max_batch_size, settings))
         check(config, ports_of(self._model(settings), self._rows))
 
@@ -113,7 +115,8 @@ class OpenVinoModel(BackendModel):
         config = self.source.config
         model, largest = self._model(settings), config.max_batch_size
         self._rows, self._pads = (largest if settings.fixed_batch else 0), settings.pad
-        is_fixed = lead == -1 and largest > 0 and fixed_rows(model) == largest
+        ragged = any(entry.allow_ragged_batch for entry in config.input)  # there is nothing to fill up with
+        is_fixed = lead == -1 and largest > 0 and fixed_rows(model) == largest and not ragged
         try:
             reshape(model, config, settings, lead)
         except InvalidArgumentError:
@@ -302,6 +305,21 @@ def _tensor(array: Array, *, bf16: bool) -> Any:
     if bf16:
         return openvino.Tensor(array, array.shape, openvino.Type.bf16)
     return openvino.Tensor(array, shared_memory=True)
+
+
+def _refuse_ragged(config: ModelConfig, settings: OpenVinoSettings) -> None:
+    """Are there flat inputs for a model of one batch size, whose batches are rows?
+
+    Raises:
+        InvalidArgumentError: there are.
+    """
+    ragged = [entry.name for entry in config.input if entry.allow_ragged_batch]
+    if settings.fixed_batch and ragged:
+        msg = (
+            f"model '{config.name}': input '{ragged[0]}' is ragged, so that no batch has a size that is known before; "
+            f"remove the parameter 'SKIP_OV_DYNAMIC_BATCHSIZE'"
+        )
+        raise InvalidArgumentError(msg)
 
 
 def _lead(max_batch_size: int, settings: OpenVinoSettings) -> int:

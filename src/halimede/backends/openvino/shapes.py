@@ -112,6 +112,8 @@ def outputs_follow(model: Any) -> bool:
 
 def _wanted(shape: list[int] | None, entry: ModelInput | None, lead: int) -> list[int] | None:
     """The shape that an input is to have; None for any number of dimensions."""
+    if entry is not None and entry.allow_ragged_batch:
+        return [-1]
     if entry is not None:
         dims = list(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
         return [lead, *dims] if lead else dims

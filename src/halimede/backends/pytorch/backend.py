@@ -21,7 +21,7 @@ from halimede.backends.pytorch.files import RUNTIME, Kind, file_kind, model_path
 from halimede.backends.pytorch.instance import PyTorchInstance
 from halimede.backends.pytorch.module import Module
 from halimede.backends.pytorch.package import Package
-from halimede.backends.pytorch.ports import Port, Side, check_tensor, listed_names
+from halimede.backends.pytorch.ports import Port, Side, check_batch_inputs, check_tensor, listed_names
 from halimede.backends.pytorch.program import Program, TorchScript
 from halimede.backends.pytorch.settings import Settings, process
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
@@ -108,6 +108,7 @@ class PyTorchModel(BackendModel):
             raise InvalidArgumentError(msg)
         if isinstance(program, Package):
             _check_rows(config, program)
+        check_batch_inputs(config, inputs)
         sides: tuple[tuple[Side, Sequence[ModelInput | ModelOutput]], ...]
         sides = (inputs, config.input), (outputs, config.output)
         for side, entries in sides:

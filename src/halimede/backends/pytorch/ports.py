@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from halimede.backends.ports import check_batch_input
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import BY_NUMBER, BYTES, Datatype
 from halimede.core.errors import InvalidArgumentError
@@ -148,6 +149,28 @@ def check_tensor(config: ModelConfig, side: Side, entry: ModelInput | ModelOutpu
             f"{list(port.shape)}"
         )
         raise InvalidArgumentError(msg)
+
+
+def check_batch_inputs(config: ModelConfig, side: Side) -> None:
+    """Hold the tensors that are made from the batch against what the program takes.
+
+    Raises:
+        InvalidArgumentError: it takes another datatype or rank.
+    """
+    places = side.places(config, listed_names(config, side.word))
+    for batch_input in config.batch_input:
+        for name in batch_input.target_name:
+            port = side.port(places[name])
+            if port is None:
+                continue
+            if port.datatype is not None and port.datatype.number != batch_input.data_type:
+                msg = (
+                    f"unable to load model '{config.name}', configuration expects datatype "
+                    f"{BY_NUMBER[batch_input.data_type].config_name} for input '{name}', model provides "
+                    f"{port.datatype.config_name}"
+                )
+                raise InvalidArgumentError(msg)
+            check_batch_input(config, batch_input, name, port.shape or ())
 
 
 def _first_missing(names: Sequence[str], known: dict[str, int]) -> str:
