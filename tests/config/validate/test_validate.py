@@ -321,6 +321,11 @@ def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
             f'{BATCHING} batch_input {{ target_name: "n" data_type: TYPE_INT32 source_input: "i" }} '
             'batch_output { target_name: "o" source_input: "i" }'
         ),
+        (
+            'backend: "python" max_batch_size: 4 input { name: "i" data_type: TYPE_FP32 dims: -1 } '
+            'output { name: "o" data_type: TYPE_FP32 dims: [8, -1] } '
+            'batch_output { target_name: "o" source_input: "i" }'
+        ),
         f"{PLAIN} model_metrics {{ metric_control {{ {METRIC} {BUCKETS} }} }}",
         f'{PLAIN} model_warmup {{ batch_size: 0 inputs {{ key: "i" value {{ dims: -1 }} }} }}',
     ],

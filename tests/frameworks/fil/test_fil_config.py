@@ -16,6 +16,7 @@ pytest.importorskip("xgboost", reason="forests of XGBoost are trained with xgboo
 from halimede.backends.base import BackendOptions
 from halimede.backends.fil.backend import FilModel
 from halimede.backends.registry import backend_class
+from halimede.cli.check.examine import examine
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from tests.backends.helpers import Loaded, floats
@@ -25,6 +26,8 @@ from tests.support.server import start_server
 
 INPUT = 'input { name: "input__0" data_type: TYPE_FP32 dims: 30 }\n'
 OUTPUT = 'output { name: "output__0" data_type: TYPE_FP32 dims: 1 }\n'
+MADE = 'batch_input { target_name: "counts" data_type: TYPE_INT32 source_input: "input__0" }\n'
+CUT = 'batch_output { target_name: "output__0" source_input: "input__0" }\n'
 BINARY, THREE, NUMBER = "binary:logistic", "multi:softprob", "reg:squarederror"
 
 
@@ -98,6 +101,12 @@ def test_what_the_configuration_lists_is_left_as_it_is(tmp_path: Path) -> None:
             "expects datatype TYPE_FP64 for input 'input__0', model provides TYPE_FP32",
         ),
         (INPUT.replace("dims", "optional: true dims"), "input 'input__0' may be neither optional nor ragged"),
+        (
+            INPUT.replace("dims", "allow_ragged_batch: true dims"),
+            "'input__0' may be neither optional nor ragged",
+        ),
+        (INPUT + MADE, "forests have no batch_input and no batch_output"),
+        (OUTPUT + CUT, "forests have no batch_input and no batch_output"),
         ("model_transaction_policy { decoupled: true }", "gives each request one response"),
     ],
 )
@@ -106,6 +115,20 @@ def test_a_configuration_that_contradicts_the_forest_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=text):
         load(tmp_path, config)
+
+
+def test_halimede_check_says_what_a_forest_cannot_have_of_ragged_inputs(tmp_path: Path) -> None:
+    load(tmp_path)
+    config = tmp_path / "m" / "config.pbtxt"
+    for more, fixes in {
+        MADE + CUT: [(4, "remove batch_input and batch_output")],
+        MADE: [(4, "remove batch_input")],
+        CUT: [(4, "remove batch_output")],
+        "": [],
+    }.items():
+        config.write_text('backend: "fil" max_batch_size: 4\n' + INPUT + OUTPUT + more)
+        (examination,) = examine([tmp_path])
+        assert [(finding.line, finding.fix) for finding in examination.findings] == fixes
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def _with_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, mess
     if config.model_transaction_policy.decoupled and "decoupled" in message:
         config.model_transaction_policy.decoupled = False
         return Problem(config.name, "model_transaction_policy.decoupled", message, "decoupled: false")
-    problem = ragged_fix(config, model, message)
+    problem = ragged_fix(config, listed, model, message)
     if problem is not None:
         return problem
     for side in SIDES:

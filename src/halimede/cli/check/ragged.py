@@ -10,11 +10,12 @@ from halimede.config.validate import Problem
 _COUNT = re.compile(r"configuration expects \d+ inputs, model provides \d+")
 
 
-def ragged_fix(config: ModelConfig, model: ModelConfig, message: str) -> Problem | None:
-    """The problem with its place and its fix, which is made in `config`; None if it is of something else.
+def ragged_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, message: str) -> Problem | None:
+    """The problem with its place in `listed` and its fix, which is made in `config`; None if it is of something else.
 
     Args:
-        config: the configuration.
+        config: the configuration, with the fixes of earlier problems.
+        listed: the configuration.
         model: the configuration as the model tells it, in which batch inputs are inputs; as good as empty if little.
         message: the contradiction.
     """
@@ -23,11 +24,16 @@ def ragged_fix(config: ModelConfig, model: ModelConfig, message: str) -> Problem
             entry.allow_ragged_batch = True
             where = f"input[{index}].allow_ragged_batch"
             return Problem(config.name, where, message, "allow_ragged_batch: true")
+    if "batch_input and" in message and "batch_output" in message:  # a backend that takes none of them
+        fields = [field for field in ("batch_input", "batch_output") if getattr(listed, field)]
+        config.ClearField("batch_input")
+        config.ClearField("batch_output")
+        return Problem(config.name, fields[0], message, f"remove {' and '.join(fields)}")
     told = {entry.name: entry for entry in model.input}
-    listed = {entry.name for entry in config.input}
-    listed.update(target for each in config.batch_input for target in each.target_name)
+    names = {entry.name for entry in config.input}
+    names.update(target for each in config.batch_input for target in each.target_name)
     for index, batch_input in enumerate(config.batch_input):
-        where = f"batch_input[{index}]"
+        where = _place(listed, batch_input)
         for number, target in enumerate(batch_input.target_name):
             if f"batch input '{target}' of kind" in message:
                 return _of_kind(config, batch_input, where, message)
@@ -36,7 +42,7 @@ def ragged_fix(config: ModelConfig, model: ModelConfig, message: str) -> Problem
             unexpected = f"unexpected inference input '{target}'" in message or _COUNT.search(message)
             if not unexpected or not told or target in told:
                 continue
-            lacking = sorted(told.keys() - listed)
+            lacking = sorted(told.keys() - names)
             if lacking:
                 batch_input.target_name[number] = lacking[0]
                 fix = f'target_name: "{lacking[0]}"'
@@ -44,6 +50,13 @@ def ragged_fix(config: ModelConfig, model: ModelConfig, message: str) -> Problem
             text = MessageToString(config.batch_input.pop(index), as_one_line=True)
             return Problem(config.name, where, message, f"remove batch_input {{ {text.strip()} }}")
     return None
+
+
+def _place(listed: ModelConfig, batch_input: BatchInput) -> str:
+    """Where the batch input is listed, which a fix may have changed since."""
+    names = set(batch_input.target_name)
+    places = [index for index, each in enumerate(listed.batch_input) if names & set(each.target_name)]
+    return f"batch_input[{places[0]}]" if places else "batch_input"
 
 
 def _of_kind(config: ModelConfig, batch_input: BatchInput, where: str, message: str) -> Problem:
