@@ -1,7 +1,11 @@
 """Ragged batches as a backend sees them: gathered flat, with tensors that tell how, and cut apart again."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from halimede.backends.ragged import batch_input_values
 from halimede.config.model_config_pb2 import TYPE_FP32, TYPE_INT32, BatchInput, DataType
@@ -244,3 +248,31 @@ def test_an_optional_ragged_input_is_joined_if_requests_have_it() -> None:
     assert batch_of(signature, *without).gather().keys() == {"B"}
     given = [request({"A": floats([1, 2]), "B": floats([1])}), request({"A": floats([3]), "B": floats([2])})]
     assert batch_of(signature, *given).gather()["A"].tolist() == [1, 2, 3]
+
+
+SHAPES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES)
+def test_what_a_model_is_told_leads_it_to_the_elements_of_each_request(
+    shapes: list[tuple[int, int, int]],
+) -> None:
+    text = (
+        GRID
+        + OUT.replace("[-1]", "[-1, -1]")
+        + SCATTERED
+        + made("BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO", target="BOUNDS")
+        + made("BATCH_ITEM_SHAPE", target="ITEMS")
+    )
+    sent = [np.full(shape, number, np.float32) for number, shape in enumerate(shapes)]
+    batch = batch_of(signature_of(text, 16), *[request({"A": array}) for array in sent])
+    gathered = batch.gather()
+    flat, bounds = gathered["A"], gathered["BOUNDS"].tolist()
+    parts = [flat[start:end].tolist() for start, end in pairwise(bounds)]
+    assert parts == [array.reshape(-1).tolist() for array in sent]
+    items = [int(np.prod(item)) for item in gathered["ITEMS"]]
+    assert (len(items), sum(items)) == (batch.size, flat.size)
+    batch.scatter({"X": flat})
+    for array, response in zip(sent, batch.responses, strict=True):
+        assert np.array_equal(response.outputs["X"].array, array)

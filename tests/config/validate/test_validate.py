@@ -356,6 +356,48 @@ def test_every_problem_is_told_at_once() -> None:
     ]
 
 
+RAGGED = (
+    'max_batch_size: 8 input { name: "i" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true } '
+    'output { name: "o" data_type: TYPE_FP32 dims: -1 } '
+    'batch_input { target_name: "n" data_type: TYPE_INT32 source_input: "i" } '
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        (f"{BASE} {RAGGED}", []),
+        (f"{BASE} {RAGGED}".replace("dims: -1 allow_ragged_batch: true", "dims: 4"), []),
+        (
+            f"{BASE} {RAGGED}".replace("allow_ragged_batch: true", ""),
+            [
+                (
+                    "model 'm': a batch_input is made from input 'i', but requests of different shapes do not share "
+                    "a batch, as that is not ragged; if they should, say allow_ragged_batch: true"
+                )
+            ],
+        ),
+        (
+            f'name: "m" backend: "python" {RAGGED}',
+            [
+                (
+                    "model 'm': batch_input and batch_output have no effect on Python models and ensembles, in which "
+                    "each request keeps its own tensors"
+                )
+            ],
+        ),
+    ],
+)
+def test_batch_inputs_without_effect_are_only_warnings(
+    caplog: pytest.LogCaptureFixture, text: str, warnings: list[str]
+) -> None:
+    config = parse_text(text, "test")
+    normalise(config)
+    with caplog.at_level(logging.WARNING, "halimede"):
+        validate(config)
+    assert caplog.messages == warnings
+
+
 def test_unknown_metric_family_is_only_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     config = parse_text(
         f'{PLAIN} model_metrics {{ metric_control {{ metric_identifier {{ family: "f" }} {BUCKETS} }} }}', "m"

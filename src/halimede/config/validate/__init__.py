@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.config.validate.batch_tensors import batch_tensor_problems
+from halimede.config.validate.batch_tensors import batch_tensor_problems, warn_of_batch_tensors
 from halimede.config.validate.dynamic_batching import dynamic_batching_problems
 from halimede.config.validate.ensembles import ensemble_problems
 from halimede.config.validate.enums import enum_problems
@@ -86,3 +86,4 @@ def validate(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "")
     if problems:
         raise InvalidArgumentError(problems[0].message)
     warn_of_unknown_families(config)
+    warn_of_batch_tensors(config)

@@ -1,5 +1,6 @@
 """Tensors made from a batch, and outputs cut along a batch: the helpers of ragged batching."""
 
+import logging
 from collections.abc import Collection, Iterator
 
 from halimede.config.ensembles import is_ensemble
@@ -14,11 +15,40 @@ from halimede.config.model_config_pb2 import (
 )
 from halimede.config.validate.problem import Problem
 
+logger = logging.getLogger("halimede")
+
 
 def batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of batch inputs and batch outputs."""
     for problem in _batch_tensor_problems(config):
         yield problem.naming_model()
+
+
+def warn_of_batch_tensors(config: ModelConfig) -> None:
+    """Log a warning for what is made from a batch, or cut with its shapes, and has no effect."""
+    if not (config.batch_input or config.batch_output):
+        return
+    if _answers_singly(config):
+        logger.warning(
+            "model '%s': batch_input and batch_output have no effect on Python models and ensembles, in which each "
+            "request keeps its own tensors",
+            config.name,
+        )
+        return
+    for entry in config.input:
+        varies = config.max_batch_size > 0 and -1 in _backend_dims(entry) and not entry.allow_ragged_batch
+        if varies and any(entry.name in each.source_input for each in config.batch_input):
+            logger.warning(
+                "model '%s': a batch_input is made from input '%s', but requests of different shapes do not share a "
+                "batch, as that is not ragged; if they should, say allow_ragged_batch: true",
+                config.name,
+                entry.name,
+            )
+
+
+def _answers_singly(config: ModelConfig) -> bool:
+    """Whether the model gets each request by itself, not joined with others."""
+    return config.backend == "python" or is_ensemble(config)
 
 
 def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
@@ -55,8 +85,8 @@ def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
 
 def _sizes(config: ModelConfig, batch_output: BatchOutput) -> Iterator[Problem]:
     """Variable dims of an output without a dim of the source input at the same place, which says their sizes."""
-    if config.backend == "python" or is_ensemble(config):
-        return  # they answer each request by themselves
+    if _answers_singly(config):
+        return
     sources = [entry for entry in config.input if entry.name in batch_output.source_input]
     for index, output in enumerate(config.output):
         if output.name not in batch_output.target_name or len(sources) != 1:
