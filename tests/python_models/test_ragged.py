@@ -92,7 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def test_requests_of_different_shapes_share_an_execution_and_keep_their_shapes(
     server: ServerProcess, name: str
 ) -> None:
-    rows = [[[1, 2, 3]], [[]], [[4]]]
+    rows: list[list[list[int]]] = [[[1, 2, 3]], [[]], [[4]]]
     computed, executed = executions(server.http, name)
     answers = at_once(server.http, name, [{"VALUES": row} for row in rows])
     assert answers == [{"TOLD": [[3, len(row[0])]]} for row in rows]
@@ -100,7 +100,7 @@ def test_requests_of_different_shapes_share_an_execution_and_keep_their_shapes(
 
 
 def test_steps_of_an_ensemble_are_ragged(server: ServerProcess) -> None:
-    rows = [[[1, 2, 3]], [[]], [[4]]]
+    rows: list[list[list[int]]] = [[[1, 2, 3]], [[]], [[4]]]
     answers = at_once(server.http, "ensemble", [{"VALUES": row} for row in rows])
     assert answers == [
         {"SUM": [[2 * sum(row[0])]], "TWICE": [[4 * value for value in row[0]]]} for row in rows

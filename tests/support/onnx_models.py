@@ -241,3 +241,12 @@ def segments() -> onnx.ModelProto:
         {"VALUES": (FLOAT, ["n"]), "ENDS": (INT32, ["requests"])},
         {"SUM": (FLOAT, ["requests", 1]), "TWICE": (FLOAT, ["n"])},
     )
+
+
+def without_zeros() -> onnx.ModelProto:
+    """OUTPUT0 (FP32[m]) is INPUT0 (FP32[n]) without its zeros."""
+    nodes = [
+        helper.make_node("Cast", ["INPUT0"], ["there"], to=onnx.TensorProto.BOOL),
+        helper.make_node("Compress", ["INPUT0", "there"], ["OUTPUT0"], axis=0),
+    ]
+    return build(nodes, {"INPUT0": (FLOAT, ["n"])}, {"OUTPUT0": (FLOAT, ["m"])})

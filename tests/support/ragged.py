@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
 
 ROWS = 3
 """A batch is sent when it has so many rows."""
@@ -32,7 +33,7 @@ Answer = dict[str, Any]
 
 
 def at_once(address: str, model: str, requests: Sequence[Answer], *outputs: str) -> list[Answer]:
-    """The outputs of requests that are sent together, as lists; requests and outputs are name → values.
+    """The outputs of requests that are sent together, name → values, or ``error`` → the text of the error.
 
     Args:
         address: of the server, over HTTP.
@@ -49,7 +50,10 @@ def at_once(address: str, model: str, requests: Sequence[Answer], *outputs: str)
             tensors.append(httpclient.InferInput(name, list(array.shape), "FP32"))
             tensors[-1].set_data_from_numpy(array)
         with httpclient.InferenceServerClient(address, network_timeout=30) as client:
-            result = client.infer(model, tensors, outputs=asked)
+            try:
+                result = client.infer(model, tensors, outputs=asked)
+            except InferenceServerException as error:
+                return {"error": error.message()}
             names = [output["name"] for output in result.get_response()["outputs"]]
             return {name: result.as_numpy(name).tolist() for name in names}
 

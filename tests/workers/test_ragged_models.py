@@ -34,6 +34,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         text = f'backend: "onnxruntime" {SEGMENTS} {isolation(place)}'
         onnx_models.write_model(repository, f"segments-{place}", onnx_models.segments(), text)
         onnx_models.write_model(repository, f"fixed-{place}", flat, f"{FIXED} {isolation(place)}")
+        text = f"{FIXED} {isolation(place)}".replace("dims: [2]", "dims: [-1]")
+        onnx_models.write_model(repository, f"without-zeros-{place}", onnx_models.without_zeros(), text)
     text = f'backend: "onnxruntime" {SEGMENTS} {WARMED}'
     onnx_models.write_model(repository, "warmed", onnx_models.segments(), text)
     with start_server(repository) as running:
@@ -51,6 +53,24 @@ def test_a_ragged_input_of_fixed_dims_is_flat_too(server: ServerProcess, place: 
     answers = at_once(server.http, f"fixed-{place}", [{"INPUT0": row} for row in rows])
     assert answers == [{"OUTPUT0": row} for row in rows]
     assert executions(server.http, f"fixed-{place}") == (ROWS, 1)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_request_whose_output_lacks_elements_fails_and_its_neighbours_keep_theirs(
+    server: ServerProcess, place: str
+) -> None:
+    rows = [[[1, 2]], [[3, 0, 4]], [[5]]]
+    answers = at_once(server.http, f"without-zeros-{place}", [{"INPUT0": row} for row in rows])
+    assert answers == [
+        {"OUTPUT0": [[1, 2]]},
+        {
+            "error": (
+                "output 'OUTPUT0' has shape [2], which is 2 elements; scattered with the shapes of input 'INPUT0' of "
+                "1 request, it should have 3"
+            )
+        },
+        {"OUTPUT0": [[5]]},
+    ]
 
 
 def test_a_ragged_model_is_warmed_up(server: ServerProcess) -> None:
