@@ -210,6 +210,30 @@ def test_ragged_batch_is_flat_with_offsets(tmp_path: Path) -> None:
     assert model(RAGGED=floats([1, 2, 3]))["OUTPUT"].tolist() == [[6]]
 
 
+@pytest.mark.parametrize("datatype", ALL, ids=lambda datatype: datatype.name)
+def test_ragged_inputs_of_every_datatype_pass_unchanged(tmp_path: Path, datatype: Datatype) -> None:
+    text = f"""
+        max_batch_size: 8
+        input {{ name: "INPUT0" data_type: {datatype.config_name} dims: [-1] allow_ragged_batch: true }}
+        output {{ name: "OUTPUT0" data_type: {datatype.config_name} dims: [-1] }}
+        batch_output {{ target_name: "OUTPUT0" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "INPUT0" }}
+    """
+    flat = onnx_models.identity(ONNX_TYPES[datatype.name], ["n"], batching=False)
+    model = load(tmp_path, text, flat)
+    if datatype is BYTES:
+        rows = [strings([b"", "grüße".encode(), b"a\0b\0"]), np.empty((1, 0), np.object_), strings([b"x"])]
+    else:
+        rows = [np.array([row]).astype(datatype.numpy) for row in ([0, 1, 100], [], [1])]
+    tensors = [wire(row, datatype) for row in rows]
+    for count in (1, 3):
+        answers = model.run(*[request({"INPUT0": tensor}) for tensor in tensors[:count]])
+        outputs = [answer.outputs["OUTPUT0"] for answer in answers]
+        assert [output.shape for output in outputs] == [row.shape for row in rows[:count]]
+        assert [bytes(output.data) for output in outputs] == [
+            bytes(tensor.data) for tensor in tensors[:count]
+        ]
+
+
 def test_ragged_input_of_fixed_dims_is_not_bound_under_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,28 @@ def test_requests_run_as_one_batch(pinned: tuple[bool, bool]) -> None:
     assert bool(served.cuda.pinned) == any(pinned)
 
 
+def test_ragged_requests_are_joined_flat_and_cut_apart() -> None:
+    tensors = (FakeTensor("x", (-1,)), FakeTensor("ends", (-1,), "INT32"), output("y", (-1,)))
+    config = """name: "m" backend: "tensorrt" max_batch_size: 16
+        input { name: "x" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }
+        output { name: "y" data_type: TYPE_FP32 dims: -1 }
+        batch_input {
+            kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "ends" data_type: TYPE_INT32 source_input: "x"
+        }
+        batch_output { target_name: "y" source_input: "x" }"""
+    profile = {"x": [(1,), (8,), (99,)], "ends": [(1,), (8,), (16,)]}
+    seen: list[object] = []
+
+    def run(inputs: dict[str, Array]) -> dict[str, Array]:
+        seen.append(inputs["ends"].tolist())
+        return {"y": inputs["x"] + 1}
+
+    served = Served(config, tensors, [profile], run=run)
+    first, second = served({"x": floats([1, 2, 3])}, {"x": floats([4], [5])})
+    assert (first["y"].tolist(), second["y"].tolist()) == ([[2, 3, 4]], [[5], [6]])
+    assert seen == [[3, 5]]
+
+
 def test_answers_stay_when_the_memory_is_used_again() -> None:
     served = Served()
     (first,) = served({"x": floats([1, 1, 1, 1])})
