@@ -1,6 +1,7 @@
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import helper
 
@@ -330,3 +331,18 @@ def test_contradictions_of_batch_inputs_are_told(tmp_path: Path, wrong: dict[str
     with pytest.raises(HalimedeError) as caught:
         load(tmp_path, RAGGED.format(**(OFFSETS | wrong)), onnx_models.ragged_sum())
     assert caught.value.message == message
+
+
+def test_an_unlisted_output_that_is_cut_has_the_dims_of_its_input_before_its_own(tmp_path: Path) -> None:
+    text = """
+        max_batch_size: 8
+        input { name: "VALUES" data_type: TYPE_FP32 dims: [-1, 3] allow_ragged_batch: true }
+        batch_input {
+            kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "ENDS" data_type: TYPE_INT32 source_input: "VALUES"
+        }
+        batch_output { target_name: "TWICE" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "VALUES" }
+    """
+    model = load(tmp_path, text, onnx_models.segments())
+    outputs = [(entry.name, list(entry.dims), entry.HasField("reshape")) for entry in model.config.output]
+    assert outputs == [("SUM", [1], False), ("TWICE", [-1, 3], False)]
+    assert model(VALUES=np.ones((1, 2, 3), np.float32))["TWICE"].shape == (1, 2, 3)

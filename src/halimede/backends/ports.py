@@ -91,7 +91,7 @@ def complete(config: ModelConfig, ports: Ports, settings: dict[str, str]) -> Non
             describe(config.input.add(), ports.inputs[key], batched=batched)
     if not config.output:
         for key in sorted(ports.outputs):
-            describe(config.output.add(), ports.outputs[key], batched=batched)
+            describe_output(config, ports.outputs[key])
 
 
 def complete_batching(config: ModelConfig, settings: dict[str, str]) -> None:
@@ -121,6 +121,30 @@ def describe(entry: ModelInput | ModelOutput, port: Port, *, batched: bool) -> N
     entry.dims.extend(dims or (1,))
     if not dims and batched:
         entry.reshape.SetInParent()
+
+
+def describe_output(config: ModelConfig, port: Port) -> None:
+    """Add the output as the port is; one that is cut with a ragged input's shapes has its dims before its own.
+
+    Raises:
+        InvalidArgumentError: the port is nothing that a response can have.
+    """
+    entry = config.output.add()
+    cut = [
+        name for each in config.batch_output if port.name in each.target_name for name in each.source_input
+    ]
+    sources = [each for each in config.input if each.name in cut and each.allow_ragged_batch]
+    if not sources:
+        describe(entry, port, batched=config.max_batch_size > 0)
+        return
+    entry.name = port.name
+    set_datatype(entry, port.datatype)
+    entry.dims.extend(_backend_dims(sources[0]) + list(port.shape[1:]))
+
+
+def _backend_dims(entry: ModelInput | ModelOutput) -> list[int]:
+    """The shape that the model sees, without the batch dimension."""
+    return list(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
 
 
 def set_datatype(entry: ModelInput | ModelOutput, datatype: Datatype) -> None:
@@ -248,9 +272,7 @@ def check_batch_input(
     expected: tuple[int, ...] = (-1,)
     if kind == BatchInput.BATCH_ITEM_SHAPE:
         ranks = [
-            len(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
-            for entry in config.input
-            if entry.name in batch_input.source_input
+            len(_backend_dims(entry)) for entry in config.input if entry.name in batch_input.source_input
         ]
         expected = (-1, *ranks)
     fits = len(shape) == len(expected) and shape[1:] in (expected[1:], (-1,) * (len(expected) - 1))

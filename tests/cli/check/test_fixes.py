@@ -16,6 +16,7 @@ from google.protobuf import text_format
 from halimede.cli.check.command import command
 from halimede.config.model_config_pb2 import ModelConfig
 from tests.support import onnx_models
+from tests.support.ragged import SEGMENTS
 from tests.support.server import ServerProcess, start_server
 
 TENSORS = (
@@ -306,6 +307,15 @@ def test_fixes_of_ragged_models(tmp_path: Path, server: tuple[ServerProcess, Pat
     directory = onnx_models.write_model(tmp_path, name, onnx_models.ragged_sum(), OF_RAGGED[what])
     mend(tmp_path, directory)
     loads(server, tmp_path, name)
+
+
+def test_a_ragged_model_may_leave_its_outputs_to_the_file(
+    tmp_path: Path, server: tuple[ServerProcess, Path]
+) -> None:
+    text = re.sub("(?<!_)output {.*?}", "", SEGMENTS)
+    onnx_models.write_model(tmp_path, "unlisted", onnx_models.segments(), f'backend: "onnxruntime" {text}')
+    assert problems(tmp_path) == []
+    loads(server, tmp_path, "unlisted")
 
 
 @pytest.mark.parametrize("place", ["", "007/", "v1/"])

@@ -104,3 +104,7 @@ def test_an_output_that_is_cut_by_an_inputs_shapes_may_have_any_shape_in_the_pro
     answers = model.run(request({"x": floats([1, 2])}), request({"x": floats([3])}))
     pairs = [answer.outputs["pairs"].array.tolist() for answer in answers]
     assert pairs == [[[[1, 1], [2, 2]]], [[[3, 3]]]]
+    unlisted = text.replace('output { name: "pairs" data_type: TYPE_FP32 dims: [-1, 2] }', "")
+    unlisted = unlisted.replace('"pairs"', '"OUTPUT__0"')
+    config = Loaded(source_at(tmp_path, unlisted)).config
+    assert [(entry.name, list(entry.dims)) for entry in config.output] == [("OUTPUT__0", [-1, 2])]

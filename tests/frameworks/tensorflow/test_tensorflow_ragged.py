@@ -82,3 +82,10 @@ def test_a_frozen_graph_gives_its_outputs_in_any_shape(tmp_path: Path) -> None:
     model = Loaded(frozen(tmp_path, build, text))
     answers = model.run(request({"x": floats([1, 2])}), request({"x": floats([3])}))
     assert [answer.outputs["y"].array.tolist() for answer in answers] == [[[[1, -1], [2, -2]]], [[[3, -3]]]]
+
+
+def test_an_unlisted_output_that_is_cut_has_the_dims_of_its_input_before_its_own(tmp_path: Path) -> None:
+    text = RAGGED.replace('output { name: "y" data_type: TYPE_FP32 dims: [-1, -1] }', "")
+    model = load_saved(tmp_path, lambda x: {"y": tf.stack([x, -x], 1)}, [spec("x", (None,))], text)
+    assert [(entry.name, list(entry.dims)) for entry in model.config.output] == [("y", [-1, -1, 2])]
+    assert model(x=np.ones((1, 3, 2), np.float32))["y"].shape == (1, 3, 2, 2)

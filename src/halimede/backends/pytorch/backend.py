@@ -12,7 +12,7 @@ from halimede.backends.base import BackendModel, BackendOptions, Instance, Insta
 from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.parameters import text_parameter
 from halimede.backends.ports import Port as TensorPort
-from halimede.backends.ports import complete_batching, describe
+from halimede.backends.ports import complete_batching, describe, describe_output
 from halimede.backends.pytorch.compile import PARAMETER as COMPILE
 from halimede.backends.pytorch.compile import compiling
 from halimede.backends.pytorch.errors import pytorch_error
@@ -91,7 +91,7 @@ class PyTorchModel(BackendModel):
                 describe(config.input.add(), _tensor(port), batched=batched)
         if not config.output:
             for port in program.outputs.ports:
-                describe(config.output.add(), _tensor(port), batched=batched)
+                describe_output(config, _tensor(port))
 
     def check_config(self) -> None:
         """Hold the complete configuration against the program."""

@@ -7,7 +7,7 @@ output's sizes too, are taken to be what the configuration says.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from halimede.backends.ports import Port, Ports, complete_batching, describe, set_datatype
+from halimede.backends.ports import Port, Ports, complete_batching, describe, describe_output, set_datatype
 from halimede.backends.tensorflow.runtime import tf
 from halimede.config.model_config_pb2 import BatchInput, ModelConfig, ModelInput, ModelOutput
 from halimede.core.datatypes import (
@@ -130,7 +130,7 @@ def complete(config: ModelConfig, tensors: GraphTensors, settings: Mapping[str, 
         _fill(output, ports.outputs.get(output.name), batched=batched)
     if not config.output:
         for name in sorted(ports.outputs):
-            describe(config.output.add(), ports.outputs[name], batched=batched)
+            describe_output(config, ports.outputs[name])
 
 
 def _known_shapes(config: ModelConfig, tensors: GraphTensors) -> list[tuple[int, ...]]:

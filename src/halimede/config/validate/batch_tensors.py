@@ -52,6 +52,7 @@ def _answers_singly(config: ModelConfig) -> bool:
 
 
 def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Of a side that the configuration does not list, which the model then completes, no name is unknown."""
     ragged_first = sorted(config.input, key=lambda entry: not entry.allow_ragged_batch)
     inputs = dict.fromkeys(entry.name for entry in ragged_first)
     outputs = dict.fromkeys(entry.name for entry in config.output)
@@ -73,7 +74,7 @@ def _batch_tensor_problems(config: ModelConfig) -> Iterator[Problem]:
         )
         for number, name in enumerate(batch_output.target_name):
             at = f"{where}.target_name[{number}]"
-            if name not in outputs:
+            if outputs and name not in outputs:
                 message = f"unknown target output name '{name}'"
                 yield Problem(config.name, at, message, _one_of("target_name", outputs))
             if name in seen:
@@ -115,7 +116,7 @@ def _sources(
         message = f"{subject} expects 1 source input, got {len(sources)}"
         yield Problem(config.name, f"{where}.source_input", message, _one_of("source_input", inputs))
     for number, name in enumerate(sources):
-        if name not in inputs:
+        if inputs and name not in inputs:
             message = f"unknown source input name '{name}'"
             at = f"{where}.source_input[{number}]"
             yield Problem(config.name, at, message, _one_of("source_input", inputs))
