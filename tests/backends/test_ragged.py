@@ -65,6 +65,8 @@ def test_requests_without_any_element_are_counted_too() -> None:
         assert (gathered["T"].tolist(), gathered["A"].shape) == (expected, (0,))
     nobody = batch_of(signature_of(GRID + OUT + made("BATCH_ITEM_SHAPE")), ones(0, 2, 0)).gather()
     assert nobody["T"].shape == (0, 2)
+    numbers = RAGGED.replace("dims: [-1]", "dims: [1] reshape { shape: [] }") + OUT + made("BATCH_ITEM_SHAPE")
+    assert batch_of(signature_of(numbers), ones(2, 1), ones(1, 1)).gather()["T"].shape == (3, 0)
 
 
 @pytest.mark.parametrize(

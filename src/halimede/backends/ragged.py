@@ -54,7 +54,9 @@ def batch_input_values(batch_input: BatchInput, shapes: Sequence[Shape]) -> Arra
             f"cannot hold exactly; send fewer elements at a time, or use TYPE_INT32"
         )
         raise InternalError(msg)
-    return values.reshape(-1, len(shapes[0]) - 1) if kind == BatchInput.BATCH_ITEM_SHAPE else values
+    if kind == BatchInput.BATCH_ITEM_SHAPE:
+        return values.reshape(sum(shape[0] for shape in shapes), len(shapes[0]) - 1)
+    return values
 
 
 def cut_like_inputs(
