@@ -105,11 +105,9 @@ class Rules:
             if any(row.name == name for row in line.waiting):
                 self.drop(line)
         for place in self.places:
-            row = place.row
-            if row is not None and row.name == name and not row.begun:
-                line = place.of
-                assert line is not None
-                self.drop(line, place)
+            row, of = place.row, place.of
+            if row is not None and of is not None and row.name == name and not row.begun:
+                self.drop(of, place)
         self.settle()
 
     def drop(self, line: Line, place: Place | None = None) -> None:
@@ -176,8 +174,8 @@ class Rules:
         batch, self.running[instance] = self.running[instance], None
         mine = [place for place in self.places if place.instance == instance]
         for place in mine:
-            for line in (place.of, place.line):
-                if line is None or not line.begun:
+            for line in [each for each in (place.of, place.line) if each is not None]:
+                if not line.begun:
                     continue
                 line.begun = False
                 if place.of is line and place.row is not None and not place.row.begun:
