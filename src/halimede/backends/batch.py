@@ -31,6 +31,7 @@ class Batch:
         signature: of the model.
         requests: at least one.
         size: rows along the batch dimension, all requests together; 1 for a model without.
+        nulls: how many of these are null requests'.
         byte_size: bytes of all inputs of all requests.
         responses: one a request, in order, once it has run; `DEFERRED` for one that the model sent, or will send,
             by itself; empty for a decoupled model.
@@ -48,6 +49,7 @@ class Batch:
         "ended_ns",
         "failed",
         "inputs_ns",
+        "nulls",
         "outputs_ns",
         "requests",
         "rescheduled",
@@ -64,6 +66,7 @@ class Batch:
         self.signature = signature
         self.requests = requests
         self.size = size
+        self.nulls = 0
         self.byte_size = byte_size
         self.responses: Sequence[InferResponse] = ()
         self.rescheduled: Sequence[InferRequest] = ()

@@ -212,7 +212,9 @@ class Model:
         return False
 
     def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
-        """The scheduler will not run the request: tell its client."""
+        """The scheduler will not run the request, or not again: tell its client."""
+        if self._open.pop(request, None) is not None and not self._workers:
+            self._flow.taken(request, True)
         self.statistics.count_failure(self._clock.now() - request.received_ns, reason)
         self._finish(1)
         request.respond(InferResponse(error=error), True)

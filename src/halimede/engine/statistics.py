@@ -201,7 +201,7 @@ class ModelStatistics:
         infer_ns = outputs_ns - inputs_ns
         output_ns = batch.ended_ns - outputs_ns
         self.last_inference_ms = time_ns() // 1_000_000
-        self.inference_count += size
+        self.inference_count += size - batch.nulls
         self.execution_count += 1
         self.batch_size.observe(size)
         counts = self.batches.get(size)

@@ -81,3 +81,40 @@ def test_it_is_lost_with_its_instance(bench: Bench) -> None:
     bench.crash()
     assert set(bench.errors) == {first, second}
     assert bench.idle()
+
+
+def test_a_request_whose_client_is_slow_waits_until_it_has_caught_up(bench: Bench) -> None:
+    slow, other = bench.send(0), bench.send(0)
+    bench.finish(again=slow)
+    bench.requests[slow].congest()
+    bench.finish(again=f"{slow} {other}")
+    assert [row for row in bench.finish(again=other) if row != "-"] == [other]
+    bench.requests[slow].drain()
+    bench.finish(again=other)
+    assert sorted(row for row in bench.finish() if row != "-") == [slow, other]
+    assert bench.idle()
+
+
+def test_a_request_whose_client_is_slow_may_be_cancelled(bench: Bench) -> None:
+    name = bench.send(0)
+    bench.requests[name].congest()
+    bench.finish(again=name)
+    bench.cancel(name)
+    assert bench.codes == {name: CancelledError}
+    bench.requests[name].drain()
+    assert bench.idle()
+    assert not bench.runner.running
+
+
+def test_a_request_whose_client_is_slow_is_lost_with_its_instance(bench: Bench) -> None:
+    name = bench.send(0)
+    bench.requests[name].congest()
+    bench.finish(again=name)
+    bench.crash()
+    bench.revive()
+    assert "is lost" in bench.errors[name]
+    bench.requests[name].drain()
+    assert bench.idle()
+    after = bench.send(0)
+    bench.finish()
+    assert bench.answers == [after]

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from itertools import compress
 
 from halimede.backends.batch import DEFERRED, Batch
 from halimede.config.model_config_pb2 import ModelSequenceBatching
@@ -291,21 +292,29 @@ class SequenceBatcher:
             return
         request.sequence_start = request.sequence_end = False
         self.controls.add(request)
+        if request.congested:  # the client is slower than the model
+            slot.parked = True
+            request.on_drain = self._drained
+            request.on_cancel = self._cancelled_while_parked
+        else:
+            slot.lane.again(slot)
+
+    def _drained(self, request: InferRequest) -> None:
+        """The client has taken what a request has had so far: let it run again."""
+        request.on_drain = None
+        slot = self._taken[request]
+        slot.parked = False
         slot.lane.again(slot)
 
+    def _cancelled_while_parked(self, request: InferRequest) -> None:
+        self._drop(self._taken[request], _cancelled_error(request))
+
     def answer(self, batch: Batch) -> None:
-        """The batch is to be answered."""
-        if batch.requests[0].is_null or any(request.is_null for request in batch.requests):
-            pairs = [
-                (request, response)
-                for request, response in zip(
-                    batch.requests, batch.responses or [DEFERRED] * len(batch.requests), strict=True
-                )
-                if not request.is_null
-            ]
-            batch.requests = [request for request, _ in pairs]
-            if batch.responses:
-                batch.responses = [response for _, response in pairs]
+        """The batch is to be answered; nobody waits for the responses to null requests."""
+        if batch.nulls:
+            real = [not request.is_null for request in batch.requests]
+            batch.responses = list(compress(batch.responses, real))
+            batch.requests = list(compress(batch.requests, real))
         self._outcome.completed(batch)
 
     def given_back(self, requests: Collection[InferRequest]) -> None:
@@ -342,10 +351,12 @@ class SequenceBatcher:
 
     def _empty(self, slot: Slot) -> None:
         """Nothing is under way in the slot any more."""
+        if slot.parked and slot.request is not None:
+            slot.request.on_drain = None
         if slot.request is not None:
             del self._taken[slot.request]
         slot.request = slot.of = None
-        slot.executing = False
+        slot.executing = slot.parked = False
         if slot in self._soon_free:
             del self._soon_free[slot]
             self._add_free(slot)
@@ -413,7 +424,8 @@ class SequenceBatcher:
         """Take back the slot's request, which has not begun."""
         request = slot.request
         assert request is not None
-        slot.lane.withdraw(slot)
+        if not slot.parked:
+            slot.lane.withdraw(slot)
         self._empty(slot)
         return request
 

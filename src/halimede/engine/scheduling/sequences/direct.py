@@ -137,24 +137,27 @@ class DirectLane:
 
     def _form(self, slots: list[Slot]) -> Batch:
         """A batch of the requests of these slots, as far as they fit the first one."""
-        model = _next(slots[0])
-        alike = None if self._likeness is None else self._likeness(model)
+        first = _next(slots[0])
+        alike = None if self._likeness is None else self._likeness(first)
         requests: list[InferRequest] = []
-        byte_size = 0
-        null: InferRequest | None = None
+        byte_size = nulls = 0
         for slot in slots:
-            while len(requests) < slot.index:
-                null = null or self._null_request(model)
-                requests.append(null if len(requests) == 0 else self._null_request(model))
+            missing = slot.index - len(requests)
             if self._likeness is not None and self._likeness(_next(slot)) != alike:
-                requests.append(self._null_request(model))
+                missing += 1
+            else:
+                del self._ready[slot.index]
+            nulls += missing
+            requests += [self._null_request(first) for _ in range(missing)]
+            if len(requests) > slot.index:
                 continue
-            del self._ready[slot.index]
             request = slot.request or self._owner.take(slot)
             request.on_cancel = None
             byte_size += request.byte_size
             requests.append(request)
-        return Batch(self._signature, requests, len(requests), byte_size)
+        batch = Batch(self._signature, requests, len(requests), byte_size)
+        batch.nulls = nulls
+        return batch
 
     def _null_request(self, like: InferRequest) -> NullRequest:
         """A request of a slot without a sequence's, with inputs of the same shapes."""

@@ -70,9 +70,10 @@ class Slot:
         request: the request that was taken out of a sequence to be run, until it is answered.
         of: that sequence, which the next one may have succeeded already.
         executing: that request has begun.
+        parked: that request is to run again when its client has taken what it has had so far.
     """
 
-    __slots__ = ("executing", "index", "lane", "of", "request", "sequence")
+    __slots__ = ("executing", "index", "lane", "of", "parked", "request", "sequence")
 
     def __init__(self, lane: "Lane", index: int) -> None:
         self.lane = lane
@@ -81,6 +82,7 @@ class Slot:
         self.request: InferRequest | None = None
         self.of: Sequence | None = None
         self.executing = False
+        self.parked = False
 
 
 class Lane(Protocol):
