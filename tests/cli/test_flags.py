@@ -98,13 +98,11 @@ def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> N
     "argument",
     [
         "--trace-config=level=TIMESTAMPS",
-        "--cache-config=local,size=1048576",
         "--allow-vertex-ai=true",
         "--rate-limit=execution_count",
         "--host-policy=a,numa-node=0",
         "--allow-client-shm=true",
         "--model-namespacing=true",
-        "--response-cache-byte-size=1024",
     ],
 )
 def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
@@ -113,10 +111,22 @@ def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
 
 @pytest.mark.parametrize(
     "argument",
-    ["--allow-vertex-ai=off", "--rate-limit=off", "--trace-config=level=OFF", "--response-cache-byte-size=0"],
+    ["--allow-vertex-ai=off", "--rate-limit=off", "--trace-config=level=OFF"],
 )
 def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
     assert parse(argument)[1] == []
+
+
+def test_the_deprecated_size_of_the_response_cache_is_remarked_on() -> None:
+    options, remarks = parse("--response-cache-byte-size=4096")
+    assert options.response_cache_byte_size == 4096
+    (remark,) = remarks
+    assert remark == (
+        "Warning: '--response-cache-byte-size' has been deprecated! This will default to the 'local' cache "
+        "implementation with the provided byte size for its config. Please use '--cache-config' instead. The "
+        "equivalent --cache-config CLI args would be: '--cache-config=local,size=4096'"
+    )
+    assert parse("--response-cache-byte-size=0")[1] == []
 
 
 def test_metrics_of_gpus_that_are_asked_for_and_cannot_be_had_are_remarked_on(

@@ -9,15 +9,22 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.clock import VirtualClock
+from halimede.core.datatypes import FP32
 from halimede.core.errors import AlreadyExistsError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Tensor
+from halimede.engine.cache.entries import Entry
+from halimede.engine.cache.local import LocalCache
+from halimede.engine.cache.store import Cache
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.engine import Engine
 from halimede.engine.memory.ledger import Holding, Ledger
 from halimede.engine.statistics import FailureReason, ModelStatistics
 from halimede.engine.summaries import LatencySummaries
-from halimede.frontends import metrics
+from halimede.frontends import cache_metrics, metrics
+from halimede.frontends.family import Family
 from halimede.frontends.http.protocol import Exchange
-from halimede.frontends.metrics import FAMILIES, Family, Metrics, MetricsSettings
+from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
 from tests.support.batches import ran
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
@@ -41,12 +48,15 @@ ALL_FAMILIES = MetricsSettings(histogram_latencies=True, summary_quantiles=(0.5,
 
 
 def fake_engine(
-    *models: FakeModel, custom: CustomMetrics | None = None, ledger: Ledger | None = None
+    *models: FakeModel,
+    custom: CustomMetrics | None = None,
+    ledger: Ledger | None = None,
+    cache: Cache | None = None,
 ) -> Engine:
     """What the metrics need of an engine."""
     memory = SimpleNamespace(ledger=ledger or Ledger(), loads=7, evictions=2)
     fakes = SimpleNamespace(
-        lifecycle=SimpleNamespace(loaded_models=lambda: list(models), memory=memory),
+        lifecycle=SimpleNamespace(loaded_models=lambda: list(models), memory=memory, cache=cache),
         clock=VirtualClock(),
         custom_metrics=custom or CustomMetrics(),
     )
@@ -194,6 +204,86 @@ def test_all_families_are_declared_and_explained() -> None:
     assert types == {family.name: family.type for family in FAMILIES}
     document = DOCUMENT.read_text()
     for family in FAMILIES:
+        assert re.search(rf"^\| `{family.name}` \| {family.type} \|", document, re.MULTILINE), family.name
+
+
+def cached_model(name: str) -> FakeModel:
+    """A model that enables the response cache, after a miss and two hits."""
+    model = FakeModel(name)
+    model.config.response_cache.enable = True
+    model.statistics.summaries = LatencySummaries()
+    request = InferRequest(name, {}, lambda response, final: None, received_ns=1_000)
+    model.statistics.count_miss(70_000)
+    for _ in range(2):
+        model.statistics.count_hit(request, 4_000, 9_000)
+    return model
+
+
+def with_cache(
+    cache: Cache | None, *models: FakeModel, settings: MetricsSettings = ALL_FAMILIES
+) -> tuple[str, dict[str, float]]:
+    scraped = Metrics(fake_engine(*models, cache=cache), settings).render().decode()
+    return scraped, dict(samples(scraped))
+
+
+def full_cache() -> LocalCache:
+    cache = LocalCache(2000, VirtualClock())
+    cache.counts.hits, cache.counts.misses, cache.counts.evictions = 5, 2, 1
+    cache.counts.lookup_ns, cache.counts.insertion_ns = 30_000, 40_000
+    entry = Entry.of(InferResponse({"OUT": Tensor(FP32, (25,), bytes(100))}), set())
+    entry.detach()
+    cache.insert(b"key", entry)
+    return cache
+
+
+def test_the_response_cache_tells_what_it_did_for_which_model() -> None:
+    cache = full_cache()
+    _, scraped = with_cache(cache, cached_model("a"), FakeModel("plain"))
+    labels = '{model="a",version="1"}'
+    assert {
+        name: value for name, value in scraped.items() if "_per_model" in name and "summary" not in name
+    } == {
+        f"nv_cache_num_hits_per_model{labels}": 2,
+        f"nv_cache_num_misses_per_model{labels}": 1,
+        f"nv_cache_hit_duration_per_model{labels}": 8,
+        f"nv_cache_miss_duration_per_model{labels}": 70,
+    }
+    assert {name: value for name, value in scraped.items() if re.fullmatch("nv_cache_[a-z_]+", name)} == {
+        "nv_cache_util": cache.used / 2000,
+        "nv_cache_num_entries": 1,
+        "nv_cache_num_evictions": 1,
+        "nv_cache_num_lookups": 7,
+        "nv_cache_num_hits": 5,
+        "nv_cache_num_misses": 2,
+        "nv_cache_lookup_duration": 30,
+        "nv_cache_insertion_duration": 40,
+    }
+    assert scraped[f"nv_cache_hit_summary_per_model_count{labels}"] == 2
+    assert scraped[f"nv_cache_miss_summary_per_model_sum{labels}"] == 70
+    assert scraped[f"nv_inference_request_summary_us_count{labels}"] == 2
+    assert scraped[f"nv_inference_request_success{labels}"] == 2
+
+
+def test_without_counters_the_response_cache_counts_nothing_for_models() -> None:
+    settings = MetricsSettings(counter_latencies=False)
+    scraped, values = with_cache(full_cache(), cached_model("a"), settings=settings)
+    assert values['nv_cache_num_hits_per_model{model="a",version="1"}'] == 0
+    assert "duration_per_model" not in scraped
+    assert values["nv_cache_num_hits"] == 5
+    assert "summary" not in scraped
+
+
+def test_without_a_response_cache_nothing_is_told_of_it() -> None:
+    scraped, _ = with_cache(None, cached_model("a"))
+    assert "nv_cache" not in scraped
+
+
+def test_families_of_the_response_cache_are_declared_and_explained() -> None:
+    scraped, _ = with_cache(full_cache(), cached_model("a"))
+    types = dict(re.findall(r"^# TYPE (nv_cache\w+) (\w+)$", scraped, re.MULTILINE))
+    assert types == {family.name: family.type for family in cache_metrics.FAMILIES}
+    document = DOCUMENT.read_text()
+    for family in cache_metrics.FAMILIES:
         assert re.search(rf"^\| `{family.name}` \| {family.type} \|", document, re.MULTILINE), family.name
 
 

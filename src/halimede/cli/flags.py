@@ -58,7 +58,7 @@ class ServeCommand(click.Command):
 
 def _stray_argument(extra: str, args: list[str]) -> str:
     """What to say of an argument that belongs to no flag; it is not repeated if it may be a part of a secret."""
-    for flag in ("--http-restricted-api", "--grpc-restricted-protocol"):
+    for flag in ("--http-restricted-api", "--grpc-restricted-protocol", "--cache-config"):
         if any(argument.startswith(flag) for argument in args):
             return (
                 "there is an argument that belongs to no flag: write --model-repository before a model repository, and "
@@ -113,10 +113,17 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
 
 def deprecation_remarks(given: Mapping[str, Any]) -> list[str]:
     """What tritonserver says of the deprecated flags given."""
+    remarks = []
+    if size := given.get("response_cache_byte_size"):
+        remarks.append(
+            "Warning: '--response-cache-byte-size' has been deprecated! This will default to the 'local' cache "
+            "implementation with the provided byte size for its config. Please use '--cache-config' instead. The "
+            f"equivalent --cache-config CLI args would be: '--cache-config=local,size={size}'"
+        )
     if "strict_model_config" not in given:
-        return []
+        return remarks
     instead = "Please use '--disable-auto-complete-config' instead."
-    remarks = [f"Warning: '--strict-model-config' has been deprecated! {instead}"]
+    remarks.append(f"Warning: '--strict-model-config' has been deprecated! {instead}")
     if given.get("disable_auto_complete_config") and not given["strict_model_config"]:
         remarks.append(
             "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of "

@@ -6,6 +6,7 @@ One table, of which the command line, its checks, the start-up table and `docs/f
 from dataclasses import dataclass
 from typing import Any
 
+from halimede.cli.cache_options import without_password
 from halimede.cli.settings import (
     ADDRESS,
     BOOL,
@@ -39,9 +40,10 @@ GRPC = "gRPC"
 SAGEMAKER = "SageMaker"
 LOGGING = "Logging"
 METRICS = "Metrics"
+CACHE = "Response cache"
 BACKENDS = "Backends and memory"
 OTHER = "Features of tritonserver that this version lacks"
-GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, BACKENDS, OTHER)
+GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, CACHE, BACKENDS, OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +364,24 @@ class ServeOptions:
         shown_default="counter_latencies=true, histogram_latencies=false, summary_latencies=false",
     )
 
+    cache_config: tuple[str, ...] = repeated(
+        CACHE,
+        form("CACHE,KEY=VALUE[,KEY=VALUE…]"),
+        "Keep responses of models that set response_cache { enable: true }: in the server's memory "
+        "(local,size=BYTES) or in a Redis server (redis,host=HOST,port=PORT; further keys: user, password, db, "
+        "socket_timeout, connect_timeout, pool_size, wait_timeout, tls_enabled, cacert, cert, key). It may be given "
+        "once for each key. The value of password may be file:PATH, for the one line of a file, or env:NAME, for an "
+        "environment variable.",
+        show=without_password,
+    )
+    response_cache_byte_size: int = setting(
+        CACHE,
+        COUNT,
+        0,
+        "Use --cache-config=local,size=BYTES.",
+        status=Status.DEPRECATED,
+    )
+
     backend_directory: str = setting(
         BACKENDS,
         form("DIRECTORY"),
@@ -407,7 +427,7 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
     _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
-    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
+    _without(_IGNORED, CACHE, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
     _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
     _without(
         _IGNORED,
@@ -456,10 +476,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_UNAVAILABLE, OTHER, INT, "trace-rate", 1000, "Tracing: how many requests a trace stands for."),
     _without(_UNAVAILABLE, OTHER, INT, "trace-count", -1, "Tracing: how many traces to make."),
     _without(_UNAVAILABLE, OTHER, INT, "trace-log-frequency", 0, "Tracing: how often it is written."),
-    _without(
-        _UNAVAILABLE, OTHER, form("CACHE,KEY=VALUE"), "cache-config", (), "Response cache.", repeatable=True
-    ),
-    _without(_UNAVAILABLE, OTHER, COUNT, "response-cache-byte-size", 0, "Response cache: its size."),
     _without(_UNAVAILABLE, OTHER, choice("off", "execution_count"), "rate-limit", "off", "Rate limiter."),
     _without(
         _UNAVAILABLE,

@@ -12,7 +12,7 @@ import click
 
 from halimede import __version__
 from halimede.cli import tuning
-from halimede.cli.check.checks import backend_settings, metrics_switches, model_memory_budget
+from halimede.cli.check.checks import backend_settings, cache_settings, metrics_switches, model_memory_budget
 from halimede.cli.endpoints import endpoints
 from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
@@ -108,6 +108,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
         summary_latencies=metrics_switches(options.metrics_config)["summary_latencies"],
+        cache=cache_settings(options),
     )
 
 

@@ -14,6 +14,7 @@ from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
+from halimede.engine.cache.access import CacheAccess
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.scheduling.flow import Flow
@@ -49,6 +50,7 @@ class Model:
         clock: Clock,
         loop: AbstractEventLoop,
         on_health: Callable[[], None] | None = None,
+        cache: CacheAccess | None = None,
     ) -> None:
         """Serve a version that is loaded; `on_health` is told when `healthy` may have changed."""
         self.loaded = loaded
@@ -60,7 +62,9 @@ class Model:
         self.statistics = loaded.statistics
         self.inflight = 0
         active = [entry.instance for entry in loaded.instances if not entry.passive]
-        self.takes_device_tensors = bool(active) and all(each.device is not None for each in active)
+        self.takes_device_tensors = (
+            cache is None and bool(active) and all(each.device is not None for each in active)
+        )
         self._ending: set[asyncio.Task[None]] = set()  # instances that have left
         self._loop = loop
         self._clock = clock
@@ -87,6 +91,8 @@ class Model:
         started = [self._start(entry) for entry in loaded.instances]
         self._load = self._workers[0].load if self._workers else None
         self._scheduler.start([runner for runner in started if runner is not None])
+        self._cache = None if cache is None else cache.open(self.statistics, clock, self._schedule, self)
+        self._enqueue = self._scheduler.enqueue if self._cache is None else self._cache.enqueue
 
     def _start(self, entry: LoadedInstance) -> BatchRunner | None:
         """What runs batches on the instance; None if it gets none."""
@@ -177,7 +183,7 @@ class Model:
         try:
             if self._trouble is not None:
                 raise UnavailableError(self._trouble.message)
-            self._scheduler.enqueue(request)
+            self._enqueue(request)
         except UnavailableError as error:
             self.refused(request, error, FailureReason.REJECTED)
         except HalimedeError as error:  # it is not as its scheduler needs it
@@ -210,6 +216,20 @@ class Model:
                 return True
         self._predecessors = [each for each in self._predecessors if each.sequences]
         return False
+
+    def _schedule(self, request: InferRequest) -> None:
+        """Run a request whose response is not in the cache.
+
+        Raises:
+            UnavailableError: it cannot be run.
+        """
+        if self._trouble is not None:
+            raise UnavailableError(self._trouble.message)
+        self._scheduler.enqueue(request)
+
+    def answered_by_cache(self) -> None:
+        """A request has its response, and did not run."""
+        self._finish(1)
 
     def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
         """The scheduler will not run the request, or not again: tell its client."""
@@ -381,6 +401,8 @@ class Model:
         self._stopping = True
         if self._sequences is not None:
             self._sequences.stop()
+        if self._cache is not None:
+            self._cache.close()
 
     def end_sequences(self) -> None:
         """Let the sequences end with the requests that they have, as no more can come."""

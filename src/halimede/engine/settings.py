@@ -24,6 +24,55 @@ class ControlMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LocalCacheSettings:
+    """A response cache in the server's memory.
+
+    Attributes:
+        size: bytes that it may take.
+    """
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RedisCacheSettings:
+    """A response cache in a Redis server.
+
+    Attributes:
+        host: its host, or the path of its Unix socket.
+        port: its port; 0 for a Unix socket.
+        user, password: to log in with; "" for none.
+        db: number of the database.
+        connect_timeout_ms: longest time to connect.
+        timeout_ms: longest time that a request waits for the cache.
+        pool_size: connections.
+        wait_timeout_ms: longest time that an insertion waits for a connection.
+        tls: whether to speak TLS.
+        tls_ca, tls_cert, tls_key: files, PEM: who vouches for the server, the client's certificate, and its key; ""
+            for those of the system, and for none.
+    """
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = field(default="", repr=False)
+    db: int = 0
+    connect_timeout_ms: int = 1000
+    timeout_ms: int = 50
+    pool_size: int = 8
+    wait_timeout_ms: int = 1000
+    tls: bool = False
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    @property
+    def where(self) -> str:
+        """Where the server is, as the log shows it."""
+        return f"{self.host}:{self.port}" if self.port else self.host
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Settings of the engine; each is the `halimede serve` flag of the same name.
 
@@ -47,6 +96,7 @@ class EngineSettings:
         verbose: the log's verbosity, 0 and up.
         counter_latencies: whether the counters of the metrics count (`--metrics-config`).
         summary_latencies: whether quantiles of latencies are kept for the metrics.
+        cache: the response cache, None for none.
     """
 
     model_repositories: tuple[Path, ...]
@@ -68,6 +118,7 @@ class EngineSettings:
     verbose: int = 0
     counter_latencies: bool = True
     summary_latencies: bool = False
+    cache: LocalCacheSettings | RedisCacheSettings | None = None
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """`--backend-config` for one backend, over the settings for every backend."""

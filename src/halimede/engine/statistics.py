@@ -134,7 +134,8 @@ class ModelStatistics:
         execution_count: executions by the backend, also those that failed; a batch counts once.
         success, fail: requests and their time from receipt to response.
         queue, compute_input, compute_infer, compute_output: of successful requests.
-        cache_hit, cache_miss: look-ups in the response cache.
+        cache_hit, cache_miss: requests that the response cache answered, or took the response of, with the time that
+            the cache took.
         batches: total batch size → its statistics.
         responses: the responses of a decoupled model by their index, up to MAX_RESPONSE_INDEX.
         failures: failed requests by reason.
@@ -264,6 +265,33 @@ class ModelStatistics:
             for request in requests:
                 self.summaries.request.observe((now - request.received_ns) // 1_000)
                 self.summaries.queue.observe((started - request.queued_ns) // 1_000)
+
+    def count_hit(self, request: InferRequest, lookup_ns: int, now: int) -> None:
+        """Count a request that the response cache answered at `now`, after a look-up that took so long."""
+        whole = now - request.received_ns
+        waited = max(0, now - request.queued_ns - lookup_ns)
+        duration = self.success
+        duration.count += 1
+        duration.ns += whole
+        duration = self.queue
+        duration.count += 1
+        duration.ns += waited
+        duration = self.cache_hit
+        duration.count += 1
+        duration.ns += lookup_ns
+        self.request_us.observe(whole // 1_000)
+        self.queue_us.observe(waited // 1_000)
+        self.first_response_ms.observe(whole // 1_000_000)
+        if self.summaries is not None:
+            self.summaries.request.observe(whole // 1_000)
+            self.summaries.queue.observe(waited // 1_000)
+            self.summaries.cache_hit.observe(lookup_ns // 1_000)
+
+    def count_miss(self, cache_ns: int) -> None:
+        """Count a successful request whose response was not in the cache: look-up and insertion took so long."""
+        self.cache_miss.add(cache_ns)
+        if self.summaries is not None:
+            self.summaries.cache_miss.observe(cache_ns // 1_000)
 
     def count_streamed(self, request_ns: int, queue_ns: int, first_response_ns: int) -> None:
         """Count a decoupled request: all of it took `request_ns` from its receipt, its first response less."""

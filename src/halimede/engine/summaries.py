@@ -71,9 +71,18 @@ class LatencySummaries:
         request: from receipt to response.
         queue: in the queue.
         compute_input, compute_infer, compute_output: of the execution.
+        cache_hit, cache_miss: what the response cache took, of requests that it answered and of those that it did not.
     """
 
-    __slots__ = ("compute_infer", "compute_input", "compute_output", "queue", "request")
+    __slots__ = (
+        "cache_hit",
+        "cache_miss",
+        "compute_infer",
+        "compute_input",
+        "compute_output",
+        "queue",
+        "request",
+    )
 
     def __init__(self) -> None:
         self.request = Summary()
@@ -81,3 +90,5 @@ class LatencySummaries:
         self.compute_input = Summary()
         self.compute_infer = Summary()
         self.compute_output = Summary()
+        self.cache_hit = Summary()
+        self.cache_miss = Summary()

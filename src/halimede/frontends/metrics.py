@@ -14,7 +14,8 @@ from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import Histogram, ModelStatistics
 from halimede.engine.summaries import LatencySummaries, Summary
-from halimede.frontends import traffic_metrics
+from halimede.frontends import cache_metrics, traffic_metrics
+from halimede.frontends.family import Family
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
 from halimede.frontends.http.answers import error_body
@@ -43,15 +44,6 @@ class MetricsSettings:
     summary_quantiles: tuple[float, ...] | None = None
     interval_ms: int = 2000
     pinned_memory_bytes: int = 268_435_456
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric: its name, type and the line of help that is scraped with it."""
-
-    name: str
-    type: str
-    help: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +262,8 @@ FAMILIES = (
     PINNED_TOTAL,
     PINNED_USED,
 )
-"""The families of every scrape; where there are GPUs, those of `GPUS` come with them."""
+"""The families of every scrape; where there are GPUs, those of `GPUS` come with them, and with a response cache those
+of `cache_metrics`."""
 
 
 class Metrics:
@@ -290,6 +283,7 @@ class Metrics:
         self._cpu = CpuUtilization(engine.clock, settings.interval_ms // 2)
         engine.custom_metrics.reserve([family.name for family in FAMILIES])
         engine.custom_metrics.reserve([each.family.name for each in GPUS])
+        engine.custom_metrics.reserve([family.name for family in cache_metrics.FAMILIES])
 
     def render(self) -> bytes:
         """All metrics as they stand, in Prometheus' text format."""
@@ -314,6 +308,7 @@ class Metrics:
                     if model.statistics.summaries is not None:
                         observed = summary.value(model.statistics.summaries)
                         _add_summary(lines, summary.family.name, text, observed, settings.summary_quantiles)
+        self._add_cache(lines, models)
         self._add_memory(lines)
         executing = ((text, model.inflight - model.pending) for model, text in models)
         _add(lines, EXECUTING, executing)
@@ -330,6 +325,23 @@ class Metrics:
             exchange.respond(200, (self.render(),), CONTENT_TYPE)
         else:
             exchange.respond(200, content_type=CONTENT_TYPE)
+
+    def _add_cache(self, lines: list[str], models: Sequence[tuple[ServedModel, str]]) -> None:
+        cache = self._engine.lifecycle.cache
+        if cache is None:
+            return
+        models = cache_metrics.cached(models)
+        for family, samples in cache_metrics.counters(models, counting=self._settings.counter_latencies):
+            _add(lines, family, samples)
+        for family, samples in cache_metrics.gauges(cache):
+            _add(lines, family, samples)
+        quantiles = self._settings.summary_quantiles
+        for summary in cache_metrics.SUMMARIES if quantiles is not None else ():
+            _start(lines, summary.family)
+            for model, text in models:
+                if model.statistics.summaries is not None:
+                    observed = summary.value(model.statistics.summaries)
+                    _add_summary(lines, summary.family.name, text, observed, quantiles or ())
 
     def _add_memory(self, lines: list[str]) -> None:
         memory = self._engine.lifecycle.memory

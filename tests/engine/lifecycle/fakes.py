@@ -15,6 +15,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core import memory
 from halimede.core.clock import Clock, VirtualClock
 from halimede.core.errors import HalimedeError
+from halimede.engine.cache.access import CacheAccess
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.lifecycle import ensemble_loader, model_loader
 from halimede.engine.lifecycle.lifecycle import Lifecycle
@@ -51,8 +52,14 @@ class FakeModel:
     healthy = True
 
     def __init__(
-        self, loaded: FakeVersion, clock: Clock, loop: AbstractEventLoop, on_health: Callable[[], None]
+        self,
+        loaded: FakeVersion,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        on_health: Callable[[], None],
+        cache: CacheAccess | None,
     ) -> None:
+        self.cache = cache
         self.loaded = loaded
         self.name = loaded.source.name
         self.version = loaded.source.version
@@ -113,7 +120,9 @@ class FakeEnsemble(FakeModel):
         _loop: AbstractEventLoop,
         labels: Mapping[str, list[str]],
         statistics: ModelStatistics,
+        cache: CacheAccess | None,
     ) -> None:
+        self.cache = cache
         self.name = source.name
         self.version = source.version
         self.config = ModelConfig()

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import click
 
+from halimede.cli.cache_options import read_cache_config
 from halimede.cli.check.access import check_access
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.config.model_files import looks_like_model
 from halimede.core.memory import memory_limit
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
+from halimede.engine.settings import LocalCacheSettings, RedisCacheSettings
 
 logger = logging.getLogger("halimede")
 
@@ -41,6 +43,35 @@ def check(options: ServeOptions) -> None:
     _check_tls(options)
     backend_settings(options.backend_config)
     metrics_switches(options.metrics_config)
+    check_cache(options)
+
+
+def check_cache(options: ServeOptions) -> None:
+    """Nothing, if the flags of the response cache make sense.
+
+    Raises:
+        click.UsageError: they do not; the text says what would be right.
+    """
+    if options.cache_config and options.response_cache_byte_size:
+        msg = (
+            "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide "
+            "one or the other."
+        )
+        raise click.UsageError(msg)
+    cache_settings(options)
+
+
+def cache_settings(options: ServeOptions) -> LocalCacheSettings | RedisCacheSettings | None:
+    """What the flags say of the response cache; None for none.
+
+    Raises:
+        click.UsageError: they make no sense; the text says what would be right, and repeats no password.
+    """
+    size = options.response_cache_byte_size
+    try:
+        return read_cache_config([f"local,size={size}"] if size else options.cache_config)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def backend_settings(entries: Iterable[str]) -> dict[str, dict[str, str]]:

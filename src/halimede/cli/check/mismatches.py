@@ -10,6 +10,7 @@ from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import Problem
 from halimede.config.validate.misspelt_tensors import corrected
+from halimede.config.validate.model import uncacheable_if_decoupled
 from halimede.core.errors import HalimedeError
 from halimede.engine.ensembles.checks import SeenTensor, see
 from halimede.engine.ensembles.plan import EnsemblePlan
@@ -67,6 +68,8 @@ def mismatches(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Probl
         yield Problem(name, "ensemble_scheduling", error.message)
     else:
         config.model_transaction_policy.decoupled = plan.signature.decoupled
+        if plan.signature.decoupled and config.response_cache.enable:
+            yield uncacheable_if_decoupled(config)
 
 
 def _step_problems(config: ModelConfig, parts: Mapping[str, Part]) -> Iterator[Problem]:

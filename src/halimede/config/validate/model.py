@@ -28,12 +28,20 @@ def cache_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of the response cache, which cannot serve every kind of model."""
     if not config.response_cache.enable:
         return
-    start = f"Response Cache does not currently support model {config.name} with"
-    end = "Please disable the response cache."
-    fix = "response_cache { enable: false }"
     if config.HasField("sequence_batching"):
-        message = f"{start} sequence batching scheduler. {end}"
-        yield Problem(config.name, "response_cache", message, fix)
+        yield _uncacheable(config, "sequence batching scheduler")
     if config.model_transaction_policy.decoupled:
-        message = f"{start} 'decoupled' transaction policy. {end}"
-        yield Problem(config.name, "response_cache", message, fix)
+        yield uncacheable_if_decoupled(config)
+
+
+def uncacheable_if_decoupled(config: ModelConfig) -> Problem:
+    """What is wrong with a configuration that enables the response cache if the model is decoupled."""
+    return _uncacheable(config, "'decoupled' transaction policy")
+
+
+def _uncacheable(config: ModelConfig, why: str) -> Problem:
+    message = (
+        f"Response Cache does not currently support model {config.name} with {why}. "
+        f"Please disable the response cache."
+    )
+    return Problem(config.name, "response_cache", message, "response_cache { enable: false }")

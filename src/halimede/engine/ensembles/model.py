@@ -10,6 +10,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
+from halimede.engine.cache.access import CacheAccess
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.run import EnsembleRun
 from halimede.engine.served_model import Find, ServedModel
@@ -44,6 +45,7 @@ class EnsembleModel:
         loop: AbstractEventLoop,
         labels: Mapping[str, list[str]],
         statistics: ModelStatistics,
+        cache: CacheAccess | None = None,
     ) -> None:
         """An ensemble that takes requests from now on.
 
@@ -55,6 +57,7 @@ class EnsembleModel:
             loop: the event loop.
             labels: output → class labels, of the outputs for which the ensemble itself names a file.
             statistics: where it is counted.
+            cache: where its responses are kept, if they are.
         """
         self.name = source.name
         self.version = source.version
@@ -71,6 +74,7 @@ class EnsembleModel:
         self._labels = labels
         self._stopping = False
         self._drained: asyncio.Future[None] | None = None
+        self._cache = None if cache is None else cache.open(statistics, clock, self._start, self)
 
     @property
     def labels(self) -> Mapping[str, list[str]]:
@@ -113,6 +117,13 @@ class EnsembleModel:
         if not request.received_ns:
             request.received_ns = request.queued_ns
         self.inflight += 1
+        if self._cache is not None and not request.cancelled:
+            self._cache.enqueue(request)
+        else:
+            self._start(request)
+
+    def _start(self, request: InferRequest) -> None:
+        """Run a request whose response is not in the cache."""
         run = EnsembleRun(self.plan, request, self._find, self._clock.now, self)
         if request.cancelled:
             run.error = CancelledError(request.prefix + "the request was cancelled before it was queued")
@@ -121,10 +132,7 @@ class EnsembleModel:
     def finished(self, run: EnsembleRun) -> None:
         """Count a request whose final response is sent."""
         request, statistics = run.request, self.statistics
-        self.inflight -= 1
-        if not self.inflight and self._drained is not None:
-            self._drained.set_result(None)
-            self._drained = None
+        self._finish()
         request_ns = run.finished_ns - request.received_ns
         if run.error is not None:
             cancelled = isinstance(run.error, CancelledError)
@@ -142,6 +150,23 @@ class EnsembleModel:
             statistics.summaries.compute_infer.observe(run.infer_ns // 1_000)
             statistics.summaries.compute_output.observe(run.output_ns // 1_000)
         self._count_compute(size, run.input_ns, run.infer_ns, run.output_ns, 1)
+
+    def _finish(self) -> None:
+        """A request has its final response."""
+        self.inflight -= 1
+        if not self.inflight and self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    def answered_by_cache(self) -> None:
+        """A request has its response, and did not run."""
+        self._finish()
+
+    def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
+        """The request waited for the response to another, and will not run: tell its client."""
+        self.statistics.count_failure(self._clock.now() - request.received_ns, reason)
+        self._finish()
+        request.respond(InferResponse(error=error), True)
 
     def computed_late(self, run: EnsembleRun, input_ns: int, infer_ns: int, output_ns: int) -> None:
         """Add what a decoupled model, which may respond before it has computed, took for a finished request."""
@@ -178,6 +203,8 @@ class EnsembleModel:
     def stop(self) -> None:
         """Accept no more requests."""
         self._stopping = True
+        if self._cache is not None:
+            self._cache.close()
 
     async def drained(self) -> None:
         """Return when every accepted request has its final response."""

@@ -17,6 +17,7 @@ from halimede.backends.base import ModelSource
 from halimede.config.ensembles import needs_of
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import validate
+from halimede.config.validate.model import uncacheable_if_decoupled
 from halimede.core.clock import Clock
 from halimede.core.errors import (
     HalimedeError,
@@ -25,8 +26,11 @@ from halimede.core.errors import (
     OutOfMemoryError,
     UnavailableError,
 )
+from halimede.engine.cache.access import cache_access
+from halimede.engine.cache.store import Cache
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
+from halimede.engine.lifecycle.cached_content import content_of
 from halimede.engine.lifecycle.dependencies import circle, dependents, lacking
 from halimede.engine.lifecycle.loading import first_response_bounds, refuse_unsupported
 from halimede.engine.lifecycle.model_table import ModelTable
@@ -65,16 +69,21 @@ class EnsembleLoader:
         table: ModelTable,
         swaps: VersionSwaps,
         load_needed: LoadNeeded,
+        cache: Cache | None,
         *,
         summaries: bool = False,
     ) -> None:
-        """A loader that reads directories on `disk`, and loads the models that an ensemble needs by `load_needed`."""
+        """A loader that reads directories on `disk`, and loads the models that an ensemble needs by `load_needed`.
+
+        Responses of ensembles that want it are kept in `cache`.
+        """
         self._clock = clock
         self._loop = loop
         self._disk = disk
         self._table = table
         self._swaps = swaps
         self._load_needed = load_needed
+        self._cache = cache
         self._summaries = summaries
         swaps.on_change.append(self._follow)
 
@@ -187,7 +196,8 @@ class EnsembleLoader:
         """Those versions of the ensemble that are to be replaced, made from the models that serve now.
 
         Raises:
-            InvalidArgumentError: a model that it needs is missing or does not fit, or it needs itself.
+            InvalidArgumentError: a model that it needs is missing or does not fit, it needs itself, or it is decoupled
+                by its models and wants the response cache.
             InternalError: the server is at fault.
         """
         config, records = blueprint.config, self._table.records
@@ -214,6 +224,8 @@ class EnsembleLoader:
         except Exception as error:
             logger.exception("planning ensemble '%s'", record.name)
             raise InternalError(f"{type(error).__name__}: {error}") from error
+        if plan.signature.decoupled and config.response_cache.enable:
+            raise InvalidArgumentError(uncacheable_if_decoupled(config).message)
         loaded = {}
         for number, basis in blueprint.bases.items():
             present = record.versions[number].serving if number in record.versions else None
@@ -227,7 +239,8 @@ class EnsembleLoader:
                 statistics.summaries = LatencySummaries() if self._summaries else None
             source = ModelSource(record.name, number, blueprint.directory, config)
             labels = blueprint.labels
-            model = EnsembleModel(source, plan, find, self._clock, self._loop, labels, statistics)
+            cache = cache_access(self._cache, config, number, content_of(basis, uses))
+            model = EnsembleModel(source, plan, find, self._clock, self._loop, labels, statistics, cache)
             loaded[number] = Serving(model, basis, uses=uses)
         return loaded
 

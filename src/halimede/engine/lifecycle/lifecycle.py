@@ -20,6 +20,7 @@ from halimede.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from halimede.engine.cache.opening import open_cache
 from halimede.engine.calls.bls import ModelCalls
 from halimede.engine.calls.custom_metrics import CustomMetrics
 from halimede.engine.calls.model_control import ModelControl
@@ -54,6 +55,7 @@ class Lifecycle:
     Attributes:
         live: the server has begun as it should, and is up, if only to stop.
         memory: what models take, and may take.
+        cache: the response cache, None if there is none.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock, loop: AbstractEventLoop) -> None:
@@ -80,6 +82,7 @@ class Lifecycle:
         python = settings.backend_settings(PYTHON)
         check_backend_settings(python)
         self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
+        self.cache = open_cache(settings.cache, clock, loop)
         self._loader = ModelLoader(
             settings,
             clock,
@@ -90,6 +93,7 @@ class Lifecycle:
             self._workers,
             self.memory,
             self._load_needed,
+            self.cache,
         )
         self._started = False
         self._starting = asyncio.Lock()
@@ -447,6 +451,8 @@ class Lifecycle:
         if not await wait_until(deadline, unloaded, self._clock, report):
             return False
         self._loader.close()
+        if self.cache is not None:
+            await self.cache.close()
         await self._loop.run_in_executor(None, self._workers.close)
         self._disk.shutdown()
         self.live = False

@@ -26,6 +26,9 @@ from halimede.core.errors import (
     UnavailableError,
 )
 from halimede.core.out_of_memory import lacks_memory
+from halimede.engine.cache.access import cache_access
+from halimede.engine.cache.store import Cache
+from halimede.engine.lifecycle.cached_content import content_of
 from halimede.engine.lifecycle.ensemble_loader import EnsembleLoader, LoadNeeded
 from halimede.engine.lifecycle.instance_updates import can_change, make_instances
 from halimede.engine.lifecycle.live_versions import LiveVersions
@@ -77,10 +80,12 @@ class ModelLoader:
         workers: WorkerHost,
         memory: ModelMemory,
         load_needed: LoadNeeded,
+        cache: Cache | None,
     ) -> None:
         """A loader that reads directories on `disk` and loads on threads of its own.
 
-        Before an ensemble is loaded, `load_needed` sees to each of the models that it needs.
+        Before an ensemble is loaded, `load_needed` sees to each of the models that it needs. Responses are kept in
+        `cache`, those of models that want it.
         """
         self._settings = settings
         self._clock = clock
@@ -95,8 +100,9 @@ class ModelLoader:
         self._memory = memory
         self._swaps = VersionSwaps(table, live)
         self._ensembles = EnsembleLoader(
-            clock, loop, disk, table, self._swaps, load_needed, summaries=settings.summary_latencies
+            clock, loop, disk, table, self._swaps, load_needed, cache, summaries=settings.summary_latencies
         )
+        self._cache = cache
 
     def close(self) -> None:
         """End the threads, when no load is under way any more."""
@@ -227,7 +233,7 @@ class ModelLoader:
         async with self._memory.reserved(
             record.name, resolved.directory, resolved.config, changed
         ) as holdings:
-            models = await self._load_changed(record, resolved, holdings)
+            models = await self._load_changed(record, resolved, bases, holdings)
         servings = {
             number: Serving(model, bases[number], files, holding=holdings[number])
             for number, model in models.items()
@@ -295,7 +301,11 @@ class ModelLoader:
             model.change_instances(await self._loop.run_in_executor(self._loaders, work))
 
     async def _load_changed(
-        self, record: ModelRecord, resolved: ResolvedModel, holdings: Mapping[int, Holding]
+        self,
+        record: ModelRecord,
+        resolved: ResolvedModel,
+        bases: Mapping[int, Basis | None],
+        holdings: Mapping[int, Holding],
     ) -> dict[int, Model]:
         """The versions that the holdings are for, ready to serve."""
         changed = list(holdings)
@@ -313,7 +323,8 @@ class ModelLoader:
         models = {}
         for number, version in loaded.items():
             try:
-                models[number] = Model(version, self._clock, self._loop, self._table.tell_readiness)
+                cache = cache_access(self._cache, version.source.config, number, content_of(bases[number]))
+                models[number] = Model(version, self._clock, self._loop, self._table.tell_readiness, cache)
             except HalimedeError as error:
                 failures[number] = error
         if failures or self._table.stopping:

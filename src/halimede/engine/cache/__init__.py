@@ -1,0 +1,1 @@
+"""The response cache: requests that were answered before are answered without running the model."""
