@@ -16,6 +16,7 @@ from benchmarks import (
     report,
     repository_control,
     resnet,
+    response_cache,
     rival,
     sagemaker,
     wire,
@@ -29,6 +30,7 @@ OUTPUT = ROOT / "build" / "benchmarks.json"
 SUBJECTS = (
     wire,
     resnet,
+    response_cache,
     json_decoding,
     footprint,
     sagemaker,

@@ -53,6 +53,16 @@ output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
     return repository("large_identity", config)
 
 
+def cached_identity() -> Path:
+    """`cached_identity`: FP32 of any length through the identity backend, with the response cache."""
+    config = """backend: "identity"
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
+response_cache { enable: true }
+"""
+    return repository("cached_identity", config)
+
+
 def resnet50() -> Path:
     """`resnet50`: the layers of ResNet-50, batch norms folded in, with random weights."""
     config = """backend: "onnxruntime"

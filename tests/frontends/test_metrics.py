@@ -230,8 +230,7 @@ def full_cache() -> LocalCache:
     cache = LocalCache(2000, VirtualClock())
     cache.counts.hits, cache.counts.misses, cache.counts.evictions = 5, 2, 1
     cache.counts.lookup_ns, cache.counts.insertion_ns = 30_000, 40_000
-    entry = Entry.of(InferResponse({"OUT": Tensor(FP32, (25,), bytes(100))}), set())
-    entry.detach()
+    entry = Entry.of(InferResponse({"OUT": Tensor(FP32, (25,), bytes(100))}), set(), 1 << 30)
     cache.insert(b"key", entry)
     return cache
 

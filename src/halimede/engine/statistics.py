@@ -289,7 +289,9 @@ class ModelStatistics:
 
     def count_miss(self, cache_ns: int) -> None:
         """Count a successful request whose response was not in the cache: look-up and insertion took so long."""
-        self.cache_miss.add(cache_ns)
+        duration = self.cache_miss
+        duration.count += 1
+        duration.ns += cache_ns
         if self.summaries is not None:
             self.summaries.cache_miss.observe(cache_ns // 1_000)
 

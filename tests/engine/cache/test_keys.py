@@ -10,16 +10,12 @@ from halimede.core.datatypes import BYTES, FP32, INT32, UINT32
 from halimede.core.requests import InferRequest, InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.engine.cache import keys
-from halimede.engine.cache.keys import request_key
+from halimede.engine.cache.keys import Keys
 
 VERSION = bytes(32)
 DATATYPES = {each.name: each for each in (FP32, INT32, UINT32, BYTES)}
 
-Described = tuple[
-    tuple[str, ...],
-    tuple[tuple[str, ParameterValue], ...],
-    tuple[tuple[str, str, tuple[int, ...], bytes], ...],
-]
+KEYS = Keys(VERSION)
 
 
 def ignore(response: InferResponse | None, final: bool) -> None:
@@ -40,7 +36,7 @@ def raw(data: bytes, shape: tuple[int, ...] = (2,), datatype: str = "FP32") -> T
 
 
 def key(*args: Any, **settings: Any) -> bytes:
-    return request_key(VERSION, request(*args, **settings))
+    return KEYS.key(request(*args, **settings))
 
 
 names = st.text(max_size=4)
@@ -75,14 +71,14 @@ def test_requests_have_the_same_key_if_and_only_if_they_are_the_same(
     one: tuple[Any, ...], other: tuple[Any, ...]
 ) -> None:
     same = canonical(one) == canonical(other)
-    assert (request_key(VERSION, made(one)) == request_key(VERSION, made(other))) is same
+    assert (KEYS.key(made(one)) == KEYS.key(made(other))) is same
 
 
 @given(requests)
 def test_a_request_has_the_same_key_each_time_whatever_the_order_of_inputs(one: tuple[Any, ...]) -> None:
     outputs, parameters, inputs = one
     turned = dict(reversed(inputs.items())), dict(reversed(parameters.items()))
-    assert request_key(VERSION, made(one)) == request_key(VERSION, made((outputs, turned[1], turned[0])))
+    assert Keys(VERSION).key(made(one)) == KEYS.key(made((outputs, turned[1], turned[0])))
 
 
 def test_what_triton_leaves_out_is_part_of_the_key() -> None:
@@ -95,7 +91,7 @@ def test_what_triton_leaves_out_is_part_of_the_key() -> None:
     assert key({"IN": raw(data)}, (), {"temperature": 1}) != base
     assert key({"IN": raw(data)}, (), {"temperature": 1}) != key({"IN": raw(data)}, (), {"temperature": True})
     assert key({"IN": raw(data)}, sequence_id=7) != base
-    assert request_key(bytes([1] * 32), request({"IN": raw(data)})) != base
+    assert Keys(bytes([1] * 32)).key(request({"IN": raw(data)})) != base
 
 
 def test_bytes_cannot_move_from_one_input_to_the_next() -> None:
@@ -118,10 +114,31 @@ def test_an_array_has_the_key_of_its_bytes() -> None:
     assert key({"IN": crosswise}) == key({"IN": raw(array.T.tobytes(), (3, 2))})
 
 
+@pytest.mark.parametrize("elements", [100, 10_000])
+def test_each_byte_of_small_and_large_inputs_counts(elements: int) -> None:
+    data = np.zeros(elements, np.float32)
+    found = {key({"IN": raw(data.tobytes(), (elements,))})}
+    for place in (0, 1, elements // 2, elements - 1):
+        data[:] = 0
+        data[place] = 1
+        found.add(key({"IN": raw(data.tobytes(), (elements,))}))
+        found.add(key({"A": raw(b"", (0,)), "IN": raw(data.tobytes(), (elements,))}))
+    assert len(found) == 9
+
+
+def test_what_is_remembered_of_requests_is_bounded() -> None:
+    maker = Keys(VERSION)
+    made = [maker.key(request({"IN": raw(bytes(4), (number,))})) for number in range(3000)]
+    assert len(set(made)) == 3000
+    assert len(maker._prefixes) <= 1000
+    assert [maker.key(request({"IN": raw(bytes(4), (number,))})) for number in range(3000)] == made
+
+
 def test_without_blake3_keys_are_made_by_blake2b(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_it = key({"IN": raw(b"12345678")})
+    data = bytes(10_000)
+    with_it = key({"IN": raw(data)})
     monkeypatch.setattr(keys, "_hash", keys._blake2b)
-    without = key({"IN": raw(b"12345678")})
+    without = key({"IN": raw(data)})
     assert len(with_it) == len(without) == 32
     assert with_it != without
-    assert key({"IN": raw(b"12345678")}) == without != key({"IN": raw(b"1234567_")})
+    assert key({"IN": raw(data)}) == without != key({"IN": raw(data[:-1] + b"x")})

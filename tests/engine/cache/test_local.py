@@ -16,24 +16,15 @@ def response(size: int = 100, **names: bytes) -> InferResponse:
 
 
 def kept(size: int = 100, keys: set[bytes] | None = None) -> Entry:
-    entry = Entry.of(response(size), set() if keys is None else keys)
-    entry.detach()
-    return entry
-
-
-def found(cache: LocalCache, key: bytes) -> Entry | None:
-    entries: list[Entry | None] = []
-    cache.find(key, entries.append)
-    (entry,) = entries
-    return entry
+    return Entry.of(response(size), set() if keys is None else keys, 1 << 30)
 
 
 def test_what_was_inserted_is_found_and_what_was_not_is_not() -> None:
     cache = LocalCache(10_000, VirtualClock())
     entry = kept()
     cache.insert(b"a", entry)
-    assert found(cache, b"a") is entry
-    assert found(cache, b"b") is None
+    assert cache.get(b"a") is entry
+    assert cache.get(b"b") is None
     assert len(cache) == 1
     assert cache.used == entry.size > 100
 
@@ -43,12 +34,12 @@ def test_those_used_longest_ago_make_room() -> None:
     cache = LocalCache(3 * one, VirtualClock())
     for key in (b"a", b"b", b"c"):
         cache.insert(key, kept())
-    assert found(cache, b"a") is not None
+    assert cache.get(b"a") is not None
     cache.insert(b"d", kept())
-    assert [key for key in (b"a", b"b", b"c", b"d") if found(cache, key)] == [b"a", b"c", b"d"]
+    assert [key for key in (b"a", b"b", b"c", b"d") if cache.get(key)] == [b"a", b"c", b"d"]
     assert cache.counts.evictions == 1
     cache.insert(b"e", kept(100 + one))
-    assert [key for key in (b"a", b"c", b"d", b"e") if found(cache, key)] == [b"d", b"e"]
+    assert [key for key in (b"a", b"c", b"d", b"e") if cache.get(key)] == [b"d", b"e"]
     assert cache.used <= cache.size
 
 
@@ -74,7 +65,7 @@ def test_the_entries_of_a_version_go_with_it() -> None:
     assert len(cache) == 15_001  # the rest goes in the next turns of the loop
     clock.run()
     assert len(cache) == 1
-    assert found(cache, b"other") is not None
+    assert cache.get(b"other") is not None
     assert cache.used == kept(4).size
 
 
@@ -92,8 +83,7 @@ def test_the_size_of_entries_is_what_they_take() -> None:
         keys: set[bytes] = set()
         tracemalloc.start()
         for number in range(count):
-            entry = Entry.of(response(size), keys)
-            entry.detach()
+            entry = Entry.of(response(size), keys, 1 << 30)
             cache.insert(number.to_bytes(32, "big"), entry)
         del entry
         taken, _ = tracemalloc.get_traced_memory()
@@ -104,8 +94,7 @@ def test_the_size_of_entries_is_what_they_take() -> None:
 def test_an_entry_holds_nothing_but_its_own_bytes() -> None:
     whole = bytearray(1 << 20)
     view = memoryview(whole)[16:32]
-    entry = Entry.of(InferResponse({"OUT": Tensor(FP32, (4,), view)}), set())
-    entry.detach()
+    entry = Entry.of(InferResponse({"OUT": Tensor(FP32, (4,), view)}), set(), 1 << 30)
     whole[:] = b"x" * len(whole)
     assert entry.response().outputs["OUT"].array.tolist() == [0, 0, 0, 0]
     assert [type(data) for _, _, _, data in entry.tensors] == [bytes]
@@ -113,8 +102,7 @@ def test_an_entry_holds_nothing_but_its_own_bytes() -> None:
 
 def test_each_response_has_tensors_and_parameters_of_its_own() -> None:
     strings = Tensor.from_array(BYTES, np.array([b"a", b"bc"], np.object_))
-    entry = Entry.of(InferResponse({"S": strings}, {"p": 1}), set())
-    entry.detach()
+    entry = Entry.of(InferResponse({"S": strings}, {"p": 1}), set(), 1 << 30)
     one, other = entry.response(), entry.response()
     assert one.outputs["S"].array.tolist() == [b"a", b"bc"]
     assert one.outputs["S"] is not other.outputs["S"]
@@ -127,5 +115,5 @@ def test_each_response_has_tensors_and_parameters_of_its_own() -> None:
 
 def test_outputs_of_one_name_are_kept() -> None:
     tensors = [("OUT", Tensor(FP32, (1,), bytes(4))), ("OUT", Tensor(FP32, (2,), bytes(8)))]
-    again = Entry.of(RepeatingResponse(tensors), set()).response()
+    again = Entry.of(RepeatingResponse(tensors), set(), 1 << 30).response()
     assert [(name, tensor.shape) for name, tensor in again.tensors()] == [("OUT", (1,)), ("OUT", (2,))]

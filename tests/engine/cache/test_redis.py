@@ -22,7 +22,7 @@ from halimede.engine.cache.redis import RedisCache
 from halimede.engine.settings import RedisCacheSettings
 from tests.support.redis_server import RedisServer, free_port, redis_server
 
-ENTRY = Entry.of(InferResponse({"OUT": Tensor(FP32, (2,), b"12345678")}, {"p": 1}), set())
+ENTRY = Entry.of(InferResponse({"OUT": Tensor(FP32, (2,), b"12345678")}, {"p": 1}), set(), 1 << 30)
 KEY = bytes(32)
 
 
@@ -175,7 +175,7 @@ def test_a_wrong_password_is_told_without_the_password(
 
 
 def test_a_full_server_is_read_from_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    large = Entry.of(InferResponse({"OUT": Tensor(FP32, (1 << 20,), bytes(4 << 20))}), set())
+    large = Entry.of(InferResponse({"OUT": Tensor(FP32, (1 << 20,), bytes(4 << 20))}), set(), 1 << 30)
 
     async def scenario(cache: Cache) -> None:
         await keep(cache)

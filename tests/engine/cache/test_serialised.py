@@ -20,7 +20,7 @@ RESPONSE = InferResponse(
     },
     {"text": "é", "number": 2**60, "share": math.inf, "flag": True},
 )
-VALUE = serialise(Entry.of(RESPONSE, set()))
+VALUE = serialise(Entry.of(RESPONSE, set(), 1 << 30))
 
 
 def test_a_response_is_the_same_afterwards() -> None:
@@ -39,9 +39,9 @@ def test_a_response_is_the_same_afterwards() -> None:
 
 def test_outputs_of_one_name_and_no_outputs_are_the_same_afterwards() -> None:
     twice = [("OUT", Tensor(FP32, (1,), bytes(4))), ("OUT", Tensor(FP32, (2,), bytes(8)))]
-    again = deserialise(serialise(Entry.of(RepeatingResponse(twice), set()))).response()
+    again = deserialise(serialise(Entry.of(RepeatingResponse(twice), set(), 1 << 30))).response()
     assert [(name, tensor.shape) for name, tensor in again.tensors()] == [("OUT", (1,)), ("OUT", (2,))]
-    assert deserialise(serialise(Entry.of(InferResponse(), set()))).response().outputs == {}
+    assert deserialise(serialise(Entry.of(InferResponse(), set(), 1 << 30))).response().outputs == {}
 
 
 @pytest.mark.parametrize("length", range(0, len(VALUE), 7))

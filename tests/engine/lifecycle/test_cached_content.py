@@ -117,7 +117,10 @@ def test_an_ensemble_is_the_same_as_long_as_its_models_are(world: World) -> None
 def test_files_that_a_client_brought_are_never_the_same(world: World) -> None:
     world.add("a", config=TENSORS)
     world.add_ensemble("e", "a", more=CACHED)
-    brought = {"config": '{"backend": "identity", "response_cache": {"enable": true}}', "file:1/w": b"x"}
+    brought: dict[str, str | bytes] = {
+        "config": '{"backend": "identity", "response_cache": {"enable": true}}',
+        "file:1/w": b"x",
+    }
 
     async def test(lifecycle: Lifecycle) -> None:
         await lifecycle.load("mine", brought)

@@ -38,12 +38,16 @@ class LocalCache:
         """The size of the largest entry that it keeps, in bytes."""
         return self.size
 
-    def find(self, key: bytes, found: Found) -> None:
-        """Look an entry up: call `found` at once."""
+    def get(self, key: bytes) -> Entry | None:
+        """The entry."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
-        found(entry)
+        return entry
+
+    def find(self, key: bytes, found: Found) -> None:
+        """There is nowhere else to look."""
+        found(None)
 
     def insert(self, key: bytes, entry: Entry) -> None:
         """Keep an entry that is not larger than `largest`, and has bytes of its own."""

@@ -54,7 +54,7 @@ def _deserialise(view: memoryview) -> Entry:
         begin += size
     if begin != len(view):
         raise ValueError("it is longer than it says")
-    return Entry(tuple(tensors), _checked(parameters), set())
+    return Entry(tuple(tensors), _checked(parameters), set(), len(view))
 
 
 def _elements(datatype: Datatype, data: Buffer, size: int) -> float:

@@ -44,8 +44,11 @@ class Cache(Protocol):
     def largest(self) -> int:
         """The size of the largest entry that it keeps, in bytes."""
 
+    def get(self, key: bytes) -> Entry | None:
+        """The entry, if it is in the memory of the server."""
+
     def find(self, key: bytes, found: Found) -> None:
-        """Look an entry up: call `found`, at once or later."""
+        """Look for an entry elsewhere, if the cache outlives the server: call `found`, at once or later."""
 
     def insert(self, key: bytes, entry: Entry) -> None:
         """Keep an entry that is not larger than `largest`, and has bytes of its own."""

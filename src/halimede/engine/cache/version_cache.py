@@ -14,7 +14,7 @@ from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.engine.cache.entries import Entry
-from halimede.engine.cache.keys import request_key
+from halimede.engine.cache.keys import Keys
 from halimede.engine.cache.store import Cache
 from halimede.engine.statistics import FailureReason, ModelStatistics
 
@@ -57,7 +57,10 @@ class VersionCache:
             outcome: who is told of those that are not.
         """
         self._cache = cache
-        self._identity = identity
+        self._counts = cache.counts
+        self._get = cache.get
+        self._largest = cache.largest
+        self._key = Keys(identity).key
         self._statistics = statistics
         self._now = clock.now
         self._schedule = schedule
@@ -71,25 +74,34 @@ class VersionCache:
         """Answer the request from the cache, or have it computed, or let it wait for one that is."""
         began = self._now()
         try:
-            key = request_key(self._identity, request)
+            key = self._key(request)
         except HalimedeError as error:
             self._outcome.refused(request, error, FailureReason.OTHER)
             return
+        entry = self._get(key)
+        lookup_ns = self._now() - began
+        if entry is not None:
+            self._counts.lookup_ns += lookup_ns
+            self._answer(request, entry, lookup_ns)
+            return
         flight = self._flights.get(key)
         if flight is not None:
-            flight.waiting[request] = self._now() - began
+            flight.waiting[request] = lookup_ns
             request.on_cancel = partial(self._cancelled, flight)
             return
         flight = self._flights[key] = _Flight(key, request, began)
-        self._cache.find(key, partial(self._found, flight))
-        if flight.looking:
+        if self._cache.outlives:
             request.on_cancel = partial(self._cancelled, flight)
+            self._cache.find(key, partial(self._found, flight))
+        else:
+            self._counts.lookup_ns += lookup_ns
+            flight.lookup_ns = lookup_ns
+            self._compute(flight, request)
 
     def _found(self, flight: "_Flight", entry: Entry | None) -> None:
-        """The look-up of a flight is over."""
-        flight.looking = False
+        """A look-up elsewhere is over."""
         flight.lookup_ns = lookup_ns = self._now() - flight.began_ns
-        self._cache.counts.lookup_ns += lookup_ns
+        self._counts.lookup_ns += lookup_ns
         request = flight.leader
         if entry is None:
             if request is not None:
@@ -112,7 +124,7 @@ class VersionCache:
         request.on_cancel = None
         request.respond(entry.response(), True)
         now = self._now()
-        self._cache.counts.hits += 1
+        self._counts.hits += 1
         self._statistics.count_hit(request, lookup_ns, now)
         self._outcome.answered_by_cache()
 
@@ -120,7 +132,7 @@ class VersionCache:
 
     def _compute(self, flight: "_Flight", request: InferRequest) -> None:
         """Have a request computed, for all of the flight."""
-        self._cache.counts.misses += 1
+        self._counts.misses += 1
         flight.leader = request
         request.on_cancel = None
         respond = request.respond
@@ -154,26 +166,22 @@ class VersionCache:
             respond(response, final)
             self._go_on(flight)
             return
+        del self._flights[flight.key]
         began = self._now()
-        entry = Entry.of(response, self._keys)
-        keep = not self._closed and entry.size <= self._cache.largest
-        if keep:
-            entry.detach()  # before the client has the tensors, and may write to them
-        elif flight.waiting:
-            for _, tensor in response.tensors():
-                tensor.shared = True
+        entry = Entry.of(response, self._keys, self._largest)  # before the client has it, and may write to it
+        if entry.size > self._largest:
+            self._tell_too_large(flight.key, entry)
+            if flight.waiting:
+                for _, tensor in response.tensors():
+                    tensor.shared = True
+        elif not self._closed:
+            self._cache.insert(flight.key, entry)
         insertion_ns = self._now() - began
         respond(response, final)
-        began = self._now()
-        del self._flights[flight.key]
-        if keep:
-            self._cache.insert(flight.key, entry)
-        elif not self._closed:
-            self._tell_too_large(flight.key, entry)
-        insertion_ns += self._now() - began
-        self._cache.counts.insertion_ns += insertion_ns
+        self._counts.insertion_ns += insertion_ns
         self._statistics.count_miss(flight.lookup_ns + insertion_ns)
-        self._answer_waiting(flight, entry)
+        if flight.waiting:
+            self._answer_waiting(flight, entry)
 
     def _tell_too_large(self, key: bytes, entry: Entry) -> None:
         if not self._told_too_large:
@@ -181,7 +189,7 @@ class VersionCache:
             logger.error(
                 "Failed to insert key [%s] into response cache: Requested byte_size: %d is greater than total cache "
                 "size: %d; further responses that are too large are not logged",
-                key.hex(), entry.size, self._cache.largest,
+                key.hex(), entry.size, self._largest,
             )  # fmt: skip
 
     def _cancelled(self, flight: "_Flight", request: InferRequest) -> None:
@@ -212,11 +220,10 @@ class _Flight:
         waiting: the others → how long they took to find that out, in nanoseconds.
         began_ns: when the look-up began.
         lookup_ns: how long it took.
-        looking: it is not over.
         going_on: the next one is about to be computed.
     """
 
-    __slots__ = ("began_ns", "going_on", "key", "leader", "looking", "lookup_ns", "waiting")
+    __slots__ = ("began_ns", "going_on", "key", "leader", "lookup_ns", "waiting")
 
     def __init__(self, key: bytes, leader: InferRequest, began_ns: int) -> None:
         self.key = key
@@ -224,5 +231,4 @@ class _Flight:
         self.waiting: dict[InferRequest, int] = {}
         self.began_ns = began_ns
         self.lookup_ns = 0
-        self.looking = True
         self.going_on = False
