@@ -57,6 +57,7 @@ host: $(VENV)/.examples $(VENV)/.host $(HOSTING)/.built ## Host models as SageMa
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
 	scripts/need-debian-package.sh curl curl
+	scripts/need-debian-package.sh redis-server redis-server
 	scripts/test.sh $(BIN)/pytest
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh

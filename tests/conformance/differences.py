@@ -107,6 +107,14 @@ MODEL_ERRORS_FAIL = Difference(
     "A model's own error responses count as failures; tritonserver counts them as successes.",
     paths=r"nv_inference_request_success|nv_inference_request_failure|_duration_us|inference_stats|batch_stats",
 )
+CACHED_ERRORS = Difference(
+    "Error responses of models are not kept in the response cache; tritonserver answers the next equal request with "
+    "status 200 and no outputs.",
+)
+CACHED_STREAM = Difference(
+    "A response from the cache is sent over a stream as any other; tritonserver's is the error 'response output count "
+    "mismatch'.",
+)
 RESTRICTED_KEY = Difference(
     "A key with capitals can be sent over gRPC, whose metadata has none; with tritonserver no client can send it.",
     paths=r"^(code|details|response\..*)$",
