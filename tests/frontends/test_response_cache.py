@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -294,6 +295,22 @@ def test_generate_is_answered_from_the_cache(server: ServerProcess) -> None:
         one, other = json.load(first), json.load(second)
     assert one == other
     assert one["NUMBER"] == counts(server)["executions"] == 1
+
+
+def test_a_stream_is_answered_from_the_cache(server: ServerProcess) -> None:
+    results: SimpleQueue[Any] = SimpleQueue()
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        client.start_stream(lambda result, error: results.put((result, error)))
+        for name in ("one", "two"):
+            tensor = grpcclient.InferInput("IN", [2, 2], "FP32")
+            tensor.set_data_from_numpy(SAMPLE)
+            client.async_stream_infer("counting", [tensor], request_id=name)
+            result, error = results.get(timeout=30)
+            assert error is None
+            assert result.get_response().id == name
+            assert number(result) == 1
+        client.stop_stream()
+    assert counts(server)["cache_hit"] == 1
 
 
 def test_responses_that_are_too_large_are_computed_each_time(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from halimede.engine.cache.entries import Entry
 from halimede.engine.cache.opening import open_cache
 from halimede.engine.cache.redis import RedisCache
 from halimede.engine.settings import RedisCacheSettings
+from tests.support.certificates import make_certificate
 from tests.support.redis_server import RedisServer, free_port, redis_server
 
 ENTRY = Entry.of(InferResponse({"OUT": Tensor(FP32, (2,), b"12345678")}, {"p": 1}), set(), 1 << 30)
@@ -172,6 +173,43 @@ def test_a_wrong_password_is_told_without_the_password(
         caplog.clear()
         run(right, server.socket, password="right-one", timeout_ms=60_000)
         assert not caplog.records
+
+
+def test_the_server_is_spoken_to_over_tls_with_a_certificate_of_ones_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = make_certificate(tmp_path, "server")
+    client, client_key = make_certificate(tmp_path, "client")
+    both = tmp_path / "both.crt"
+    both.write_text(certificate.read_text() + client.read_text())
+    port = free_port()
+    flags = [
+        "--tls-port",
+        port,
+        "--tls-cert-file",
+        certificate,
+        "--tls-key-file",
+        key,
+        "--tls-ca-cert-file",
+        both,
+    ]
+
+    async def trusted(cache: Cache) -> None:
+        await keep(cache)
+        assert await cache.look_up() is not None
+
+    async def strange(cache: Cache) -> None:
+        assert await cache.look_up() is None
+
+    with redis_server(tmp_path, *map(str, flags)):
+        run(
+            trusted, "127.0.0.1", port,
+            tls=True, tls_ca=str(certificate), tls_cert=str(client), tls_key=str(client_key), timeout_ms=60_000,
+        )  # fmt: skip
+        assert not caplog.records
+        run(strange, "127.0.0.1", port, tls=True, timeout_ms=60_000)
+    (record,) = caplog.records
+    assert "certificate verify failed" in record.getMessage()
 
 
 def test_a_full_server_is_read_from_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

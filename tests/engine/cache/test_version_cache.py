@@ -1,9 +1,13 @@
 import logging
 
+import numpy as np
 import pytest
 
 from halimede.core.clock import MILLISECOND
+from halimede.core.datatypes import BYTES
 from halimede.core.errors import CancelledError, InternalError, UnavailableError
+from halimede.core.requests import InferResponse
+from halimede.core.tensors import Tensor
 from halimede.engine.cache.local import LocalCache
 from halimede.engine.statistics import FailureReason
 from halimede.engine.summaries import LatencySummaries
@@ -197,6 +201,19 @@ def test_a_response_that_is_too_large_is_handed_on_and_not_kept(caplog: pytest.L
     assert "into response cache: Requested byte_size:" in record.getMessage()
     assert "is greater than total cache size: 900" in record.getMessage()
     assert bench.responses["a"].outputs["OUT"].shared
+
+
+def test_a_response_that_cannot_be_kept_is_the_clients_to_see(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.send("a")
+    bench.send("b")
+    odd = Tensor.from_array(BYTES, np.array([1.5], np.object_))
+    bench.inflight -= 1
+    bench.computing.pop("a").respond(InferResponse({"OUT": odd}), True)
+    assert bench.responses["a"].outputs["OUT"] is odd
+    assert "a response cannot be kept" in caplog.text
+    bench.finish("b", 3)
+    assert bench.answers["b"] == [3]
 
 
 def test_the_cache_keeps_what_the_model_gave_whatever_the_client_does_with_it() -> None:

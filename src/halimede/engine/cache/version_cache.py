@@ -166,9 +166,19 @@ class VersionCache:
             respond(response, final)
             self._go_on(flight)
             return
-        del self._flights[flight.key]
         began = self._now()
-        entry = Entry.of(response, self._keys, self._largest)  # before the client has it, and may write to it
+        try:
+            entry = Entry.of(
+                response, self._keys, self._largest
+            )  # before the client has it, and may write to it
+        except (
+            Exception
+        ):  # the model's outputs are not what they should be; what the client is told is not for here
+            logger.exception("a response cannot be kept")
+            respond(response, final)
+            self._go_on(flight)
+            return
+        del self._flights[flight.key]
         if entry.size > self._largest:
             self._tell_too_large(flight.key, entry)
             if flight.waiting:
