@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from halimede.engine.cache.local import LocalCache
 from halimede.engine.cache.store import Cache
-from halimede.engine.ensembles.served import ServedModel
+from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import ModelStatistics
 from halimede.engine.summaries import LatencySummaries, Summary
 from halimede.frontends.family import Family

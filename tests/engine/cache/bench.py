@@ -83,7 +83,9 @@ class Bench:
         """The cache for a version."""
         return VersionCache(self.cache, identity, self.statistics, self.clock, self._schedule, self)
 
-    def send(self, identifier: str, value: float = 1, outputs: tuple[str, ...] = ()) -> InferRequest:
+    def send(
+        self, identifier: str, value: float = 1, outputs: tuple[str, ...] = (), sequence_id: int = 0
+    ) -> InferRequest:
         """Send a request."""
 
         def respond(response: InferResponse | None, final: bool) -> None:
@@ -100,7 +102,13 @@ class Bench:
 
         now = self.clock.now()
         request = InferRequest(
-            "m", {"IN": tensor(value)}, respond, id=identifier, outputs=outputs, received_ns=now
+            "m",
+            {"IN": tensor(value)},
+            respond,
+            id=identifier,
+            outputs=outputs,
+            sequence_id=sequence_id,
+            received_ns=now,
         )
         self.inflight += 1
         self.version.enqueue(request)

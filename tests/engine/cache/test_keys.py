@@ -90,7 +90,6 @@ def test_what_triton_leaves_out_is_part_of_the_key() -> None:
     assert key({"IN": raw(data)}, ("OUT", "OTHER")) != key({"IN": raw(data)}, ("OUT",))
     assert key({"IN": raw(data)}, (), {"temperature": 1}) != base
     assert key({"IN": raw(data)}, (), {"temperature": 1}) != key({"IN": raw(data)}, (), {"temperature": True})
-    assert key({"IN": raw(data)}, sequence_id=7) != base
     assert Keys(bytes([1] * 32)).key(request({"IN": raw(data)})) != base
 
 

@@ -34,6 +34,19 @@ def test_other_inputs_and_other_outputs_are_other_requests() -> None:
     assert bench.computed == ["a", "b", "c"]
 
 
+def test_requests_of_a_sequence_are_always_computed() -> None:
+    bench = Bench()
+    for name in "abc":
+        bench.send(name, sequence_id=7)
+    assert bench.computed == ["a", "b", "c"]
+    for name in "abc":
+        bench.finish(name, 5)
+    bench.send("d", sequence_id=7)
+    bench.send("e")
+    assert bench.computed == ["a", "b", "c", "d", "e"]
+    assert bench.statistics.cache_miss.count == 0
+
+
 def test_hits_and_misses_are_counted_as_the_statistics_say() -> None:
     bench = Bench()
     statistics = bench.statistics

@@ -1,9 +1,9 @@
 """What tells two requests apart for the response cache, as a digest.
 
 Two requests of one version have the same key if they have the same inputs (names, datatypes, shapes and bytes, in
-whatever order), ask for the same outputs, and have the same custom parameters and the same correlation id. The
-request's id, its priority and its timeout do not matter. BLAKE3 and BLAKE2b are cryptographic hashes: nobody can make
-a request whose key is that of another.
+whatever order), ask for the same outputs, and have the same custom parameters. The request's id, its priority and its
+timeout do not matter. BLAKE3 and BLAKE2b are cryptographic hashes: nobody can make a request whose key is that of
+another.
 """
 
 from collections.abc import Callable
@@ -72,8 +72,8 @@ class Keys:
             buffers.append(data)
             size += len(data)
             form += (name, tensor.datatype.name, tensor.shape, len(data))
-        if request.parameters or request.sequence_id or request.sequence_start or request.sequence_end:
-            prefix = self._prefix([form, *_more(request)])
+        if request.parameters:
+            prefix = self._prefix([form, sorted(request.parameters.items())])
         else:
             known = tuple(form)
             prefix = self._prefixes.get(known) or self._learn(known)
@@ -93,14 +93,3 @@ class Keys:
             self._prefixes.clear()
         prefix = self._prefixes[form] = self._prefix(form)
         return prefix
-
-
-def _more(request: InferRequest) -> tuple[object, ...]:
-    """What else tells a request from others, where it has it."""
-    parameters = request.parameters
-    return (
-        sorted(parameters.items()) if parameters else None,
-        request.sequence_id,
-        request.sequence_start,
-        request.sequence_end,
-    )

@@ -71,7 +71,16 @@ class VersionCache:
         self._told_too_large = False
 
     def enqueue(self, request: InferRequest) -> None:
-        """Answer the request from the cache, or have it computed, or let it wait for one that is."""
+        """Answer the request from the cache, or have it computed, or let it wait for one that is.
+
+        Requests of a sequence are computed: they may change the state of a model that is a step of an ensemble.
+
+        Raises:
+            UnavailableError: a request of a sequence cannot be computed.
+        """
+        if request.sequence_id or request.sequence_start or request.sequence_end:
+            self._schedule(request)
+            return
         began = self._now()
         try:
             key = self._key(request)
