@@ -15,6 +15,7 @@ from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.cache.access import CacheAccess
+from halimede.engine.cache.ordering import ResponseOrder
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.scheduling.flow import Flow
@@ -93,6 +94,8 @@ class Model:
         self._scheduler.start([runner for runner in started if runner is not None])
         self._cache = None if cache is None else cache.open(self.statistics, clock, self._schedule, self)
         self._enqueue = self._scheduler.enqueue if self._cache is None else self._cache.enqueue
+        if self._cache is not None and self.config.dynamic_batching.preserve_ordering:
+            self._enqueue = ResponseOrder(self._cache.enqueue).enqueue
 
     def _start(self, entry: LoadedInstance) -> BatchRunner | None:
         """What runs batches on the instance; None if it gets none."""

@@ -93,6 +93,25 @@ def test_equal_requests_of_one_turn_are_one_execution() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("batching", "order"), [("{ }", ["hit", "miss"]), ("{ preserve_ordering: true }", ["miss", "hit"])]
+)
+def test_hits_keep_the_order_of_requests_if_the_model_says_so(batching: str, order: list[str]) -> None:
+    async def scenario() -> None:
+        served = Served(SLOW.replace("dynamic_batching { }", f"dynamic_batching {batching}"))
+        await served.send(1, 0, 0, 0)
+        found: list[str] = []
+        miss, hit = served.send(2, 0, 0, 0), served.send(1, 0, 0, 0)
+        miss.add_done_callback(lambda _: found.append("miss"))
+        hit.add_done_callback(lambda _: found.append("hit"))
+        await asyncio.gather(miss, hit)
+        assert found == order
+        assert served.statistics.cache_hit.count == 1
+        await served.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_wrong_request_is_not_looked_up() -> None:
     async def scenario() -> None:
         served = Served(IDENTITY)

@@ -177,12 +177,9 @@ class VersionCache:
             return
         began = self._now()
         try:
-            entry = Entry.of(
-                response, self._keys, self._largest
-            )  # before the client has it, and may write to it
-        except (
-            Exception
-        ):  # the model's outputs are not what they should be; what the client is told is not for here
+            # now, as the client may write to the tensors when it has them
+            entry = Entry.of(response, self._keys, self._largest)
+        except Exception:  # of outputs that are not what they should be; the client will see
             logger.exception("a response cannot be kept")
             respond(response, final)
             self._go_on(flight)
