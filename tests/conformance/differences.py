@@ -115,6 +115,12 @@ CACHED_STREAM = Difference(
     "A response from the cache is sent over a stream as any other; tritonserver's is the error 'response output count "
     "mismatch'.",
 )
+TEXT_IDS = Difference(
+    "A model may take correlation ids as strings; 2.51 makes a tensor of them that it then refuses.",
+)
+IDS_OF_ITERATIVE = Difference(
+    "The id and the flags of a client do not matter to an iterative model; tritonserver wants START, and then hangs.",
+)
 RESTRICTED_KEY = Difference(
     "A key with capitals can be sent over gRPC, whose metadata has none; with tritonserver no client can send it.",
     paths=r"^(code|details|response\..*)$",
