@@ -394,6 +394,20 @@ class ServeOptions:
         "Setting for one backend, or for all.",
         shown_default="default-max-batch-size=4",
     )
+    rate_limit: str = setting(
+        BACKENDS,
+        choice("off", "execution_count"),
+        "off",
+        "Whether instances execute only while they hold the resources of their rate_limiter; those that wait are "
+        "served in the order of executions × priority (execution_count).",
+    )
+    rate_limit_resource: tuple[str, ...] = repeated(
+        BACKENDS,
+        form("NAME:COUNT[:DEVICE]"),
+        "How much there is of a resource, on one device or on each. Once one is given, there is nothing of those that "
+        "are not.",
+        shown_default="of each resource as much as the instance declares that needs the most",
+    )
     pinned_memory_pool_byte_size: int = setting(
         BACKENDS,
         COUNT,
@@ -476,16 +490,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_UNAVAILABLE, OTHER, INT, "trace-rate", 1000, "Tracing: how many requests a trace stands for."),
     _without(_UNAVAILABLE, OTHER, INT, "trace-count", -1, "Tracing: how many traces to make."),
     _without(_UNAVAILABLE, OTHER, INT, "trace-log-frequency", 0, "Tracing: how often it is written."),
-    _without(_UNAVAILABLE, OTHER, choice("off", "execution_count"), "rate-limit", "off", "Rate limiter."),
-    _without(
-        _UNAVAILABLE,
-        OTHER,
-        form("NAME:COUNT[:DEVICE]"),
-        "rate-limit-resource",
-        (),
-        "Rate limiter: resources.",
-        repeatable=True,
-    ),
     _without(
         _UNAVAILABLE,
         OTHER,

@@ -13,6 +13,7 @@ import click
 from halimede import __version__
 from halimede.cli import tuning
 from halimede.cli.check.checks import backend_settings, cache_settings, metrics_switches, model_memory_budget
+from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.endpoints import endpoints
 from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
@@ -109,6 +110,8 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
         summary_latencies=metrics_switches(options.metrics_config)["summary_latencies"],
         cache=cache_settings(options),
+        rate_limit=options.rate_limit != "off",
+        rate_limit_resources=resource_limits(options.rate_limit_resource),
     )
 
 

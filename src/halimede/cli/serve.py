@@ -9,6 +9,7 @@ import click
 from halimede.cli import logs, tuning
 from halimede.cli.check.access import access_remarks
 from halimede.cli.check.checks import check
+from halimede.cli.check.rate_limits import resource_remarks
 from halimede.cli.flags import serve_command
 from halimede.cli.options import ServeOptions
 from halimede.frontends.log_settings import LogSettings
@@ -35,7 +36,7 @@ def run(options: ServeOptions, remarks: list[str], announcement: str = "") -> in
         raise click.UsageError(msg) from None
     if announcement:
         logger.info("%s", announcement)
-    for remark in [*remarks, *access_remarks(options)]:
+    for remark in [*remarks, *access_remarks(options), *resource_remarks(options)]:
         logger.warning("%s", remark)
     tuning.keep_freed_memory()
     tuning.allow_open_files()

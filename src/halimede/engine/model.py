@@ -20,11 +20,13 @@ from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.scheduling.batching import BatchRunner, DefaultScheduler, DynamicBatcher, Scheduler
 from halimede.engine.scheduling.flow import Flow
 from halimede.engine.scheduling.instances import Runner
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.batcher import STOPPING, SequenceBatcher
 from halimede.engine.scheduling.sequences.iterative import sequence_batcher
 from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import FailureReason
 from halimede.engine.validation import validate
+from halimede.workers.host import WorkerName
 from halimede.workers.instance import WorkerInstance
 
 logger = logging.getLogger("halimede")
@@ -52,8 +54,21 @@ class Model:
         loop: AbstractEventLoop,
         on_health: Callable[[], None] | None = None,
         cache: CacheAccess | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
-        """Serve a version that is loaded; `on_health` is told when `healthy` may have changed."""
+        """Serve a version that is loaded.
+
+        Args:
+            loaded: the version.
+            clock: the time its scheduler goes by.
+            loop: the event loop.
+            on_health: told when `healthy` may have changed.
+            cache: the response cache as the model uses it; None if it does not.
+            limiter: says when instances may run batches; None if they always may.
+
+        Raises:
+            InvalidArgumentError: the limiter can never let an instance run.
+        """
         self.loaded = loaded
         self.name = loaded.source.name
         self.version = loaded.source.version
@@ -87,9 +102,14 @@ class Model:
             self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
         else:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
+        self._limiter = limiter
         self._runners: dict[Instance, Runner] = {}  # of instances in this process
         self._workers: list[WorkerInstance] = []
-        started = [self._start(entry) for entry in loaded.instances]
+        try:
+            started = [self._start(entry) for entry in loaded.instances]
+        except HalimedeError:
+            self.leave_limiter()
+            raise
         self._load = self._workers[0].load if self._workers else None
         self._scheduler.start([runner for runner in started if runner is not None])
         self._cache = None if cache is None else cache.open(self.statistics, clock, self._schedule, self)
@@ -102,7 +122,11 @@ class Model:
         if isinstance(entry.instance, WorkerInstance):
             self._workers.append(entry.instance)
             entry.instance.attach(self)
-            return None if entry.passive else entry.instance
+            if entry.passive:
+                return None
+            if self._limit(entry, entry.instance):
+                entry.instance.run_one_by_one()
+            return entry.instance
         if entry.passive:
             return None
         runner = Runner(
@@ -111,10 +135,31 @@ class Model:
             self._loop,
             self._scheduler.finished,
             niceness_of(self.config),
-            ahead=self._takes_ahead,
         )
         self._runners[entry.instance] = runner
+        limited = self._limit(entry, runner)
+        runner.take_ahead(self._takes_ahead and not limited)
         return runner
+
+    def _limit(self, entry: LoadedInstance, runner: BatchRunner) -> bool:
+        """Let the limiter say when the instance may run a batch, if it needs anything for that."""
+        if self._limiter is None:
+            return False
+        group = entry.spec.name.rpartition("_")[0]
+        declared = next(
+            (each.rate_limiter for each in self.config.instance_group if each.name == group), None
+        )
+        name = WorkerName(self.name, self.version, entry.spec.name)
+        if declared is None or not self._limiter.add(runner, name, declared, entry.spec.device):
+            return False
+        self._scheduler.limiter = self._limiter
+        return True
+
+    def leave_limiter(self) -> None:
+        """Need nothing of the limiter any more: no instance will run a batch."""
+        if self._limiter is not None:
+            for runner in (*self._workers, *self._runners.values()):
+                self._limiter.remove(runner)
 
     @property
     def _takes_ahead(self) -> bool:
@@ -130,7 +175,7 @@ class Model:
         before = self.loaded.instances
         self.loaded.instances = instances
         for runner in self._runners.values():
-            runner.take_ahead(self._takes_ahead)
+            runner.take_ahead(self._takes_ahead and self._scheduler.limiter is None)
         for entry in instances:
             if entry not in before and (started := self._start(entry)) is not None:
                 self._scheduler.changed(started)
@@ -147,10 +192,14 @@ class Model:
             instance.free = False
             self._scheduler.changed(instance)
             await instance.leave()
+            if self._limiter is not None:
+                self._limiter.remove(instance)
         elif (runner := self._runners.pop(instance, None)) is not None:
             runner.leave()
             self._scheduler.changed(runner)
             await self._loop.run_in_executor(None, runner.close)
+            if self._limiter is not None:
+                self._limiter.remove(runner)
         try:
             await self._loop.run_in_executor(None, instance.close)
         except Exception:  # a framework's; the instance is gone all the same
@@ -328,8 +377,10 @@ class Model:
             assert response is not None, "only decoupled models end a request without a response"
             self._answer(batch, request, response, self._clock.now())
 
-    def returned(self, batch: Batch) -> None:
+    def returned(self, instance: WorkerInstance, batch: Batch) -> None:
         """A worker will not run a batch that it was sent."""
+        if self._limiter is not None:
+            self._limiter.release(instance, executed=False)
         for request in batch.requests:
             self._open.pop(request, None)
         self._scheduler.returned(batch)
@@ -428,6 +479,7 @@ class Model:
         if self._ending:
             await asyncio.wait(self._ending)
         await self._loop.run_in_executor(None, self._close)
+        self.leave_limiter()
 
     def _close(self) -> None:
         self._flow.close()

@@ -73,6 +73,21 @@ class RedisCacheSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """How much there is of a resource that executions need (`--rate-limit-resource`).
+
+    Attributes:
+        name: the resource.
+        count: how much.
+        device: the device that has so much; None for each.
+    """
+
+    name: str
+    count: int
+    device: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Settings of the engine; each is the `halimede serve` flag of the same name.
 
@@ -97,6 +112,8 @@ class EngineSettings:
         counter_latencies: whether the counters of the metrics count (`--metrics-config`).
         summary_latencies: whether quantiles of latencies are kept for the metrics.
         cache: the response cache, None for none.
+        rate_limit: whether instances execute only while they hold the resources that they declare.
+        rate_limit_resources: how much there is of these; without any, as much as any instance declares.
     """
 
     model_repositories: tuple[Path, ...]
@@ -119,6 +136,8 @@ class EngineSettings:
     counter_latencies: bool = True
     summary_latencies: bool = False
     cache: LocalCacheSettings | RedisCacheSettings | None = None
+    rate_limit: bool = False
+    rate_limit_resources: tuple[ResourceLimit, ...] = ()
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """`--backend-config` for one backend, over the settings for every backend."""

@@ -59,6 +59,7 @@ class WorkerInstance(Instance):
 
     Attributes:
         free: it takes a batch.
+        name: which it is.
         only_full: it takes any batch, as its executions take next to no time where it takes more than one.
         healthy: its process runs.
         trouble: why it could not be started again, while that is so.
@@ -99,7 +100,7 @@ class WorkerInstance(Instance):
         self.healthy = False
         self.trouble: HalimedeError | None = None
         self._host = host
-        self._name = name
+        self.name = name
         self._launch = launch
         self._arguments = arguments
         self._outputs = outputs
@@ -115,6 +116,7 @@ class WorkerInstance(Instance):
         self._number = 1
         self._cost_ns = QUICK_NS << 3
         self._ahead = 1
+        self._max_ahead = MAX_AHEAD if concurrency == 1 else concurrency
         self._progress = np.zeros(PROGRESS, np.int64)
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
@@ -142,7 +144,7 @@ class WorkerInstance(Instance):
             worker.adopt(self._message, self._exited)
         else:
             worker = await Worker.start(
-                self._host, self._name, self._launch, self._message, self._exited, self._called
+                self._host, self.name, self._launch, self._message, self._exited, self._called
             )
         progress = POOL.private(8)
         outgoing = worker.memory.outgoing()
@@ -169,6 +171,10 @@ class WorkerInstance(Instance):
         self._owner = owner
         if self._worker is not None:
             self._worker.serving()
+
+    def run_one_by_one(self) -> None:
+        """Take a batch only when the last one has run, whatever the model could run at once."""
+        self._max_ahead = self._ahead = 1
 
     @property
     def load(self) -> Load:
@@ -216,7 +222,7 @@ class WorkerInstance(Instance):
     async def ready(self) -> tuple[bool, str]:
         """Whether the model is ready, as its `is_ready` says, and why not."""
         if self._worker is None or not self.healthy:
-            return False, unhealthy(self._name.instance)
+            return False, unhealthy(self.name.instance)
         return await self._worker.probe.check()
 
     # Batches
@@ -259,7 +265,7 @@ class WorkerInstance(Instance):
             worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused(), segments), outgoing)
         except MemoryError as error:
             self._sent.pop(first, None)
-            fail(batch, UnavailableError(f"model '{self._name.model}': {error}"))
+            fail(batch, UnavailableError(f"model '{self.name.model}': {error}"))
             return True
         if self._unwaited > 0:
             self._unwaited -= 1
@@ -304,7 +310,7 @@ class WorkerInstance(Instance):
         if self._calls:
             return
         self._calls = True
-        self._ahead = self._concurrency
+        self._ahead = min(self._concurrency, self._max_ahead)
         progress = self._progress
         progress[_DROP_FROM], progress[_DROP_TO] = int(progress[_BEGUN]) + 1, self._number
         begun = int(progress[_BEGUN])
@@ -333,7 +339,7 @@ class WorkerInstance(Instance):
             else:
                 self._take(message)
         except Exception:
-            logger.exception("a message of '%s' cannot be used", self._name.instance)
+            logger.exception("a message of '%s' cannot be used", self.name.instance)
             self._verdict = "was killed because it sent a message that cannot be used"
             if self._worker is not None:
                 self._worker.kill()  # nobody is to wait for what it would have said
@@ -409,9 +415,9 @@ class WorkerInstance(Instance):
         more = ended - began - self._cost_ns
         self._cost_ns += more >> (5 if more > 0 else 2)
         if not self._calls:
-            self._ahead = max(1, min(MAX_AHEAD, QUICK_NS // (self._cost_ns + 1)))
+            self._ahead = max(1, min(self._max_ahead, QUICK_NS // (self._cost_ns + 1)))
             if self._concurrency > 1:
-                self._ahead = self._concurrency  # what is sent runs at once
+                self._ahead = self._max_ahead  # what is sent runs at once
         self._head_since = now
         self.free = self.healthy and len(self._sent) < self._ahead
         if self._watch is not None and not self._sent:
@@ -458,7 +464,7 @@ class WorkerInstance(Instance):
     def _abandoned(self, number: int) -> None:
         """Nothing can answer the request any more."""
         text = (
-            f"the model '{self._name.model}' let go of the response sender of a request without a final response: "
+            f"the model '{self.name.model}' let go of the response sender of a request without a final response: "
             f"each request needs one sent with the flag TRITONSERVER_RESPONSE_COMPLETE_FINAL"
         )
         opened = self._open.pop(number, None)
@@ -526,7 +532,7 @@ class WorkerInstance(Instance):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        instance = self._name.instance
+        instance = self.name.instance
         logger.error("Stub process '%s' %s", instance, reason)
         error = InternalError(unhealthy(instance, reason))
         begun = int(self._progress[_BEGUN])
@@ -555,7 +561,7 @@ class WorkerInstance(Instance):
         for first, entry in reversed(entries):
             for number in range(first, first + len(entry.batch.requests)):
                 self._open.pop(number, None)
-            self._owner.returned(entry.batch)
+            self._owner.returned(self, entry.batch)
 
     async def _revive(self) -> None:
         """Start the process again, and again until it works, each time after a longer wait."""
@@ -566,12 +572,12 @@ class WorkerInstance(Instance):
                 await self.start()
                 break
             except HalimedeError as error:
-                logger.error("failed to restart '%s': %s", self._name.instance, error)
+                logger.error("failed to restart '%s': %s", self.name.instance, error)
                 self.trouble = UnavailableError(
-                    f"model instance '{self._name.instance}' could not be restarted: {error}"
+                    f"model instance '{self.name.instance}' could not be restarted: {error}"
                 )
                 self._owner.changed(self)
         self.trouble = None
-        logger.info("restarted '%s'", self._name.instance)
+        logger.info("restarted '%s'", self.name.instance)
         if self.healthy:
             self._owner.changed(self)

@@ -20,7 +20,7 @@ class Owner(Protocol[SomeInstance]):
     def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """A response came by itself."""
 
-    def returned(self, batch: Batch) -> None:
+    def returned(self, instance: SomeInstance, batch: Batch) -> None:
         """A batch that was sent was not begun, and will not be."""
 
     def called(self) -> None:
@@ -55,9 +55,9 @@ class Leaving(Generic[OneInstance]):
         self._owner.sent(batch, request, response, final)
         self.look()
 
-    def returned(self, batch: Batch) -> None:
+    def returned(self, instance: OneInstance, batch: Batch) -> None:
         """A batch that was sent was not begun, and will not be."""
-        self._owner.returned(batch)
+        self._owner.returned(instance, batch)
         self.look()
 
     def called(self) -> None:

@@ -84,7 +84,7 @@ class WarmUp:
             self._early[request] = response
             self._finish(batch)
 
-    def returned(self, batch: Batch) -> None:
+    def returned(self, instance: object, batch: Batch) -> None:
         """The process ended before it began the batch."""
         fail(batch, InternalError("the process ended before it ran the warm-up"))
         self.ran(None, batch)

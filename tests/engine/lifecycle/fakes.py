@@ -58,6 +58,7 @@ class FakeModel:
         loop: AbstractEventLoop,
         on_health: Callable[[], None],
         cache: CacheAccess | None,
+        limiter: object = None,
     ) -> None:
         self.cache = cache
         self.loaded = loaded
@@ -72,6 +73,9 @@ class FakeModel:
     async def ready(self) -> tuple[bool, str]:
         """Whether it says that it is ready."""
         return True, ""
+
+    def leave_limiter(self) -> None:
+        """Need nothing of the limiter any more."""
 
     def begin(self) -> None:
         """A request arrives."""

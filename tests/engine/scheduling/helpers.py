@@ -36,9 +36,13 @@ class Bench:
     """
 
     def __init__(
-        self, config: ModelDynamicBatching | None = None, model: Signature | None = None, instances: int = 1
+        self,
+        config: ModelDynamicBatching | None = None,
+        model: Signature | None = None,
+        instances: int = 1,
+        clock: VirtualClock | None = None,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.model = model or signature(spec("IN"))
         self.scheduler: Scheduler
         if config is None:

@@ -10,6 +10,7 @@ import click
 
 from halimede.cli.cache_options import read_cache_config
 from halimede.cli.check.access import check_access
+from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.config.model_files import looks_like_model
@@ -43,6 +44,7 @@ def check(options: ServeOptions) -> None:
     _check_tls(options)
     backend_settings(options.backend_config)
     metrics_switches(options.metrics_config)
+    resource_limits(options.rate_limit_resource)
     check_cache(options)
 
 

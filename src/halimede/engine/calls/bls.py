@@ -8,6 +8,7 @@ import orjson
 from halimede.core.errors import HalimedeError, InternalError, NotLoadedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.calls.deadlocks import Waits
+from halimede.engine.calls.loans import Loans
 from halimede.engine.model import Model
 from halimede.engine.served_model import ServedModel
 from halimede.workers.call_server import ModelCall
@@ -35,6 +36,7 @@ class ModelCalls:
         gpus: tuple[int, ...] = (),
         name_in_server: Callable[[str, str], str] | None = None,
         demand: Demand | None = None,
+        loans: Loans | None = None,
     ) -> None:
         """Calls of models.
 
@@ -45,12 +47,14 @@ class ModelCalls:
             name_in_server: the name in the server of a model, by what another one calls it and the name of that;
                 None if the names are the same.
             demand: has models loaded that `find` says are not; None if it never does.
+            loans: what callers lend to the models that they call; None without a rate limiter.
         """
         self._find = find
         self._now = now
         self._gpus = gpus
         self._name_in_server = name_in_server
         self._demand = demand
+        self._loans = loans
         self._waits = Waits()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -70,7 +74,7 @@ class ModelCalls:
         name = call.model_name
         if caller is not None and self._name_in_server is not None:
             name = self._name_in_server(name, caller.model)
-        answer = _Answer(self._waits, call, caller)
+        answer = _Answer(self._waits, self._loans, call, caller)
         request = InferRequest(
             name,
             call.inputs,
@@ -137,7 +141,13 @@ class ModelCalls:
             if not self._waits.add(caller, call, request, _Instances(model)):
                 _refuse(call, _FAILED.format(name, _ENDLESS.format(name)))
                 return False
+        if self._loans is not None and caller is not None:
+            self._loans.add(caller, request, model)
+            answer.request = request
         model.infer(request)
+        if answer.request is not None:
+            assert self._loans is not None
+            self._loans.look()
         answer.submitted = True
         return True
 
@@ -178,13 +188,16 @@ class _Answer:
     Attributes:
         call: the call.
         caller: the instance that made it, if it is known.
+        request: what it became, if what the instance holds may be lent for it; None when it has its last response.
         submitted: the model has taken the request.
         waits: the instance that made the call waits for the first response.
     """
 
-    __slots__ = ("_all", "call", "caller", "submitted", "waits")
+    __slots__ = ("_all", "_loans", "call", "caller", "request", "submitted", "waits")
 
-    def __init__(self, waits: Waits, call: ModelCall, caller: WorkerName | None) -> None:
+    def __init__(self, waits: Waits, loans: Loans | None, call: ModelCall, caller: WorkerName | None) -> None:
+        self._loans = loans
+        self.request: InferRequest | None = None
         self.submitted = False
         self.waits = False
         self._all = waits
@@ -198,6 +211,10 @@ class _Answer:
             self.waits = False
             assert self.caller is not None
             self._all.remove(self.caller, call)
+        if final and self.request is not None:
+            assert self._loans is not None
+            self._loans.remove(self.request)
+            self.request = None
         if not self.submitted and response is not None and response.error is not None:
             _refuse(call, _FAILED.format(call.model_name, response.error.message))
         else:

@@ -139,6 +139,11 @@ class EnsembleRun:
         self.infer_ns += infer_ns
         self.output_ns += output_ns
 
+    @property
+    def requests(self) -> list[InferRequest]:
+        """What the models of its steps are at."""
+        return [running.request for running in self._running if running.request is not None]
+
     # Tensors arrive, stages become ready
 
     def _put(self, iteration: Iteration, slot: Slot, tensor: Tensor | None) -> None:
@@ -396,3 +401,9 @@ class EnsembleRun:
         """Let a decoupled step go on if nothing holds it back any more."""
         if not running.held and not self.request.congested and running.request is not None:
             running.request.drain()
+
+
+def steps_under_way(request: InferRequest) -> list[InferRequest]:
+    """What the models of an ensemble's steps are at, of all that its request became."""
+    run = getattr(request.on_cancel, "__self__", None)
+    return run.requests if isinstance(run, EnsembleRun) else []

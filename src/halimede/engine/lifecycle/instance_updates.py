@@ -78,16 +78,15 @@ def change_of(
 def can_change(before: ModelConfig, after: ModelConfig, gpus: Collection[int]) -> bool:
     """Whether the instances of `after` can take the place of those of `before` one by one.
 
-    They can't if the groups place them otherwise than by kind and device, if they move between processors and GPUs,
-    or if sequences live on them.
+    They can't if the groups place them otherwise than by kind and device, if they move between processors and GPUs, if
+    they do not all need the same of the rate limiter, or if sequences live on them.
     """
     if after.HasField("sequence_batching"):
         return False
     groups = (*before.instance_group, *after.instance_group)
-    if any(
-        group.profile or group.secondary_devices or group.host_policy or group.HasField("rate_limiter")
-        for group in groups
-    ):
+    if any(group.profile or group.secondary_devices or group.host_policy for group in groups):
+        return False
+    if any(group.rate_limiter != groups[0].rate_limiter for group in groups):
         return False
     kinds = [{group.kind for group in config.instance_group} for config in (before, after)]
     return kinds[0] == kinds[1] or not gpus

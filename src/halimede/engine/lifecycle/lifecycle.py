@@ -23,6 +23,7 @@ from halimede.core.errors import (
 from halimede.engine.cache.opening import open_cache
 from halimede.engine.calls.bls import ModelCalls
 from halimede.engine.calls.custom_metrics import CustomMetrics
+from halimede.engine.calls.loans import Loans
 from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_services import WorkerServices
 from halimede.engine.lifecycle.dependencies import circle, is_spare, users_first
@@ -37,6 +38,7 @@ from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord
 from halimede.engine.memory.demands import Demands
 from halimede.engine.memory.ledger import Ledger
 from halimede.engine.memory.model_memory import ModelMemory
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.repository.layout import check_repositories, find_models
@@ -77,7 +79,11 @@ class Lifecycle:
         self._demands = Demands(clock, loop, self.memory.room, self._load_demanded, self._look)
         self._live = LiveVersions(loop, self._disk, self.memory)
         control = ModelControl(self)
-        calls = ModelCalls(self.find, clock.now, settings.gpus, self.name_in_server, control.demand)
+        limiter = loans = None
+        if settings.rate_limit:
+            limiter = RateLimiter(settings.rate_limit_resources, clock.call_soon)
+            loans = Loans(limiter, self.find)
+        calls = ModelCalls(self.find, clock.now, settings.gpus, self.name_in_server, control.demand, loans)
         self._services = WorkerServices(loop, calls, control)
         python = settings.backend_settings(PYTHON)
         check_backend_settings(python)
@@ -94,6 +100,7 @@ class Lifecycle:
             self.memory,
             self._load_needed,
             self.cache,
+            limiter,
         )
         self._started = False
         self._starting = asyncio.Lock()

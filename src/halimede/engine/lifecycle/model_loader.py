@@ -48,6 +48,7 @@ from halimede.engine.loaded_version import LoadedVersion
 from halimede.engine.memory.ledger import Holding
 from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.model import Model
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.settings import EngineSettings
 from halimede.engine.summaries import LatencySummaries
 from halimede.repository.basis import Basis
@@ -81,11 +82,13 @@ class ModelLoader:
         memory: ModelMemory,
         load_needed: LoadNeeded,
         cache: Cache | None,
+        limiter: RateLimiter | None,
     ) -> None:
         """A loader that reads directories on `disk` and loads on threads of its own.
 
         Before an ensemble is loaded, `load_needed` sees to each of the models that it needs. Responses are kept in
-        `cache`, those of models that want it.
+        `cache`, those of models that want it. `limiter` says when instances may run batches; without one, they always
+        may.
         """
         self._settings = settings
         self._clock = clock
@@ -98,6 +101,7 @@ class ModelLoader:
         self._live = live
         self._workers = workers
         self._memory = memory
+        self._limiter = limiter
         self._swaps = VersionSwaps(table, live)
         self._ensembles = EnsembleLoader(
             clock, loop, disk, table, self._swaps, load_needed, cache, summaries=settings.summary_latencies
@@ -296,6 +300,10 @@ class ModelLoader:
         assert serving.holding is not None, "only ensembles have none"
         before = len(model.loaded.instances)
         after = sum(group.count * (len(group.gpus) or 1) for group in config.instance_group)
+        if self._limiter is not None:
+            for group in config.instance_group:
+                for device in group.gpus or (0,):
+                    self._limiter.check(group.rate_limiter, device)
         work = partial(make_instances, model.loaded, config, self._settings)
         async with self._memory.resized(serving.holding, before, after), self.slots:
             model.change_instances(await self._loop.run_in_executor(self._loaders, work))
@@ -324,10 +332,14 @@ class ModelLoader:
         for number, version in loaded.items():
             try:
                 cache = cache_access(self._cache, version.source.config, number, content_of(bases[number]))
-                models[number] = Model(version, self._clock, self._loop, self._table.tell_readiness, cache)
+                models[number] = Model(
+                    version, self._clock, self._loop, self._table.tell_readiness, cache, self._limiter
+                )
             except HalimedeError as error:
                 failures[number] = error
         if failures or self._table.stopping:
+            for model in models.values():
+                model.leave_limiter()
             for version in loaded.values():
                 await self._loop.run_in_executor(self._loaders, version.close)
             raise self._failed(record, changed, failures)

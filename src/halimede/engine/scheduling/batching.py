@@ -10,7 +10,7 @@ same rules, so that no batch is fixed earlier than it must be. An instance that 
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 from halimede.backends.batch import Batch
@@ -20,6 +20,7 @@ from halimede.core.clock import MICROSECOND, Clock, Timer
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest
 from halimede.engine.scheduling.queues import RequestQueue
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.statistics import FailureReason
 
 
@@ -61,7 +62,12 @@ class Scheduler(ABC):
     """Common to both schedulers: the queue, the free instances, cancellation.
 
     Subclasses say which requests form the next batch.
+
+    Attributes:
+        limiter: says when instances may run batches; None if they always may. Set before `start`, or never.
     """
+
+    limiter: RateLimiter | None = None
 
     def __init__(
         self, signature: Signature, queueing: ModelDynamicBatching, clock: Clock, outcome: Outcome
@@ -93,6 +99,8 @@ class Scheduler(ABC):
 
     def finished(self, runner: BatchRunner, batch: Batch) -> None:
         """A batch has run, and its instance may be free again."""
+        if self.limiter is not None:
+            self.limiter.release(runner)
         if runner.free and runner not in self._idle:
             self._idle.insert(0 if runner.only_full else len(self._idle), runner)
         if self.queue.size:
@@ -114,6 +122,8 @@ class Scheduler(ABC):
         """An instance takes batches, or takes none, for another reason than a batch."""
         if runner in self._idle:
             self._idle.remove(runner)
+        if self.limiter is not None:
+            self.limiter.withdraw(runner)
         if runner.free:
             self._idle.append(runner)
             if self.queue.size:
@@ -133,7 +143,9 @@ class Scheduler(ABC):
         while self._idle and self.queue.size:
             if self._idle[-1].only_full and self.queue.size < self._max_size:
                 break
-            requests = self._take()
+            requests = self._take() if self.limiter is None else self._take_limited(self.limiter)
+            if requests is None:
+                continue  # with the next instance
             if not requests:
                 break
             size = byte_size = 0
@@ -147,6 +159,8 @@ class Scheduler(ABC):
             if self.signature.decoupled:
                 self._outcome.starting(batch)
             if runner.run(batch):
+                if self.limiter is not None:
+                    self.limiter.release(runner)
                 self._idle.append(runner)
                 self._answer(batch)
             elif runner.free:
@@ -156,6 +170,31 @@ class Scheduler(ABC):
     def pending(self) -> int:
         """Requests that wait for an execution."""
         return len(self.queue)
+
+    def _take_limited(self, limiter: RateLimiter) -> list[InferRequest] | None:
+        """As `_take`, for the instance that is next, if it may run a batch now; None if it waits for that."""
+        runner = self._idle[-1]
+        if not limiter.acquire(runner, self._permitted):
+            self._idle.pop()
+            return None
+        borrowed_for = limiter.borrowed_for(runner)
+        requests = self._take() if borrowed_for is None else self._take_one_of(borrowed_for)
+        if not requests:
+            limiter.release(runner, executed=False)
+            return requests if borrowed_for is None else None
+        return requests
+
+    def _take_one_of(self, requests: Container[InferRequest]) -> list[InferRequest]:
+        """The one of these requests that is next, out of the queue; none if they are all gone from it."""
+        taken = [request for request in self.queue if request in requests][:1]
+        for request in taken:
+            self.queue.remove(request)
+        return taken
+
+    def _permitted(self, runner: BatchRunner) -> None:
+        """An instance that waited for the limiter may run a batch."""
+        self._idle.append(runner)
+        self._look()
 
     @abstractmethod
     def _take(self) -> list[InferRequest]:

@@ -23,6 +23,7 @@ from halimede.core.errors import CancelledError, HalimedeError, InvalidArgumentE
 from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.sequences import CANCELLED, ENDED, IDLE, LOST, RESTARTED, UNLOADED
 from halimede.engine.scheduling.batching import BatchRunner, Outcome
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.controls import Controls
 from halimede.engine.scheduling.sequences.direct import DirectLane
 from halimede.engine.scheduling.sequences.oldest import OldestLane
@@ -43,7 +44,10 @@ class SequenceBatcher:
         begun: sequences that there have been.
         stopping: no sequence may begin any more.
         when_over: called when `open` becomes 0.
+        limiter: says when instances may run batches; None if they always may. Set before `start`, or never.
     """
+
+    limiter: RateLimiter | None = None
 
     def __init__(
         self, name: str, signature: Signature, config: ModelSequenceBatching, clock: Clock, outcome: Outcome
@@ -81,6 +85,7 @@ class SequenceBatcher:
                 lane = OldestLane(self._signature, self._config.oldest, self._clock, self, runner)
             else:
                 lane = DirectLane(self._signature, self._config.direct, self._clock, self, runner)
+            lane.limiter = self.limiter
             self._lanes[runner] = lane
             for slot in lane.slots:
                 self._add_free(slot)

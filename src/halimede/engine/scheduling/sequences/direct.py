@@ -15,6 +15,7 @@ from halimede.core.errors import CancelledError
 from halimede.core.requests import InferRequest, InferResponse, NullRequest
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling.batching import BatchRunner, likeness
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.slots import LaneOwner, Slot
 
 
@@ -25,8 +26,10 @@ class DirectLane:
         runner: the instance.
         slots: one a row; one for a model without batching.
         away: the instance is not there.
+        limiter: says when the instance may run a batch; None if it always may.
     """
 
+    limiter: RateLimiter | None = None
     in_rows = True
 
     def __init__(
@@ -74,6 +77,8 @@ class DirectLane:
     def finished(self, runner: BatchRunner, batch: Batch) -> None:
         """The batch has run; the next one computes while it is answered."""
         self._running = False
+        if self.limiter is not None:
+            self.limiter.release(runner)
         held = self._held = [batch]
         self._owner.ended(batch)
         self._look()
@@ -95,6 +100,8 @@ class DirectLane:
 
     def changed(self, runner: BatchRunner) -> None:
         """The instance takes batches, or takes none."""
+        if self.limiter is not None:
+            self.limiter.withdraw(runner)
         if not runner.healthy:
             self._running = False
         elif self._ready:
@@ -107,17 +114,29 @@ class DirectLane:
             slots = self._due()
             if not slots:
                 return
+            if self.limiter is not None:
+                if not self.limiter.acquire(self.runner, self._permitted):
+                    return
+                borrowed_for = self.limiter.borrowed_for(self.runner)
+                if borrowed_for is not None:
+                    slots = [slot for slot in slots if _next(slot) in borrowed_for] or slots
             batch = self._form(slots)
             self._running = True
             self._owner.begins(batch)
             if not self.runner.run(batch):
                 return
             self._running = False
+            if self.limiter is not None:
+                self.limiter.release(self.runner)
             self._owner.ended(batch)
             if self._held is not None:
                 self._held.append(batch)
             else:
                 self._owner.answer(batch)
+
+    def _permitted(self, runner: BatchRunner) -> None:
+        """The instance, which waited for the limiter, may run a batch."""
+        self._look()
 
     def _due(self) -> list[Slot]:
         """The slots that have a request to run, by index; none if more of them are waited for."""

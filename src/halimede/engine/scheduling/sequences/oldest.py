@@ -3,6 +3,8 @@
 A slot's next request joins the queue when the one before is answered, so that a batch never holds two of one sequence.
 """
 
+from collections.abc import Container
+
 from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelSequenceBatching
 from halimede.config.signature import Signature
@@ -65,6 +67,8 @@ class OldestLane(DynamicBatcher):
 
         Should that run at once, it is answered after this one.
         """
+        if self.limiter is not None:
+            self.limiter.release(runner)
         if runner.free and runner not in self._idle:
             self._idle.insert(0 if runner.only_full else len(self._idle), runner)
         held = self._held = [batch]
@@ -79,6 +83,10 @@ class OldestLane(DynamicBatcher):
         """The requests wait again, as the first ones."""
         self._owner.given_back(batch.requests)
         super().returned(batch)
+
+    def _take_one_of(self, requests: Container[InferRequest]) -> list[InferRequest]:
+        """As for any scheduler; if it waits for one before it in its sequence, whatever may run."""
+        return super()._take_one_of(requests) or self._take()
 
     def _started(self, batch: Batch) -> None:
         super()._started(batch)

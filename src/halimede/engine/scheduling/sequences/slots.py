@@ -8,6 +8,7 @@ from halimede.core.clock import Timer
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferRequest
 from halimede.engine.scheduling.batching import BatchRunner
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.controls import Controls
 
 
@@ -92,6 +93,7 @@ class Lane(Protocol):
         runner: the instance.
         slots: its slots.
         away: the instance is not there: sequences that wait for a slot get none of these.
+        limiter: says when the instance may run a batch; None if it always may.
         in_rows: a slot is the row of a batch, so that the first ones are the best, also while their request runs.
     """
 
@@ -100,6 +102,7 @@ class Lane(Protocol):
     runner: BatchRunner
     slots: list[Slot]
     away: bool
+    limiter: RateLimiter | None
 
     def ready(self, slot: Slot) -> None:
         """The slot, in which no request is under way, has a request to run."""
