@@ -142,7 +142,7 @@ class ModelCalls:
                 _refuse(call, _FAILED.format(name, _ENDLESS.format(name)))
                 return False
         if self._loans is not None and caller is not None:
-            self._loans.add(caller, request, model)
+            self._loans.add(caller, call, request, model)
             answer.request = request
         model.infer(request)
         if answer.request is not None:

@@ -61,11 +61,13 @@ class Claim:
         turn: executions × priority; the smallest is the next.
         order: which of equals has waited longer.
         state: where it is.
+        grants: how often it was granted what it needs.
         wake: whom to tell that it may run a batch.
         own: what it has of the pools. With what it has borrowed, that is what it needs while it may run a batch.
         borrowed: what others lent to it.
         lent: what it lent to others.
         lent_for: if it runs on a loan, the requests that the loan is for.
+        loan: the number of the loan that it runs on, counted by the limiter; 0 for none.
     """
 
     runner: Any
@@ -76,11 +78,13 @@ class Claim:
     turn: int = 0
     order: int = 0
     state: State = State.IDLE
+    grants: int = 0
     wake: Wake | None = None
     own: dict[Resource, int] = field(default_factory=dict)
     borrowed: list[Loan] = field(default_factory=list)
     lent: list[Loan] = field(default_factory=list)
     lent_for: Sequence[InferRequest] | None = None
+    loan: int = 0
 
     def lendable(self, resource: Resource) -> int:
         """How much it could lend."""
@@ -116,6 +120,7 @@ class RateLimiter:
         self._claims: dict[Any, Claim] = {}
         self._levels: dict[Resource, int] = {}  # the turn that had something of it last
         self._order = 0
+        self._loans = 0
         self._settling = False
 
     # Instances come and go
@@ -248,17 +253,18 @@ class RateLimiter:
     def _grant(self, claim: Claim, *, woken: bool) -> None:
         self.waiting.remove(claim)
         claim.state = State.GRANTED
+        claim.grants += 1
         for resource in claim.needs:
             self._levels[resource] = max(claim.turn, self._levels.get(resource, 0))
         if woken:
-            self._call_soon(self._wake, claim)
+            self._call_soon(self._wake, claim, claim.grants)
 
-    def _wake(self, claim: Claim) -> None:
-        if claim.state is not State.GRANTED:
+    def _wake(self, claim: Claim, grant: int) -> None:
+        if claim.state is not State.GRANTED or claim.grants != grant:
             return  # it acquired by itself, or was withdrawn
         assert claim.wake is not None
         claim.wake(claim.runner)
-        if claim.state is State.GRANTED:  # there is nothing to run any more
+        if claim.state is State.GRANTED and claim.grants == grant:  # there is nothing to run any more
             self._give_back(claim)
             self._settle_soon()
 
@@ -286,7 +292,7 @@ class RateLimiter:
         for resource, count in own.items():
             if count:
                 self._pools.give_back(resource, count)
-        claim.own, claim.borrowed, claim.lent, claim.lent_for = {}, [], [], None
+        claim.own, claim.borrowed, claim.lent, claim.lent_for, claim.loan = {}, [], [], None, 0
         claim.state = State.IDLE
 
     # Loans
@@ -295,8 +301,13 @@ class RateLimiter:
         """The instances that execute, or may."""
         return [claim for claim in self._claims.values() if claim.state in (State.HELD, State.GRANTED)]
 
-    def goes_on_without(self, names: Collection[WorkerName]) -> list[Claim]:
-        """Those that would have their turn some day even if the instances of these names never gave anything back."""
+    def going_on_without(self, names: Collection[WorkerName], *, in_turn: bool) -> list[Claim]:
+        """Those that wait for nothing that instances of these names hold.
+
+        Args:
+            names: the instances.
+            in_turn: leave out those whose turn comes after that of one which needs the same, and waits for these.
+        """
         left = {
             resource: self._pools.size(resource)
             for claim in self.waiting
@@ -311,7 +322,7 @@ class RateLimiter:
         for claim in self.waiting:
             if kept.isdisjoint(claim.needs) and all(left[each] >= n for each, n in claim.needs.items()):
                 going_on.append(claim)
-            else:
+            elif in_turn:
                 kept.update(claim.needs)
         return going_on
 
@@ -339,7 +350,10 @@ class RateLimiter:
         for lender, resource, part in loans:
             _lend(lender, claim, resource, part)
         claim.lent_for = requests
+        self._loans += 1
+        claim.loan = self._loans
         self._grant(claim, woken=True)
+        self._settle_soon()  # what was kept for it is free
         return True
 
 
