@@ -47,7 +47,7 @@ class Worker(WorkerInstance):
         self.calls: dict[ModelCall, InferRequest | None] = {}
         self._world = world
         self._script = script
-        self._ahead: list[list[str]] = []
+        self._to_come: Script = []
 
     def attach(self, owner: Owner[WorkerInstance]) -> None:
         self._owner = owner
@@ -67,7 +67,7 @@ class Worker(WorkerInstance):
         assert self.batch is None
         self.batch = batch
         self.free = False
-        self._ahead = list(self._script)
+        self._to_come = list(self._script)
         for request in batch.requests:
             request.on_cancel = self._cancel
         return False
@@ -83,8 +83,8 @@ class Worker(WorkerInstance):
     def go_on(self) -> None:
         """Make the next calls, or end the execution."""
         assert self.batch is not None
-        if self._ahead:
-            for name in self._ahead.pop(0):
+        if self._to_come:
+            for name in self._to_come.pop(0):
                 self._world.call(self, name)
             return
         self.batch.responses = [InferResponse({}) for _ in self.batch.requests]

@@ -15,6 +15,7 @@ from halimede.cli.check.contradictions import contradictions
 from halimede.cli.check.mismatches import Part, mismatches
 from halimede.cli.check.python_imports import PythonImports
 from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
+from halimede.cli.check.resources import resource_problems, scope_problems
 from halimede.config.ensembles import is_ensemble
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
@@ -104,6 +105,7 @@ def examine(
     with closing(PythonImports(import_timeout_s)) as imports:
         examinations = _examine_each(repositories, config_name, imports)
     _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
+    _examine_resources({examination.name: examination for examination in examinations}, config_name)
     return sorted(examinations, key=lambda examination: examination.name)
 
 
@@ -143,6 +145,14 @@ def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str
         waiting = [each for each in waiting if each.name not in done]
 
 
+def _examine_resources(examinations: Mapping[str, Examination], config_name: str) -> None:
+    """Hold the resources that models declare against each other."""
+    for problem in scope_problems({each.name: each.config for each in examinations.values()}):
+        examination = examinations[problem.model]
+        path = config_path(examination.directory, config_name)
+        examination.findings.append(_place(problem, path, examination.locations))
+
+
 def _examine_model(name: str, directory: Path, config_name: str, imports: PythonImports) -> Examination:
     result = Examination(name, directory)
     path = config_path(directory, config_name)
@@ -164,6 +174,7 @@ def _examine_model(name: str, directory: Path, config_name: str, imports: Python
     found = find_problems(config, placed.gpus, placed.missing)
     problems += [each for each in found if not (named and each.where == "backend")]
     problems += _unsupported(config)
+    problems += resource_problems(config)
     if not named:
         problems += unknown_backend(config, directory)
     sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
