@@ -14,7 +14,7 @@ def write(directory: Path, name: str, *resources: str) -> Path:
 
 def told(directory: Path) -> list[tuple[object, ...]]:
     """Model, text of the line, message and fix of each problem."""
-    found = []
+    found: list[tuple[object, ...]] = []
     for each in problems(directory):
         line = each["line"]
         assert isinstance(line, int)
