@@ -233,3 +233,31 @@ def test_a_call_that_is_cancelled_leaves_nothing_lent(models: Models, tmp_path: 
     gate.touch()
     all_answer(models, other, 1)
     np.testing.assert_array_equal(models.infer(outer), ONES)
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 2 }"])
+def test_a_model_with_sequences_is_called(models: Models, strategy: str) -> None:
+    name = f"sequences_{strategy.split()[0]}"
+    inner = models.load(
+        answering("x + 1"),
+        limited(f"{name}:1:global", config=FLOATS + f"sequence_batching {{ {strategy} }}"),
+    )
+    outer = models.load(
+        executing(f"""
+            responses = []
+            for request in requests:
+                x = pb_utils.get_input_tensor_by_name(request, "IN")
+                flags = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
+                last = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+                for flags in (flags, 0, last):
+                    answer = pb_utils.InferenceRequest(
+                        model_name="{inner}", requested_output_names=["OUT"], inputs=[x], correlation_id=os.getpid(),
+                        flags=flags).exec()
+                    assert not answer.has_error(), answer.error().message()
+                    x = pb_utils.Tensor("IN", pb_utils.get_output_tensor_by_name(answer, "OUT").as_numpy())
+                responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x.as_numpy())]))
+            return responses
+        """),
+        limited(f"{name}:1:global"),
+    )
+    all_answer(models, outer, 3)

@@ -298,3 +298,28 @@ def test_a_resource_is_global_or_of_devices(models: Models) -> None:
         "present as both global and device-specific resource in the model configuration.;\n"
     )
     models.load(WAITING, limited("both:1:global"))
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_instances_in_the_server_need_their_resources_too(
+    models: Models, gate: Callable[[str], Gate], instances: int
+) -> None:
+    holder = models.load(WAITING, limited("inside:1:global", config=TEXTS))
+    name = f"inside{instances}"
+    directory = models.repository / name
+    (directory / "1").mkdir(parents=True)
+    text = limited("inside:1:global", instances=instances, config=FLOATS.replace('"IN"', '"INPUT0"'))
+    (directory / "config.pbtxt").write_text('backend: "identity"\n' + text.replace('"OUT"', '"OUTPUT0"'))
+    models.http.load_model(name)
+    held = gate(holder)
+    until(lambda: held.began, "it to execute")
+    body = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]})
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(urlopen, f"http://{models.server.http}/v2/models/{name}/infer", body.encode())
+        pending = f'nv_inference_pending_request_count{{model="{name}",version="1"}} 1'
+        until(
+            lambda: pending in models.server.get("/metrics", models.server.metrics)[1].decode(), "it to wait"
+        )
+        held.open()
+        with answer.result(20) as response:
+            assert response.status == 200

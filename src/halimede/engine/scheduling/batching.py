@@ -10,7 +10,7 @@ same rules, so that no batch is fixed earlier than it must be. An instance that 
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from halimede.backends.batch import Batch
@@ -178,18 +178,15 @@ class Scheduler(ABC):
             self._idle.pop()
             return None
         borrowed_for = limiter.borrowed_for(runner)
-        requests = self._take() if borrowed_for is None else self._take_one_of(borrowed_for)
+        if borrowed_for is not None:
+            for request in self.queue:
+                if request in borrowed_for:
+                    self.queue.remove(request)
+                    return [request]
+        requests = self._take()  # also if that for which it borrowed waits for another one, or is gone
         if not requests:
             limiter.release(runner, executed=False)
-            return requests if borrowed_for is None else None
         return requests
-
-    def _take_one_of(self, requests: Container[InferRequest]) -> list[InferRequest]:
-        """The one of these requests that is next, out of the queue; none if they are all gone from it."""
-        taken = [request for request in self.queue if request in requests][:1]
-        for request in taken:
-            self.queue.remove(request)
-        return taken
 
     def _permitted(self, runner: BatchRunner) -> None:
         """An instance that waited for the limiter may run a batch."""

@@ -230,7 +230,7 @@ def test_pools_follow_the_instances_that_there_are() -> None:
 class Inline:
     """An instance whose batches run on the event loop."""
 
-    free = True
+    free = healthy = True
     only_full = False
 
     def __init__(self, ran: list[str], name: str) -> None:
@@ -240,6 +240,9 @@ class Inline:
     def run(self, batch: Batch) -> bool:
         self._ran.append(self._name)
         return True
+
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """It has none."""
 
 
 def test_batches_on_the_event_loop_take_turns_too() -> None:

@@ -11,8 +11,11 @@ from halimede.core.datatypes import FP32
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
+from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.iterative import sequence_batcher
 from halimede.engine.statistics import FailureReason
+from halimede.workers.host import WorkerName
+from tests.engine.scheduling.rate_limits.declarations import needing
 
 CONTROLS = """
 control_input [
@@ -90,12 +93,24 @@ class Bench:
         codes: id → class of the error.
     """
 
-    def __init__(self, config: ModelConfig, instances: int = 1, at_once: bool = False) -> None:
-        self.clock = VirtualClock()
+    def __init__(
+        self,
+        config: ModelConfig,
+        instances: int = 1,
+        at_once: bool = False,
+        clock: VirtualClock | None = None,
+        limiter: RateLimiter | None = None,
+    ) -> None:
+        """With a limiter, each instance needs 1 of the global resource R."""
+        self.clock = clock or VirtualClock()
         self.signature = Signature.from_config(config)
         self.batcher = sequence_batcher("m", self.signature, config.sequence_batching, self.clock, self)
         self.runners = [Runner(at_once) for _ in range(instances)]
         self.runner = self.runners[0]
+        if limiter is not None:
+            self.batcher.limiter = limiter
+            for runner in self.runners:
+                limiter.add(runner, WorkerName("m", 1, "i"), needing("R:1:global"), 0)
         self.batcher.start(self.runners)
         self.requests: dict[str, InferRequest] = {}
         self.answers: list[str] = []

@@ -99,7 +99,8 @@ class RateLimiter:
 
     * Before it forms a batch for an idle instance, it calls `acquire`. If that is False, the instance is no longer
       idle for it until `wake` is called with it; then it looks at its queue again as ever.
-    * If `acquire` was True, and `borrowed_for` is not None, the batch is to be one of these requests and nothing else.
+    * If `acquire` was True, and `borrowed_for` is not None, the batch is to be one of these requests and nothing else;
+      any batch if none of them can be run yet.
     * It calls `release` when the batch has run, or will not run, whatever became of it: before it looks for the next
       one, so that its turn is weighed against those of the others.
     * It calls `withdraw` when an instance that may be waiting is no longer to be used.

@@ -3,8 +3,6 @@
 A slot's next request joins the queue when the one before is answered, so that a batch never holds two of one sequence.
 """
 
-from collections.abc import Container
-
 from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelSequenceBatching
 from halimede.config.signature import Signature
@@ -83,10 +81,6 @@ class OldestLane(DynamicBatcher):
         """The requests wait again, as the first ones."""
         self._owner.given_back(batch.requests)
         super().returned(batch)
-
-    def _take_one_of(self, requests: Container[InferRequest]) -> list[InferRequest]:
-        """As for any scheduler; if it waits for one before it in its sequence, whatever may run."""
-        return super()._take_one_of(requests) or self._take()
 
     def _started(self, batch: Batch) -> None:
         super()._started(batch)
