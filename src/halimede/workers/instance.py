@@ -320,12 +320,12 @@ class WorkerInstance(Instance):
         self._return(waiting)
 
     def _dropped(self, first: int) -> None:
-        """The worker had all but begun a batch that was taken back."""
+        """The worker passes over a batch that was taken back, perhaps only now that it had all but begun it."""
         sent = self._sent.pop(first, None)
         if sent is not None:
             self._return([(first, sent)])
-            self.free = self.healthy and len(self._sent) < self._ahead
-            self._owner.changed(self)
+        self.free = self.healthy and len(self._sent) < self._ahead
+        self._owner.changed(self)
 
     def _called(self) -> None:
         """The worker calls the server."""
