@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
     holds = [directory / "hold1", directory / "hold2"]
     for hold in holds:
         hold.write_text("")
-    outcomes: list[object] = []
+    outcomes: list[Any] = []
 
     def infer(*values: float) -> threading.Thread:
         def work() -> None:
