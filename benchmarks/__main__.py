@@ -19,6 +19,7 @@ from benchmarks import (
     response_cache,
     rival,
     sagemaker,
+    sequences,
     wire,
 )
 from benchmarks.errors import BenchmarkError
@@ -34,6 +35,7 @@ SUBJECTS = (
     json_decoding,
     footprint,
     sagemaker,
+    sequences,
     eviction,
     frameworks,
     python_backend,

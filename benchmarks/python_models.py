@@ -9,6 +9,12 @@ from benchmarks.models import REPOSITORIES
 
 SOURCES = Path(__file__).parent / "served"
 ENSEMBLE_STEPS = 3
+SEQUENCE_CONTROLS = """control_input [
+    { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
+    { name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } },
+    { name: "END" control { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } },
+    { name: "CORRID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }
+  ]"""
 STRING_LENGTHS = (4, 16)
 
 
@@ -54,6 +60,37 @@ def counter() -> Path:
     directory = empty("python-decoupled")
     policy = "model_transaction_policy { decoupled: true }\n"
     add(directory, "counter", "counter", tensors("TYPE_INT32", 1) + policy)
+    return directory
+
+
+def accumulator(strategy: str, sequences: int, idle_us: int = 60_000_000) -> Path:
+    """`accumulator`: INT32 [1] in, its sum over the sequence out; the strategy is "oldest" or "direct"."""
+    directory = empty(f"python-accumulator-{strategy}")
+    oldest = f"oldest {{ max_candidate_sequences: {sequences} }}"
+    batching = f"""max_batch_size: {min(64, sequences)}
+sequence_batching {{
+  max_sequence_idle_microseconds: {idle_us}
+  {oldest if strategy == "oldest" else "direct { }"}
+  {SEQUENCE_CONTROLS}
+}}
+"""
+    add(directory, "accumulator", "accumulator", tensors("TYPE_INT32", 1) + batching)
+    return directory
+
+
+def stepwise(callers: int) -> Path:
+    """`stepwise`: INT32 [1] in, as many responses of INT32 [1] out, one a step: an iterative model."""
+    directory = empty("python-stepwise")
+    batching = f"""max_batch_size: {callers}
+model_transaction_policy {{ decoupled: true }}
+sequence_batching {{
+  iterative_sequence: true
+  max_sequence_idle_microseconds: 60000000
+  oldest {{ max_candidate_sequences: {callers} }}
+  {SEQUENCE_CONTROLS}
+}}
+"""
+    add(directory, "stepwise", "stepwise", tensors("TYPE_INT32", 1) + batching)
     return directory
 
 
