@@ -1,6 +1,8 @@
 """Sequences from START to END, and what may befall them, whatever the strategy."""
 
+import gc
 import logging
+import weakref
 
 import pytest
 
@@ -397,3 +399,26 @@ def test_all_that_waits_can_be_refused(single: Bench) -> None:
     single.finish()
     assert single.answers == ["1.1"]
     assert single.idle()
+
+
+# Memory
+
+
+class Parameters(dict[str, str]):
+    """What a request holds, with weak references to it."""
+
+
+def test_an_answered_request_is_freed_without_the_garbage_collector(bench: Bench) -> None:
+    held = Parameters()
+    freed = weakref.ref(held)
+    name = bench.send(1, "S", settle=False)
+    bench.requests.pop(name).parameters = held  # type: ignore[assignment]
+    del held
+    gc.disable()
+    try:
+        bench.clock.run()
+        bench.finish()
+        assert bench.answers == ["1.1"]
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -340,8 +340,10 @@ class SequenceBatcher:
         response: InferResponse | None,
         final: bool,
     ) -> None:
-        if final and slot.request is request:
-            self.release(slot)
+        if final:
+            request.respond = respond  # it does not hold itself any more: no cycle is left for the collector
+            if slot.request is request:
+                self.release(slot)
         respond(response, final)
 
     def release(self, slot: Slot) -> None:
