@@ -401,6 +401,29 @@ def test_all_that_waits_can_be_refused(single: Bench) -> None:
     assert single.idle()
 
 
+def test_requests_are_not_held_up_while_very_many_idle_sequences_end() -> None:
+    many = 2500
+    bench = Bench(configuration(f"oldest {{ max_candidate_sequences: {many} }}", rows=many))
+    for correlation_id in range(1, many + 1):
+        bench.send(correlation_id, "S", settle=False)
+    bench.clock.run()
+    while bench.runner.running:
+        bench.finish()
+    meanwhile: list[int] = []
+    end_sequence = bench.runner.end_sequence
+
+    def ended(key: int, correlation_id: int | str, reason: str) -> None:
+        if not bench.runner.ended:
+            bench.clock.call_soon(lambda: meanwhile.append(bench.batcher.open))
+        end_sequence(key, correlation_id, reason)
+
+    bench.runner.end_sequence = ended  # type: ignore[method-assign]
+    bench.wait(2000)
+    assert 0 < meanwhile[0] < many
+    assert len(bench.runner.ended) == many
+    assert bench.idle()
+
+
 # Memory
 
 

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from itertools import compress
+from itertools import compress, islice, takewhile
 
 from halimede.backends.batch import DEFERRED, Batch
 from halimede.config.model_config_pb2 import ModelSequenceBatching
@@ -31,6 +31,9 @@ from halimede.engine.scheduling.sequences.slots import Lane, Sequence, Slot
 from halimede.engine.statistics import FailureReason
 
 logger = logging.getLogger("halimede")
+
+_REAPED_AT_ONCE = 1000
+"""Sequences that end in one turn of the loop for being idle: some milliseconds."""
 
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 
@@ -478,10 +481,12 @@ class SequenceBatcher:
         """End the sequences that have been silent for too long, and forget those that were lost as long ago."""
         now = self._clock.now()
         before = now - self._idle_ns
-        while self._live:
-            sequence = next(iter(self._live.values()))
+        # looked up at once: a dictionary takes the longer to find its first entry the more were deleted before it
+        silent = takewhile(lambda sequence: sequence.seen_ns <= before, self._live.values())
+        due = list(islice(silent, _REAPED_AT_ONCE))
+        for sequence in due:
             if sequence.seen_ns > before:
-                break
+                continue  # it has got a slot meanwhile
             del self._live[sequence.correlation_id]
             if sequence.slot is None:  # it waits for a slot
                 sequence.seen_ns = now
@@ -489,8 +494,11 @@ class SequenceBatcher:
                 continue
             sequence.over = IDLE
             self._settle(sequence, sequence.slot)
-        while self._lost and next(iter(self._lost.values())) <= before:
-            del self._lost[next(iter(self._lost))]
+        if len(due) == _REAPED_AT_ONCE:
+            self._clock.call_soon(self._reap)  # the rest
+            return
+        for correlation_id, _ in list(takewhile(lambda entry: entry[1] <= before, self._lost.items())):
+            del self._lost[correlation_id]
         self._arm()
 
     # What instances tell
