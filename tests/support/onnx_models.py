@@ -250,3 +250,56 @@ def without_zeros() -> onnx.ModelProto:
         helper.make_node("Compress", ["INPUT0", "there"], ["OUTPUT0"], axis=0),
     ]
     return build(nodes, {"INPUT0": (FLOAT, ["n"])}, {"OUTPUT0": (FLOAT, ["m"])})
+
+
+def accumulator(datatype: int = FLOAT, dims: Dims = (2,), *, batching: bool = True) -> onnx.ModelProto:
+    """OUTPUT = SUM_OUT = INPUT + SUM_IN, and COUNT_OUT = COUNT_IN + 1 (INT32[1])."""
+    lead: list[int | str | None] = ["batch"] if batching else []
+    shape, one = [*lead, *dims], [*lead, 1]
+    return build(
+        [
+            helper.make_node("Add", ["INPUT", "SUM_IN"], ["SUM_OUT"]),
+            helper.make_node("Identity", ["SUM_OUT"], ["OUTPUT"]),
+            helper.make_node("Add", ["COUNT_IN", "one"], ["COUNT_OUT"]),
+        ],
+        {"INPUT": (datatype, shape), "SUM_IN": (datatype, shape), "COUNT_IN": (INT32, one)},
+        {"OUTPUT": (datatype, shape), "SUM_OUT": (datatype, shape), "COUNT_OUT": (INT32, one)},
+        [numpy_helper.from_array(np.array([1], np.int32), "one")],
+    )
+
+
+def controls(kinds: Mapping[str, int], *, batching: bool = True) -> onnx.ModelProto:
+    """Each of the inputs, of one element a request, as the output ``<name>_SEEN``; VALUE (FP32[1]) as RESULT."""
+    shape: Dims = ["batch", 1] if batching else [1]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_SEEN"]) for name in kinds]
+    return build(
+        [helper.make_node("Identity", ["VALUE"], ["RESULT"]), *nodes],
+        {"VALUE": (FLOAT, shape), **{name: (kind, shape) for name, kind in kinds.items()}},
+        {"RESULT": (FLOAT, shape), **{f"{name}_SEEN": (kind, shape) for name, kind in kinds.items()}},
+    )
+
+
+def growing(*, batching: bool = True) -> onnx.ModelProto:
+    """OUTPUT = ALL_OUT = ALL_IN followed by INPUT along the last dimension, which varies; FP32."""
+    lead: list[int | str | None] = ["batch"] if batching else []
+    axis = len(lead)
+    return build(
+        [
+            helper.make_node("Concat", ["ALL_IN", "INPUT"], ["ALL_OUT"], axis=axis),
+            helper.make_node("Identity", ["ALL_OUT"], ["OUTPUT"]),
+        ],
+        {"INPUT": (FLOAT, [*lead, 1]), "ALL_IN": (FLOAT, [*lead, "n"])},
+        {"OUTPUT": (FLOAT, [*lead, None]), "ALL_OUT": (FLOAT, [*lead, None])},
+    )
+
+
+def accumulated_by_index() -> onnx.ModelProto:
+    """SUM_OUT = SUM_IN + INPUT0 (FP32[batch, 4]); OUTPUT0 = the element of it that INDEX names; a bad one fails."""
+    return build(
+        [
+            helper.make_node("Add", ["INPUT0", "SUM_IN"], ["SUM_OUT"]),
+            helper.make_node("GatherElements", ["SUM_OUT", "INDEX"], ["OUTPUT0"], axis=1),
+        ],
+        {"INPUT0": (FLOAT, ["batch", 4]), "SUM_IN": (FLOAT, ["batch", 4]), "INDEX": (INT64, ["batch", 1])},
+        {"OUTPUT0": (FLOAT, ["batch", 1]), "SUM_OUT": (FLOAT, ["batch", 4])},
+    )

@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.backends.batch import Batch
+from halimede.backends.initial_states import initial_states
+from halimede.backends.states import SequenceStates
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
 from halimede.core.device_tensors import Device
 from halimede.core.requests import InferRequest
+from halimede.core.tensors import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,13 @@ class Instance(ABC):
         repeatable: running a request a second time gives the same and changes nothing.
         device: where it takes inputs that are there already, and leaves outputs that may stay there; None if all pass
             through the host.
+        states: what it keeps for sequences, if the model has implicit state and runs in this process.
     """
 
     may_block: bool = True
     repeatable: bool = False
     device: Device | None = None
+    states: SequenceStates | None = None
 
     @property
     def requests(self) -> Collection[InferRequest]:
@@ -111,6 +117,8 @@ class Instance(ABC):
             correlation_id: what clients call it.
             reason: why it ended, one of `core.sequences`.
         """
+        if self.states is not None:
+            self.states.end(key)
 
     def rest(self) -> None:
         """Give back what only runs need, as none has come for a while. Called on the thread that they are on."""
@@ -131,6 +139,7 @@ class BackendModel(ABC):
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         self.source = source
         self.options = options
+        self._initial: dict[str, Array] | None = None
 
     def complete_config(self) -> None:
         """Fill in place what the configuration leaves out and the model's files tell.
@@ -155,6 +164,19 @@ class BackendModel(ABC):
         Raises:
             HalimedeError: the framework refuses the model.
         """
+
+    def sequence_states(self) -> SequenceStates | None:
+        """For an instance: what keeps the states of sequences; None for a model without.
+
+        Raises:
+            HalimedeError: what sequences begin with cannot be read.
+        """
+        config = self.source.config
+        if not config.sequence_batching.state:
+            return None
+        if self._initial is None:  # two that make it at a time make the same
+            self._initial = initial_states(config, self.source.directory)
+        return SequenceStates(Signature.from_config(config), self._initial)
 
     def close(self) -> None:
         """Give back what is shared by the instances, which are closed already."""

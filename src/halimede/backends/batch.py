@@ -11,6 +11,7 @@ from time import monotonic_ns
 import numpy as np
 
 from halimede.backends.ragged import batch_input_values, cut_like_inputs
+from halimede.backends.states import SequenceStates
 from halimede.config.signature import Signature, TensorSpec, match_wildcards
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
@@ -35,6 +36,8 @@ class Batch:
         byte_size: bytes of all inputs of all requests.
         responses: one a request, in order, once it has run; `DEFERRED` for one that the model sent, or will send,
             by itself; empty for a decoupled model.
+        states: (models with implicit state) what the instance keeps for sequences; set before the batch runs.
+        taken: output → states that this batch computed; kept once it has run.
         rescheduled: requests that the model wants to get again, in a later batch; their responses are `DEFERRED`.
         send: (decoupled models) sends one response of one request, from any thread; None and True end it.
         started_ns: when the execution began.
@@ -58,6 +61,8 @@ class Batch:
         "signature",
         "size",
         "started_ns",
+        "states",
+        "taken",
     )
 
     def __init__(
@@ -70,6 +75,8 @@ class Batch:
         self.byte_size = byte_size
         self.responses: Sequence[InferResponse] = ()
         self.rescheduled: Sequence[InferRequest] = ()
+        self.states: SequenceStates | None = None
+        self.taken: dict[str, Array] = {}
         self.send: Send | None = None
         self.started_ns = 0
         self.inputs_ns = 0
@@ -78,7 +85,7 @@ class Batch:
         self.failed = False
 
     def gather(self, left_out: Collection[str] = ()) -> dict[str, Array]:
-        """Every input, and every `batch_input`, of the batch: name → array, perhaps read-only.
+        """Every input, `batch_input` and state of the batch: name → array, perhaps read-only.
 
         Batched inputs have shape ``[size, *dims]``; ragged ones are flat, one request after the other.
 
@@ -106,6 +113,8 @@ class Batch:
             values = batch_input_values(batch_input, self._source_shapes(batch_input.source_input[0]))
             for target in batch_input.target_name:
                 inputs[target] = values
+        if self.states is not None:
+            inputs.update(self.states.gather(requests))
         self.inputs_ns = monotonic_ns()
         return inputs
 
@@ -118,25 +127,28 @@ class Batch:
         self.outputs_ns = monotonic_ns()
 
     def wanted(self) -> list[str]:
-        """Names of the outputs that any request wants, in the order of the configuration."""
-        names: set[str] = set()
+        """Names of the outputs that any request wants, in the order of the configuration, and all states."""
+        signature = self.signature
+        names: set[str] = set() if self.states is None else {*self.states.outputs}
         for request in self.requests:
             if not request.outputs:
-                return list(self.signature.outputs)
+                return list(signature.backend_outputs if self.states is not None else signature.outputs)
             names.update(request.outputs)
-        return [name for name in self.signature.outputs if name in names]
+        return [name for name in signature.backend_outputs if name in names]
 
     def scatter(self, outputs: dict[str, Array]) -> None:
         """Cut the model's outputs into responses, each with the outputs that its request wants.
 
         Args:
             outputs: name → array of shape ``[size, *dims]``, or ``dims`` for a model without batching;
-                in the order in which responses list them.
+                in the order in which responses list them. States that clients do not see are taken out of it.
 
         Raises:
-            InternalError: an output has not as many rows as the batch.
+            InternalError: an output has not as many rows as the batch, or a state is not as configured.
         """
         self.outputs_ns = monotonic_ns()
+        if self.states is not None:
+            self.taken = self.states.take(outputs, self.size)
         signature, requests = self.signature, self.requests
         if len(requests) == 1:
             wanted, specs = requests[0].outputs, signature.outputs

@@ -140,7 +140,10 @@ def taken(name: str, tensors: Sequence[DeviceTensor], stream: int | None) -> lis
 
 def joined_shape(batch: Batch, name: str) -> tuple[int, ...]:
     """The shape of an input of all requests of the batch together, as `Batch.gather` gives it."""
-    spec, shapes = batch.signature.inputs[name], [request.inputs[name].shape for request in batch.requests]
+    spec, shapes = (
+        batch.signature.backend_inputs[name],
+        [request.inputs[name].shape for request in batch.requests],
+    )
     if spec.ragged:
         return (sum(map(prod, shapes)),)
     return shapes[0] if len(shapes) == 1 else (batch.size, *shapes[0][1:])

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from halimede.backends.parameters import parse_integer
 from halimede.config.model_config_pb2 import BatchInput, ModelConfig, ModelInput, ModelOutput
+from halimede.config.sequence_tensors import as_backend_sees, sequence_names
+from halimede.config.signature import control_datatype
 from halimede.core.datatypes import BY_NUMBER, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError
 
@@ -86,11 +88,12 @@ def complete(config: ModelConfig, ports: Ports, settings: dict[str, str]) -> Non
         )
         raise InternalError(msg)
     batched = config.max_batch_size > 0
+    taken = sequence_names(config)
     if not config.input and not config.batch_input:
-        for key in sorted(ports.inputs):
+        for key in sorted(ports.inputs.keys() - taken):
             describe(config.input.add(), ports.inputs[key], batched=batched)
     if not config.output:
-        for key in sorted(ports.outputs):
+        for key in sorted(ports.outputs.keys() - taken):
             describe_output(config, ports.outputs[key])
 
 
@@ -156,9 +159,12 @@ def check(config: ModelConfig, ports: Ports) -> None:
     """Hold the complete configuration against the model.
 
     Raises:
+        InternalError: the model lacks a control input.
         InvalidArgumentError: they contradict each other; the text says where.
     """
     every_input = ports.inputs | ports.defaults
+    check_controls(config, every_input)
+    config = as_backend_sees(config)
     listed = [entry.name for entry in config.input]
     listed += [target for entry in config.batch_input for target in entry.target_name]
     required = len(ports.inputs)
@@ -191,6 +197,38 @@ def check(config: ModelConfig, ports: Ports) -> None:
             continue  # only the order of its elements counts
         dims = tuple(output.reshape.shape if output.HasField("reshape") else output.dims)
         _check_dims(config, output.name, port.shape, dims, exact=True)
+
+
+def check_controls(config: ModelConfig, ports: dict[str, Port]) -> None:
+    """Hold the control inputs that the configuration names against the inputs that the model has.
+
+    Raises:
+        InternalError: the model has no such input.
+        InvalidArgumentError: it is of another datatype, or takes more than one element a request.
+    """
+    for entry in config.sequence_batching.control_input:
+        name = entry.name
+        if not entry.control:
+            continue
+        port = ports.get(name)
+        if port is None:
+            msg = (
+                f"unable to load model '{config.name}': configuration specified sequence control '{name}', but model "
+                f"does not provide that input"
+            )
+            raise InternalError(msg)
+        start = f"unable to load model '{config.name}', sequence control '{name}'"
+        dims = port.shape[1:] if config.max_batch_size > 0 else port.shape
+        if tuple(dims) not in ((1,), (-1,)):
+            msg = f"{start} in model has dims {_dims(dims)} but dims [1] is expected"
+            raise InvalidArgumentError(msg)
+        datatype = control_datatype(entry.control[0])
+        if port.datatype is not datatype:
+            msg = (
+                f"{start}, the model expects data-type {port.datatype.config_name} but the model configuration "
+                f"specifies data-type {datatype.config_name}"
+            )
+            raise InvalidArgumentError(msg)
 
 
 def _check_input(config: ModelConfig, entry: ModelInput, port: Port, *, required: bool) -> None:

@@ -20,6 +20,8 @@ from halimede.backends.dali.files import read_definition
 from halimede.backends.dali.outputs import cut, single
 from halimede.backends.dali.settings import DaliSettings, plugin_libraries
 from halimede.backends.decoupled import refuse_decoupled
+from halimede.backends.initial_states import refuse_states
+from halimede.backends.ports import check_controls
 from halimede.config.signature import Signature
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
 from halimede.core.requests import InferResponse
@@ -46,6 +48,8 @@ class DaliModel(BackendModel):
     def check_config(self) -> None:
         """Hold the complete configuration against the pipeline."""
         refuse_decoupled(self.source.config)
+        refuse_states(self.source.config)
+        check_controls(self.source.config, {})
         check(self.source.config, self._definition)
 
     def create_instance(self, spec: InstanceSpec) -> Instance:

@@ -22,9 +22,11 @@ from halimede.backends.fil.forest import ForestSpec, OutputForm
 from halimede.backends.fil.onnx import INPUT, OUTPUT, to_onnx
 from halimede.backends.fil.settings import output_form, warn_of_ignored_fields
 from halimede.backends.fil.xgboost import MIN_ROWS, XgboostInstance, booster_of
+from halimede.backends.initial_states import refuse_states
 from halimede.backends.onnx.backend import OnnxInstance, onnx_error
 from halimede.backends.onnx.providers import run_options, session_options
 from halimede.backends.parameters import integer_parameter
+from halimede.backends.ports import check_controls
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
@@ -56,6 +58,8 @@ class FilModel(BackendModel):
 
     def check_config(self) -> None:
         """Hold the complete configuration against the forest."""
+        refuse_states(self.source.config)
+        check_controls(self.source.config, {})
         check(self.source.config, self._spec, self._form())
         warn_of_ignored_fields(self.source.config)
 

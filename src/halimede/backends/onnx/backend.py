@@ -25,6 +25,7 @@ from halimede.backends.onnx.providers import has_cuda, providers, run_options, s
 from halimede.backends.ports import Ports, check, complete
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.model_files import hint
+from halimede.config.sequence_tensors import backend_signature
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BF16, BYTES
 from halimede.core.device_tensors import CUDA, Device
@@ -63,13 +64,15 @@ class OnnxModel(BackendModel):
         """An instance on the device that `spec` names."""
         config = self.source.config
         session = self._session(spec.kind, spec.device)
-        return OnnxInstance(
+        instance = OnnxInstance(
             session,
-            Signature.from_config(config),
+            backend_signature(config),
             run_options(config, self.options),
             may_block=spec.kind == "KIND_GPU",
             device=(CUDA, spec.device) if spec.kind == "KIND_GPU" else None,
         )
+        instance.states = self.sequence_states()
+        return instance
 
     def close(self) -> None:
         """Give up the sessions; their memory is free once no instance holds them."""

@@ -29,15 +29,17 @@ class _Buffers:
         binding: what a run is given.
         inputs: name → bytes of the input.
         outputs: output and its bytes.
+        arrays: name → the output as an array.
     """
 
-    __slots__ = ("_arrays", "binding", "inputs", "outputs")
+    __slots__ = ("_arrays", "arrays", "binding", "inputs", "outputs")
 
     def __init__(self, session: Any, signature: Signature, lead: tuple[int, ...]) -> None:
         self._arrays: list[Array] = []  # the binding has only their addresses
         binding = session.io_binding()
         self.inputs: dict[str, memoryview] = {}
         self.outputs: list[tuple[TensorSpec, memoryview]] = []
+        self.arrays: dict[str, Array] = {}
         for spec in signature.inputs.values():
             array = self._allocate(spec, lead)
             binding.bind_input(spec.name, "cpu", 0, spec.datatype.numpy.type, array.shape, array.ctypes.data)
@@ -46,6 +48,7 @@ class _Buffers:
             array = self._allocate(spec, lead)
             binding.bind_output(spec.name, "cpu", 0, spec.datatype.numpy.type, array.shape, array.ctypes.data)
             self.outputs.append((spec, array.data.cast("B")))
+            self.arrays[spec.name] = array
         self.binding = binding._iobinding  # noqa: SLF001 - what `run_with_iobinding` hands on
 
     def _allocate(self, spec: TensorSpec, lead: tuple[int, ...]) -> Array:
@@ -72,7 +75,7 @@ class BoundRuns:
         """Whether the batch is small, and every request of it wants every output."""
         if not 0 < batch.size * self._row_bytes <= MAX_BYTES:
             return False
-        every = len(self._signature.outputs)
+        every = len(batch.signature.outputs)
         return not [
             request for request in batch.requests if request.outputs and len(request.outputs) != every
         ]
@@ -80,19 +83,29 @@ class BoundRuns:
     def execute(self, batch: Batch) -> None:
         """Run the batch, and set its responses."""
         buffers = self._buffers.get(batch.size) or self._bind(batch.size)
-        requests = batch.requests
+        requests, states = batch.requests, batch.states
+        given = {} if states is None else states.gather(requests)
+        for name, array in given.items():
+            buffers.inputs[name][:] = array.data.cast("B")
         if len(requests) == 1:
             tensors = requests[0].inputs
             for name, view in buffers.inputs.items():
-                view[:] = tensors[name].data
+                if name not in given:
+                    view[:] = tensors[name].data
         else:
             for name, view in buffers.inputs.items():
-                view[:] = b"".join([request.inputs[name].data for request in requests])
+                if name not in given:
+                    view[:] = b"".join([request.inputs[name].data for request in requests])
         batch.gathered()
         self._run(buffers.binding, self._options)
         batch.computed()
         responses: list[dict[str, Tensor]] = [{} for _ in requests]
+        if states is not None:
+            computed = {name: buffers.arrays[name].copy() for name in states.outputs}
+            batch.taken = states.take(computed, batch.size)
         for spec, view in buffers.outputs:
+            if spec.name not in batch.signature.outputs:
+                continue
             data = bytes(view)
             if len(requests) == 1:
                 shape = (batch.size, *spec.dims) if self._batched else spec.dims

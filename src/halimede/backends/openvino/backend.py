@@ -28,6 +28,7 @@ from halimede.backends.openvino.shapes import (
 )
 from halimede.backends.ports import check, complete
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.sequence_tensors import as_backend_sees, backend_signature
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BF16
 from halimede.core.errors import (
@@ -98,9 +99,11 @@ class OpenVinoModel(BackendModel):
             if self._compiled is None:
                 self._compile(settings)
             request = self._compiled.create_infer_request()
-        signature = Signature.from_config(config)
+        signature = backend_signature(config)
         may_block = settings.device != CPU
-        return OpenVinoInstance(request, signature, self._rows, pad=self._pads, may_block=may_block)
+        instance = OpenVinoInstance(request, signature, self._rows, pad=self._pads, may_block=may_block)
+        instance.states = self.sequence_states()
+        return instance
 
     def close(self) -> None:
         """Give up the compiled model; its memory is free once no instance holds it."""
@@ -112,7 +115,7 @@ class OpenVinoModel(BackendModel):
         Where that cannot be free, as the model is made for batches of exactly `max_batch_size` rows, it stays fixed,
         and smaller batches are filled up.
         """
-        config = self.source.config
+        config = as_backend_sees(self.source.config)
         model, largest = self._model(settings), config.max_batch_size
         self._rows, self._pads = (largest if settings.fixed_batch else 0), settings.pad
         ragged = any(entry.allow_ragged_batch for entry in config.input)  # there is nothing to fill up with

@@ -25,6 +25,7 @@ from halimede.backends.pytorch.ports import Port, Side, check_batch_inputs, chec
 from halimede.backends.pytorch.program import Program, TorchScript
 from halimede.backends.pytorch.settings import Settings, process
 from halimede.config.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
+from halimede.config.sequence_tensors import as_backend_sees, sequence_names
 from halimede.core.datatypes import FP32
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
 
@@ -86,12 +87,15 @@ class PyTorchModel(BackendModel):
             )
             raise InternalError(msg)
         batched = config.max_batch_size > 0
+        taken = sequence_names(config)
         if not config.input:
             for port in program.inputs.ports:
-                describe(config.input.add(), _tensor(port), batched=batched)
+                if taken.isdisjoint((port.name, *port.aliases)):
+                    describe(config.input.add(), _tensor(port), batched=batched)
         if not config.output:
             for port in program.outputs.ports:
-                describe_output(config, _tensor(port))
+                if taken.isdisjoint((port.name, *port.aliases)):
+                    describe_output(config, _tensor(port))
 
     def check_config(self) -> None:
         """Hold the complete configuration against the program."""
@@ -109,6 +113,7 @@ class PyTorchModel(BackendModel):
         if isinstance(program, Package):
             _check_rows(config, program)
         check_batch_inputs(config, inputs)
+        config = as_backend_sees(config)
         sides: tuple[tuple[Side, Sequence[ModelInput | ModelOutput]], ...]
         sides = (inputs, config.input), (outputs, config.output)
         for side, entries in sides:
@@ -131,7 +136,9 @@ class PyTorchModel(BackendModel):
             program = self._shared.get(device) or self._take_first(device) or self._load(device)
             if self._settings.shared:
                 self._shared[device] = program
-        return PyTorchInstance(program, self.source.config, self._settings, program.home)
+        instance = PyTorchInstance(program, as_backend_sees(self.source.config), self._settings, program.home)
+        instance.states = self.sequence_states()
+        return instance
 
     def close(self) -> None:
         """Give back the weights."""
@@ -178,7 +185,7 @@ class PyTorchModel(BackendModel):
             case Kind.PACKAGE:
                 return Package(self._path, device)
             case Kind.MODULE:
-                return Module(self._path, device, self.source.config, self._compiling)
+                return Module(self._path, device, as_backend_sees(self.source.config), self._compiling)
 
 
 def _ports(program: Program) -> Sequence[Port]:

@@ -19,6 +19,7 @@ from halimede.backends.tensorflow.runtime import tf
 from halimede.backends.tensorflow.savedmodel import SavedModel
 from halimede.backends.tensorflow.session import GraphSession, open_session
 from halimede.backends.tensorflow.settings import TensorFlowSettings
+from halimede.config.sequence_tensors import as_backend_sees, backend_signature
 from halimede.config.signature import Signature
 from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError, UnsupportedError
 
@@ -54,7 +55,8 @@ class TensorFlowModel(BackendModel):
         """Hold the complete configuration against the model."""
         config = self.source.config
         refuse_decoupled(config)
-        check(config, self._file.tensors(config).ports(config))
+        whole = as_backend_sees(config)
+        check(config, self._file.tensors(whole).ports(whole))
 
     def create_instance(self, spec: InstanceSpec) -> Instance:
         """An instance, with a session of its own or a shared one."""
@@ -65,17 +67,19 @@ class TensorFlowModel(BackendModel):
                 f"instance_group"
             )
             raise UnsupportedError(msg)
-        signature = Signature.from_config(config)
-        tensors = self._file.tensors(config)
+        signature = backend_signature(config)
+        tensors = self._file.tensors(as_backend_sees(config))
         try:
             with self._lock:
                 session = self._session(signature, tensors)
-            return TensorFlowInstance(session, signature, tensors)
+            instance = TensorFlowInstance(session, signature, tensors)
         except HalimedeError:
             raise
         except Exception as error:  # TensorFlow raises errors of its own and some of Python's
             names = (self.source.name, str(self.source.directory))
             raise tensorflow_error(error, names) from error
+        instance.states = self.sequence_states()
+        return instance
 
     def close(self) -> None:
         """Give up the sessions."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from halimede.backends.ports import Port, Ports, complete_batching, describe, describe_output, set_datatype
 from halimede.backends.tensorflow.runtime import tf
 from halimede.config.model_config_pb2 import BatchInput, ModelConfig, ModelInput, ModelOutput
+from halimede.config.sequence_tensors import as_backend_sees, sequence_names
 from halimede.core.datatypes import (
     BF16,
     BOOL,
@@ -118,24 +119,25 @@ def complete(config: ModelConfig, tensors: GraphTensors, settings: Mapping[str, 
             f"max_batch_size is specified"
         )
         raise InternalError(msg)
-    ports = tensors.ports(config)
+    ports = tensors.ports(as_backend_sees(config))
     batched = config.max_batch_size > 0
+    taken = sequence_names(config)
     for entry in config.input:
         _fill(entry, ports.inputs.get(entry.name), batched=batched)
     listed = {entry.name for entry in config.input}
     listed.update(target for each in config.batch_input for target in each.target_name)
-    for name in sorted(ports.inputs.keys() - listed):
+    for name in sorted(ports.inputs.keys() - listed - taken):
         describe(config.input.add(), ports.inputs[name], batched=batched)
     for output in config.output:
         _fill(output, ports.outputs.get(output.name), batched=batched)
     if not config.output:
-        for name in sorted(ports.outputs):
+        for name in sorted(ports.outputs.keys() - taken):
             describe_output(config, ports.outputs[name])
 
 
 def _known_shapes(config: ModelConfig, tensors: GraphTensors) -> list[tuple[int, ...]]:
     """Shapes of the inputs, and of the outputs that are served, where the model says them."""
-    listed = {entry.name for entry in config.output}
+    listed = {entry.name for entry in as_backend_sees(config).output} if config.output else set()
     served = [each for name, each in tensors.outputs.items() if not listed or name in listed]
     return [each.shape for each in (*tensors.inputs.values(), *served) if each.shape is not None]
 

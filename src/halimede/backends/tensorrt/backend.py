@@ -90,6 +90,7 @@ class TensorRTModel(BackendModel):
         )
         try:
             instance.choose_profiles()
+            instance.states = self.sequence_states()
         except BaseException:
             instance.close()
             raise

@@ -210,7 +210,7 @@ class TensorRTInstance(Instance):
         try:
             pieces = {name: taken(name, tensors, self._stream) for name, tensors in there.items()}
             for name in pieces:  # tells shape and type, and has no elements
-                spec = batch.signature.inputs[name]
+                spec = batch.signature.backend_inputs[name]
                 arrays[name] = np.broadcast_to(spec.datatype.numpy.type(), joined_shape(batch, name))
             for name in self._scalars:  # the configuration has no scalars; it says one element instead
                 arrays[name] = arrays[name].reshape(())
