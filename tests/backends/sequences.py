@@ -1,5 +1,6 @@
 """Run requests of sequences as the sequence batcher hands them to an instance."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +9,7 @@ from halimede.backends.batch import Batch
 from halimede.backends.execution import execute
 from halimede.config.signature import Signature
 from halimede.core.requests import InferRequest, InferResponse, NullRequest
+from halimede.core.sequences import ENDED
 from halimede.core.tensors import Array, Tensor
 from tests.backends.helpers import Inputs, Loaded, request
 
@@ -62,6 +64,47 @@ def values(response: InferResponse) -> dict[str, list[object]]:
     """Its outputs as lists."""
     assert response.error is None, response.error
     return {name: _array(tensor).tolist() for name, tensor in response.outputs.items()}
+
+
+def check_accumulator(model: Loaded, names: Mapping[str, str] | None = None) -> None:
+    """A model with INPUT (FP32[2]), START (FP32), OUTPUT and the state SUM gives the sum of each sequence.
+
+    Args:
+        model: with the configuration `ACCUMULATOR`.
+        names: other names of those tensors.
+    """
+    called = {"INPUT": "INPUT", "START": "START", "OUTPUT": "OUTPUT", **(names or {})}
+
+    def add(key: int, value: float, *, start: bool = False) -> Step:
+        inputs: Inputs = {called["INPUT"]: np.array([[value, -value]], np.float32)}
+        return Step(key, inputs, {called["START"]: np.array([[start]], np.float32)}, start=start)
+
+    def sums(*steps: Step) -> list[float]:
+        found = outputs(model, *steps)
+        assert [list(each) for each in found] == [[called["OUTPUT"]]] * len(steps)
+        return [each[called["OUTPUT"]][0][0] for each in found]  # type: ignore[index]
+
+    assert [entry.name for entry in model.config.input] == [called["INPUT"]]
+    assert [entry.name for entry in model.config.output] == [called["OUTPUT"]]
+    assert sums(add(1, 1, start=True), add(2, 2, start=True), add(3, 3, start=True)) == [1, 2, 3]
+    assert sums(add(1, 10), add(2, 10), add(3, 10)) == [11, 12, 13]
+    assert sums(add(3, 10), add(1, 10)) == [23, 21]
+    assert sums(add(2, 10)) == [22]
+    assert sums(add(2, 1, start=True), add(0, 5), add(1, 1)) == [1, 5, 22]
+    assert sums(add(2, 1), add(3, 1)) == [2, 24]
+    assert model.instance.states is not None
+    for key in (1, 2, 3):
+        model.instance.end_sequence(key, key, ENDED)
+    assert model.instance.states.byte_size == 0
+
+
+ACCUMULATOR = """
+    sequence_batching {
+        control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } }
+        state { input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_FP32 dims: [ 2 ] }
+    }
+"""
+"""For `check_accumulator`."""
 
 
 def _array(tensor: Tensor) -> Array:

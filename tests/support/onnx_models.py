@@ -303,3 +303,18 @@ def accumulated_by_index() -> onnx.ModelProto:
         {"INPUT0": (FLOAT, ["batch", 4]), "SUM_IN": (FLOAT, ["batch", 4]), "INDEX": (INT64, ["batch", 1])},
         {"OUTPUT0": (FLOAT, ["batch", 1]), "SUM_OUT": (FLOAT, ["batch", 4])},
     )
+
+
+def restartable_accumulator() -> onnx.ModelProto:
+    """OUTPUT = SUM_OUT = INPUT + (1 − START) · SUM_IN, FP32[batch, 2]."""
+    return build(
+        [
+            helper.make_node("Sub", ["one", "START"], ["keep"]),
+            helper.make_node("Mul", ["keep", "SUM_IN"], ["before"]),
+            helper.make_node("Add", ["INPUT", "before"], ["SUM_OUT"]),
+            helper.make_node("Identity", ["SUM_OUT"], ["OUTPUT"]),
+        ],
+        {"INPUT": (FLOAT, ["batch", 2]), "START": (FLOAT, ["batch", 1]), "SUM_IN": (FLOAT, ["batch", 2])},
+        {"OUTPUT": (FLOAT, ["batch", 2]), "SUM_OUT": (FLOAT, ["batch", 2])},
+        [numpy_helper.from_array(np.array([1], np.float32), "one")],
+    )

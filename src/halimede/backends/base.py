@@ -139,7 +139,7 @@ class BackendModel(ABC):
     def __init__(self, source: ModelSource, options: BackendOptions) -> None:
         self.source = source
         self.options = options
-        self._initial: dict[str, Array] | None = None
+        self._initial_states: dict[str, Array] | None = None
 
     def complete_config(self) -> None:
         """Fill in place what the configuration leaves out and the model's files tell.
@@ -174,9 +174,9 @@ class BackendModel(ABC):
         config = self.source.config
         if not config.sequence_batching.state:
             return None
-        if self._initial is None:  # two that make it at a time make the same
-            self._initial = initial_states(config, self.source.directory)
-        return SequenceStates(Signature.from_config(config), self._initial)
+        if self._initial_states is None:  # two that make it at a time make the same
+            self._initial_states = initial_states(config, self.source.directory)
+        return SequenceStates(Signature.from_config(config), self._initial_states)
 
     def close(self) -> None:
         """Give back what is shared by the instances, which are closed already."""
