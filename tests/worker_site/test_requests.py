@@ -30,6 +30,7 @@ class Server:
         self.memory = Memory()
         self.decoupled = decoupled
         self.transmitter = self
+        self.states = None
         self.sent: list[tuple[int, InferenceResponse | None, bool]] = []
         self.abandoned: list[int] = []
 
@@ -57,7 +58,7 @@ def a_served_request(
     correlation_id: int | str = 0,
 ) -> InferenceRequest:
     tensor = ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes(), False)
-    return decode_request((number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,)), server)
+    return decode_request((number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0), server)
 
 
 # Made by a model

@@ -1,14 +1,20 @@
 """Requests and responses as messages to and from a worker."""
 
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from halimede.backends.initial_states import initial_states
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
 from halimede.core.errors import UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, RepeatingResponse
+from halimede.core.tensors import Tensor
 from halimede.workers.error_numbers import ERRORS, code_number
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
 from halimede_worker.memory import SharedMemoryError
+from halimede_worker.states import EncodedState
 
 START_FLAG = 1
 END_FLAG = 2
@@ -46,7 +52,30 @@ def encode_request(
         orjson.dumps(parameters).decode() if parameters else "",
         request.outputs or all_outputs,
         tuple(inputs),
+        request.sequence_key,
     )
+
+
+def encode_states(config: ModelConfig, directory: Path) -> tuple[EncodedState, ...]:
+    """The states of a model, and what sequences begin with, for INITIALIZE. Blocks.
+
+    Args:
+        config: of the model.
+        directory: the model's, which may have files of initial states.
+
+    Raises:
+        HalimedeError: a file cannot be used.
+    """
+    initial = initial_states(config, directory)
+    signature = Signature.from_config(config)
+    lead = (1,) if config.max_batch_size > 0 else ()
+    encoded: list[EncodedState] = []
+    for name, state in signature.states.items():
+        datatype, array = state.input.datatype, initial[name]
+        content = bytes(Tensor.from_array(datatype, array).data)
+        wanted = lead + state.output.dims
+        encoded.append((name, state.output.name, datatype.number, wanted, lead + array.shape, content))
+    return tuple(encoded)
 
 
 def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferResponse:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from asyncio import TimerHandle
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from time import monotonic_ns
 from typing import Any
 
@@ -27,6 +27,7 @@ from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
 from halimede_worker import wire
 from halimede_worker.memory import Outgoing
+from halimede_worker.states import EncodedState
 
 logger = logging.getLogger("halimede")
 
@@ -80,6 +81,7 @@ class WorkerInstance(Instance):
         reshaping: Reshaping | None = None,
         timeout_s: float = 0,
         concurrency: int = 1,
+        states: Sequence[EncodedState] = (),
         worker: Worker | None = None,
     ) -> None:
         """An instance that is not started yet.
@@ -94,6 +96,7 @@ class WorkerInstance(Instance):
             reshaping: gives outputs the shapes that clients see; None if they have them.
             timeout_s: how long an execution may take; 0 for ever.
             concurrency: how many executions a model with a coroutine `execute` runs at once.
+            states: what a Python model keeps for sequences; other models know by themselves.
             worker: a process that runs already, for the first start; None to start one.
         """
         self.free = False
@@ -108,6 +111,7 @@ class WorkerInstance(Instance):
         self._reshaping = reshaping
         self._timeout_s = timeout_s
         self._concurrency = concurrency
+        self._states = states
         self._spare = worker
         self._worker: Worker | None = None
         self._owner: Owner[WorkerInstance] = WarmUp(host.loop)
@@ -126,6 +130,8 @@ class WorkerInstance(Instance):
         self._next_unwaited = MIN_UNWAITED
         self._head_since = 0
         self._verdict = ""
+        self._wants_ends = False  # the process is to be told of sequences that have ended
+        self._ended: list[tuple[int, int | str, str]] = []  # it was not told of yet
         self._restarts = RestartPolicy(host.clock)
         self._reviving: asyncio.Task[None] | None = None
         self._closing = False
@@ -156,8 +162,9 @@ class WorkerInstance(Instance):
                 self._arguments,
                 (progress.number, 0, 8 * PROGRESS),
                 self._concurrency,
+                tuple(self._states),
             )
-            await worker.ask(message, outgoing)
+            self._wants_ends = (await worker.ask(message, outgoing))["sequences"]
         except BaseException:
             await worker.stop(graceful=False)
             raise
@@ -216,6 +223,7 @@ class WorkerInstance(Instance):
             self._reviving.cancel()
             await asyncio.wait([self._reviving])
         if self._worker is not None:
+            self._tell_ends()
             await self._worker.stop(graceful=True)
         self._progress = np.zeros(PROGRESS, np.int64)  # at once, not when the garbage is collected
 
@@ -250,6 +258,8 @@ class WorkerInstance(Instance):
         return to the event loop and be called from it costs about as much again.
         """
         worker = self._running
+        if self._ended:
+            self._tell_ends()
         requests = batch.requests
         first = self._number
         self._number += len(requests)
@@ -285,6 +295,19 @@ class WorkerInstance(Instance):
             self._head_since = batch.started_ns
             self._watch = self._host.loop.call_later(self._timeout_s, self._overdue)
         return False
+
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """Have the process forget a sequence. One that has taken the place of another knows nothing of it."""
+        if self._wants_ends and self._worker is not None:
+            if not self._ended:  # many may end in one turn of the loop
+                self._host.loop.call_soon(self._tell_ends)
+            self._ended.append((key, correlation_id, reason))
+
+    def _tell_ends(self) -> None:
+        """Tell the process of the sequences that have ended."""
+        ended, self._ended = self._ended, []
+        if ended and self._worker is not None:
+            self._worker.work.send((wire.SEQUENCES_ENDED, ended))
 
     @property
     def _is_alone(self) -> bool:
@@ -525,6 +548,7 @@ class WorkerInstance(Instance):
     def _exited(self, reason: str) -> None:
         """The process is gone: its requests fail, those that it had not begun wait for the next one."""
         worker, self._worker = self._worker, None
+        self._ended = []
         if worker is None or self._closing:
             return  # it did not initialize, which `start` tells, or was told to end
         reason, self._verdict = self._verdict or reason, ""

@@ -24,6 +24,7 @@ from halimede.core.errors import HalimedeError, InternalError, OutOfMemoryError
 from halimede.core.out_of_memory import lacks_memory
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
+from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.error_numbers import error_number
 from halimede_worker.errors import PlainError
 from halimede_worker.hosted import response_of, send_response
@@ -143,6 +144,16 @@ class IsolatedWorkerModel:
         ]
         return tuple(outputs), _json(response), None
 
+    @property
+    def keeps_states(self) -> bool:
+        """Whether it is to be told of sequences that have ended."""
+        return self._instance is not None and self._instance.states is not None
+
+    def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
+        """Forget what is kept of a sequence."""
+        assert self._instance is not None
+        self._instance.end_sequence(key, correlation_id, reason)
+
     def finalize(self) -> None:
         """Close the instance and the model."""
         if self._instance is not None:
@@ -172,7 +183,7 @@ class _Request(InferRequest):
     __slots__ = ()
 
     def __init__(self, encoded: EncodedRequest, memory: Memory, signature: Signature) -> None:
-        _, request_id, sequence_id, _, timeout_us, parameters, wanted, encoded_inputs = encoded
+        _, request_id, sequence_id, flags, timeout_us, parameters, wanted, encoded_inputs, key = encoded
         inputs: dict[str, Tensor] = {}
         byte_size = 0
         for name, number, shape, payload, shared in encoded_inputs:
@@ -188,8 +199,11 @@ class _Request(InferRequest):
             outputs=wanted,
             parameters=orjson.loads(parameters) if parameters else None,
             sequence_id=sequence_id,
+            sequence_start=bool(flags & START_FLAG),
+            sequence_end=bool(flags & END_FLAG),
             timeout_us=timeout_us,
         )
+        self.sequence_key = key
         if signature.max_batch_size > 0 and inputs:
             self.batch_size = next(iter(inputs.values())).shape[0]
         self.byte_size = byte_size

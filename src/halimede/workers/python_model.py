@@ -12,6 +12,7 @@ from halimede.config.document import config_document
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.errors import InternalError, InvalidArgumentError
+from halimede.workers.encoding import encode_states
 from halimede.workers.host import Launch, WorkerHost, WorkerName
 from halimede.workers.instance import WorkerInstance
 from halimede.workers.python_settings import PythonSettings
@@ -144,6 +145,7 @@ class PythonModel(BackendModel):
             reshaping=Reshaping.of(Signature.from_config(source.config)),
             timeout_s=self._settings.execution_timeout_s,
             concurrency=self._settings.concurrency,
+            states=encode_states(source.config, source.directory),
         )
         self._host.wait(instance.start())
         return instance

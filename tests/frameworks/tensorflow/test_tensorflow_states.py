@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'halimede[tensorflow]'")
 
+from halimede.backends.tensorflow.runtime import v1  # noqa: E402 - once it is known to be there
 from tests.backends.helpers import Loaded
 from tests.backends.sequences import ACCUMULATOR, check_accumulator
 from tests.frameworks.tensorflow.tensorflow_models import frozen, load_saved, spec, v1

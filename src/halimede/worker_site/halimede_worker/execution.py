@@ -25,6 +25,9 @@ from .requests import InferenceRequest, decode_request
 from .responses import EncodedResponse, InferenceResponse, encode_response
 from .runtime import Runtime
 from .senders import InferenceResponseSender, State
+from .sequences import Sequences
+from .states import EncodedState, States
+from .tensors import EncodedTensor
 from .wire import Channel, Message
 
 BEGUN = 0
@@ -47,9 +50,17 @@ class Executions:
         memory: of the tensors.
         decoupled: whether the model may send any number of responses.
         transmitter: what brings responses to the server.
+        states: what is kept for sequences, None if the model has no implicit state.
     """
 
-    def __init__(self, runtime: Runtime, model: Any, progress: np.ndarray, concurrency: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        model: Any,
+        progress: np.ndarray,
+        concurrency: int,
+        states: Sequence[EncodedState] = (),
+    ) -> None:
         """Executions of a model.
 
         Args:
@@ -57,11 +68,14 @@ class Executions:
             model: an instance of `TritonPythonModel`, initialized.
             progress: int64 numbers that the server sees and writes: see `BEGUN`, `DROP_FROM` and `DROP_TO`.
             concurrency: how many coroutines of a model that is not decoupled run at once.
+            states: what the model keeps for sequences.
         """
         assert runtime.work is not None
         self.memory: Memory = runtime.memory
         self.decoupled = runtime.decoupled
         self.transmitter = _Transmitter(runtime.work, runtime.memory)
+        self._sequences = Sequences(runtime, model, states)
+        self.states = self._sequences.states
         self._runtime = runtime
         self._work: Channel = runtime.work
         self._model = model
@@ -93,6 +107,16 @@ class Executions:
         outcome = self._execute(first, encoded, segments)
         if outcome is not None:
             self._conclude(first, segments, outcome)
+
+    @property
+    def wants_ends(self) -> bool:
+        """Whether it is to be told of sequences that have ended."""
+        return self._sequences.wanted
+
+    def end_sequences(self, ended: "List[Tuple[int, Any, str]]") -> None:
+        """Sequences have ended; each with its key, correlation id and reason."""
+        for key, correlation_id, reason in ended:
+            self._sequences.end(key, correlation_id, reason)
 
     def idle(self) -> bool:
         """Tell the server what is no longer held, and give back free memory: whether there may be more to do later."""
@@ -146,6 +170,8 @@ class Executions:
             self._heed_cancelled(first, requests)
         began = monotonic_ns()
         try:
+            if self._sequences.wanted:
+                self._sequences.begin(requests)
             returned = self._model.execute(requests)
             if type(returned) is not list and isinstance(returned, Coroutine):
                 if self.decoupled and not self._runtime.iterative:
@@ -230,6 +256,9 @@ class Executions:
             )
         outgoing = Outgoing(self.memory)
         answers: List[Union[EncodedResponse, Tuple[()], None]] = []
+        kept, returned = (
+            ([], returned) if self.states is None else _take_states(self.states, requests, returned)
+        )
         for request, response in zip(requests, returned):
             if type(response) is InferenceResponse and request._sender is None and not request._rescheduled:
                 answers.append(encode_response(response, request._wanted, outgoing))
@@ -239,6 +268,8 @@ class Executions:
         if outgoing.fresh:
             # announced by a message of its own, since what is held is known only when all this is gone
             self._work.announce(outgoing.fresh)
+        for key, taken in kept:  # now that nothing can fail any more
+            self.states.keep(key, taken)  # type: ignore[union-attr] # else nothing was taken
         return message
 
     def _irregular(
@@ -358,6 +389,23 @@ class _Transmitter:
         """Say that nothing can answer the request any more."""
         if os.getpid() == self._pid:  # a child that the model forked has copies of its senders
             self._work.send((wire.ABANDONED, number))
+
+
+def _take_states(
+    states: States, requests: List[InferenceRequest], returned: List[Any]
+) -> "Tuple[List[Tuple[int, Dict[str, EncodedTensor]]], List[Any]]":
+    """What `execute` returned holds of states, by sequence, and what it returned: errors where those are wrong."""
+    kept = []
+    responses = returned[:]
+    for place, (request, response) in enumerate(zip(requests, returned)):
+        answered = request._sender is not None and request._sender.state is not State.UNANSWERED
+        if answered or not isinstance(response, InferenceResponse):
+            continue
+        try:
+            kept.append((request._sequence_key, states.take(response)))
+        except TritonModelException as error:
+            responses[place] = InferenceResponse(error=TritonError(str(error)))
+    return kept, responses
 
 
 def _error(text: str, code: Any = TritonError.INTERNAL) -> EncodedResponse:

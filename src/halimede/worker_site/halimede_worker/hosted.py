@@ -67,6 +67,13 @@ class HostedModel(Protocol):
             MemoryError: there is no shared memory for it.
         """
 
+    @property
+    def keeps_states(self) -> bool:
+        """Whether it is to be told of sequences that have ended."""
+
+    def end_sequence(self, key: int, correlation_id: Union[int, str], reason: str) -> None:
+        """Forget what is kept of a sequence."""
+
     def finalize(self) -> None:
         """Give everything back."""
 
@@ -90,6 +97,18 @@ def hosted_model(settings: Dict[str, Any]) -> HostedModel:
 
 class HostedExecutions(Executions):
     """Executions of a hosted model."""
+
+    @property
+    def wants_ends(self) -> bool:
+        """Whether it is to be told of sequences that have ended."""
+        model: HostedModel = self._model
+        return model.keeps_states
+
+    def end_sequences(self, ended: "List[Tuple[int, Union[int, str], str]]") -> None:
+        """Sequences have ended."""
+        model: HostedModel = self._model
+        for key, correlation_id, reason in ended:
+            model.end_sequence(key, correlation_id, reason)
 
     def _execute(
         self, first: int, encoded: List[EncodedRequest], segments: Sequence[int]

@@ -94,6 +94,9 @@ class _Worker:
                 assert executions is not None, "the server sends batches once the model is initialized"
                 executions.run(message)
                 idle = IDLE_SECONDS if executions.busy else None
+            elif kind == wire.SEQUENCES_ENDED:
+                assert self._executions is not None, "only what was executed has ended"
+                self._executions.end_sequences(message[1])
             elif kind == wire.FORGET:
                 runtime.memory.forget(message[1])
             elif kind == wire.FINALIZE:
@@ -170,7 +173,7 @@ class _Worker:
         return json.dumps(config._model_config)
 
     def _initialize(self, message: Message) -> Dict[str, Any]:
-        _, arguments, progress, concurrency = message
+        _, arguments, progress, concurrency, states = message
         runtime.args = arguments
         model: Any = None
         if "hosted" in self._settings:
@@ -184,9 +187,9 @@ class _Worker:
         self._model = model
         self._probes = Probes(model)
         executions = HostedExecutions if "hosted" in self._settings else Executions
-        self._executions = executions(runtime, model, counter, concurrency)
+        self._executions = executions(runtime, model, counter, concurrency, states)
         runtime.stage = Stage.READY
-        return {"is_ready": hasattr(model, "is_ready")}
+        return {"is_ready": hasattr(model, "is_ready"), "sequences": self._executions.wants_ends}
 
     def _initialized(self, arguments: Dict[str, str]) -> Any:
         """A model of the file's class that has initialized."""

@@ -2,6 +2,7 @@
 
 import operator
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, List, Optional, Protocol, Sequence, Set, SupportsIndex, Tuple, Union
 
 from .arguments import INT64, UINT32, UINT64, Signature
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from .iterators import ResponseIterator
+    from .states import States
 
 EncodedRequest = Tuple[Any, ...]
-"""What `InferenceRequest` calls number, id, correlation id, flags, timeout, parameters, names of the wanted outputs and
-encoded inputs.
+"""What `InferenceRequest` calls number, id, correlation id, flags, timeout, parameters, names of the wanted outputs,
+encoded inputs, and the key under which the server knows its sequence, 0 for none.
 
 An input is its name, the number of its datatype, its shape, its bytes or where in shared memory they lie, and whether
 others read them too.
@@ -62,6 +64,10 @@ class Origin(Protocol):
     @property
     def decoupled(self) -> bool:
         """Whether the model may send any number of responses."""
+
+    @property
+    def states(self) -> "Optional[States]":
+        """What is kept of responses for the next requests of their sequences; None for nothing."""
 
     @property
     def transmitter(self) -> Transmitter:
@@ -109,6 +115,7 @@ class InferenceRequest:
         "_request_id",
         "_rescheduled",
         "_sender",
+        "_sequence_key",
         "_timeout",
         "_trace",
         "_wanted",
@@ -163,6 +170,7 @@ class InferenceRequest:
 
         self._number = 0
         self._encoded_inputs: Tuple[Any, ...] = ()
+        self._sequence_key = 0
         self._origin: Optional[Origin] = None
         self._sender: Optional[InferenceResponseSender] = None
         self._cancelled = False
@@ -233,7 +241,11 @@ class InferenceRequest:
         origin = self._origin
         if origin is None:
             return InferenceResponseSender(0, (), False, None)
-        return InferenceResponseSender(self._number, self._wanted, origin.decoupled, origin.transmitter)
+        sender = InferenceResponseSender(self._number, self._wanted, origin.decoupled, origin.transmitter)
+        states = origin.states
+        if states is not None:
+            sender._take = partial(_take_states, states, self._sequence_key)
+        return sender
 
     def is_cancelled(self) -> bool:
         """Whether the client no longer waits for the answer."""
@@ -311,6 +323,10 @@ class InferenceRequest:
         )
 
 
+def _take_states(states: "States", key: int, response: InferenceResponse) -> None:
+    states.keep(key, states.take(response))
+
+
 def _correlation_id(value: Any) -> Union[int, str]:
     if isinstance(value, str):
         return _NEW.text("correlation_id", value)
@@ -339,6 +355,7 @@ def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
         request._parameters,
         request._wanted,
         request._encoded_inputs,
+        request._sequence_key,
     ) = encoded
     request._inputs = None
     request._origin = origin
@@ -365,5 +382,6 @@ def encoded_form(request: InferenceRequest) -> Tuple[EncodedRequest, Memory]:
         request._parameters,
         request._wanted,
         request._encoded_inputs,
+        request._sequence_key,
     )
     return encoded, request._origin.memory

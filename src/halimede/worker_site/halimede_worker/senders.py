@@ -2,7 +2,7 @@
 
 import enum
 import threading
-from typing import Container, Dict, Optional, Protocol, SupportsIndex, Tuple, Union
+from typing import Callable, Container, Dict, Optional, Protocol, SupportsIndex, Tuple, Union
 
 from .arguments import UINT32, Signature
 from .errors import TritonModelException
@@ -97,6 +97,7 @@ class InferenceResponseSender:
         "_moves",
         "_number",
         "_state",
+        "_take",
         "_transmitter",
         "_wanted",
         "_window",
@@ -111,6 +112,7 @@ class InferenceResponseSender:
         self._moves = _MANY_RESPONSES if decoupled else _ONE_RESPONSE
         self._window = Window() if decoupled else None
         self._lock = threading.Lock()
+        self._take: Optional[Callable[[InferenceResponse], None]] = None  # what takes states out of responses
         self._cancelled = False
         self._state = State.DETACHED if transmitter is None else State.UNANSWERED
 
@@ -151,6 +153,8 @@ class InferenceResponseSender:
         if window is not None and not window.take():
             raise TritonModelException(_CLOSED)
         try:
+            if self._take is not None:
+                self._take(response)
             keep_wanted(response, self._wanted)
             self._transmitter.transmit(self._number, response, final)
         except BaseException:

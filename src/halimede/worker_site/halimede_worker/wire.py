@@ -34,11 +34,12 @@ ANNOUNCE = -1  # numbers and sizes of new segments, the message that needs them;
 SPILLED = -2  # where in shared memory the message lies
 
 # On the work socket, to the worker
-INITIALIZE = 1  # arguments of `initialize`, settings
+INITIALIZE = 1  # arguments of `initialize`, numbers that both see, concurrency, states of sequences
 COMPLETE_CONFIG = 2  # configuration as JSON
 EXECUTE = 3  # batch number, requests, numbers of segments given back, and of those in which its tensors lie
 FINALIZE = 4
 FORGET = 5  # numbers of the server's segments that are no more
+SEQUENCES_ENDED = 6  # of each its key, correlation id and reason
 
 # On the work socket, from the worker
 DONE = 10  # a value
