@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'halimede[tensorflow]'")
 
-from halimede.backends.tensorflow.runtime import v1  # noqa: E402 - once it is known to be there
+from halimede.backends.tensorflow.runtime import v1
 from tests.backends.helpers import Loaded
 from tests.backends.sequences import ACCUMULATOR, check_accumulator
-from tests.frameworks.tensorflow.tensorflow_models import frozen, load_saved, spec, v1
+from tests.frameworks.tensorflow.tensorflow_models import frozen, load_saved, spec
 
 TENSORS = """
     max_batch_size: 4
