@@ -7,12 +7,15 @@ import numpy as np
 
 from halimede.config.model_config_pb2 import ModelConfig, ModelSequenceBatching
 from halimede.core.datatypes import BY_NUMBER, BYTES
-from halimede.core.errors import InvalidArgumentError, NotFoundError, OutOfMemoryError, UnsupportedError
+from halimede.core.errors import InternalError, InvalidArgumentError, OutOfMemoryError, UnsupportedError
 from halimede.core.memory import memory_limit
 from halimede.core.tensors import Array, decode_bytes
 
 DIRECTORY = "initial_state"
 """In a model's directory: the files that sequences may begin with."""
+
+VARIABLE = -1
+"""In dims: the size varies, and is 1 to begin with."""
 
 _STRING_BYTES = 4
 """An empty string is its length alone."""
@@ -27,7 +30,7 @@ def initial_states(config: ModelConfig, directory: Path) -> dict[str, Array]:
 
     Raises:
         InvalidArgumentError: a file is too short, or of strings that it does not hold.
-        NotFoundError: a file is not there.
+        InternalError: a file cannot be read.
         OutOfMemoryError: a state is larger than the memory.
     """
     return {
@@ -41,7 +44,7 @@ def initial_state(state: ModelSequenceBatching.State, directory: Path, model: st
     datatype = BY_NUMBER[state.data_type]
     initial = state.initial_state[0] if state.initial_state else None
     dims = state.dims if initial is None else initial.dims
-    shape = tuple([max(1, dim) for dim in dims])
+    shape = tuple([1 if dim == VARIABLE else dim for dim in dims])
     size = prod(shape) * (datatype.itemsize or _STRING_BYTES)
     limit = memory_limit()
     if limit and size > limit:
@@ -101,11 +104,9 @@ def _file(directory: Path, name: str) -> bytes:
         raise InvalidArgumentError(f"{start}it must stay inside the model's directory '{DIRECTORY}'")
     try:
         return path.read_bytes()
-    except FileNotFoundError as error:
-        raise NotFoundError(start + str(error.strerror)) from error
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidArgumentError(start + str(reason)) from error
+        raise InternalError(start + str(reason)) from error
 
 
 def refuse_states(config: ModelConfig) -> None:

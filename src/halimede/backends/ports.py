@@ -164,6 +164,9 @@ def check(config: ModelConfig, ports: Ports) -> None:
     """
     every_input = ports.inputs | ports.defaults
     check_controls(config, every_input)
+    for state in config.sequence_batching.state:  # by name, before inputs are counted
+        _find(config, "input", state.input_name, every_input)
+        _find(config, "output", state.output_name, ports.outputs)
     config = as_backend_sees(config)
     listed = [entry.name for entry in config.input]
     listed += [target for entry in config.batch_input for target in entry.target_name]

@@ -20,7 +20,9 @@ def control(text: str, name: str = "c") -> str:
 
 
 def state(initial: str, dims: str = "[ 2, -1 ]", more: str = "") -> str:
-    return controls(f'state {{ input_name: "s" data_type: TYPE_FP32 dims: {dims} {initial} }} {more}')
+    return controls(
+        f'state {{ input_name: "s" output_name: "t" data_type: TYPE_FP32 dims: {dims} {initial} }} {more}'
+    )
 
 
 def initial(name: str = 'name: "n"', datatype: str = "TYPE_FP32", dims: str = "[ 2, 3 ]") -> str:
@@ -164,6 +166,60 @@ CASES: list[Case] = [
         ),
         "sequence_batching.state[0].initial_state[0].dims",
         "dims: [2, 1]",
+    ),
+    (
+        state('initial_state { name: "n" data_type: TYPE_FP32 dims: [ 2, 3 ] }'),
+        "initial_state setting expects state's' to have state_data set",
+        "sequence_batching.state[0].initial_state[0].zero_data",
+        "zero_data: true",
+    ),
+    (
+        state("", more='state { input_name: "q" output_name: "t" data_type: TYPE_FP32 dims: 1 }'),
+        "state output 't' of model 'm' is specified more than once",
+        "sequence_batching.state[1].output_name",
+        'output_name: "t_1"',
+    ),
+    (
+        state("").replace('"s"', '"i"'),
+        "state input 'i' of model 'm' is input 'i' too, which requests would send",
+        "sequence_batching.state[0].input_name",
+        'input_name: "i_STATE"',
+    ),
+    (
+        state("", more=f'control_input {{ name: "s" control {{ {START} }} }}'),
+        "state input 's' of model 'm' is the control input 's' too",
+        "sequence_batching.state[0].input_name",
+        'input_name: "s_STATE"',
+    ),
+    (
+        state("").replace('input_name: "s"', ""),
+        "a state of model 'm' must specify 'input_name'",
+        "sequence_batching.state[0].input_name",
+        'input_name: "STATE_INPUT_0"',
+    ),
+    (
+        state("").replace('output_name: "t"', ""),
+        "state 's' of model 'm' must specify 'output_name'",
+        "sequence_batching.state[0].output_name",
+        'output_name: "STATE_OUTPUT_0"',
+    ),
+    (
+        controls('state { input_name: "s" output_name: "t" dims: 1 }'),
+        "state 's' of model 'm' must specify 'data_type'",
+        "sequence_batching.state[0].data_type",
+        "data_type: TYPE_FP32",
+    ),
+    (
+        controls('state { input_name: "s" output_name: "o" data_type: TYPE_INT32 dims: 4 }'),
+        "state output 'o' of model 'm' is TYPE_INT32, but output 'o' is TYPE_FP32",
+        "sequence_batching.state[0].data_type",
+        "data_type: TYPE_FP32",
+    ),
+    (
+        state("", dims="[ 2, -3 ]"),
+        "dims of state 's' of model 'm' must be 0 or more, or -1 for a variable size, got [2, -3]",
+        "sequence_batching.state[0].dims",
+        "dims: [2, -1]",
     ),
     (
         state(initial(dims="[ 3, 3 ]")),

@@ -11,6 +11,7 @@ from google.protobuf.text_format import MessageToString
 
 from halimede.backends.base import BackendModel, ModelSource
 from halimede.cli.check.ragged import ragged_fix
+from halimede.cli.check.sequence_tensors import REMOVALS, sequence_problem
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate import Problem
 from halimede.core.errors import HalimedeError
@@ -31,12 +32,16 @@ def contradictions(backend: BackendModel) -> Iterator[Problem]:
         yield _with_fix(config, listed, _written_by_the_model(backend), message)
     else:
         model: ModelConfig | None = None
+        whole: ModelConfig | None = None
         while (message := _refusal(backend.check_config)) is not None:
-            if model is None:
+            if model is None or whole is None:
                 model = _written_by_the_model(backend)
-            problem = _with_fix(config, listed, model, message)
+                whole = _written_by_the_model(backend, with_sequence_tensors=True)
+            problem = sequence_problem(config, listed, whole, message) or _with_fix(
+                config, listed, model, message
+            )
             yield problem
-            if not problem.where:
+            if not problem.where or problem.fix.startswith(REMOVALS):
                 break
     config.CopyFrom(listed)
 
@@ -49,13 +54,18 @@ def _refusal(step: Callable[[], None]) -> str | None:
     return None
 
 
-def _written_by_the_model(backend: BackendModel) -> ModelConfig:
-    """The configuration with what the model tells, in place of what it says itself; as good as empty if little."""
+def _written_by_the_model(backend: BackendModel, *, with_sequence_tensors: bool = False) -> ModelConfig:
+    """The configuration with what the model tells, in place of what it says itself; as good as empty if little.
+
+    Controls and states are among its inputs and outputs only if that is asked for.
+    """
     source = backend.source
     told = ModelConfig()
     told.CopyFrom(source.config)
     for name in ("input", "output", "batch_input", "batch_output"):
         told.ClearField(name)
+    if with_sequence_tensors:
+        told.ClearField("sequence_batching")
     for largest in (told.max_batch_size, 0):
         told.max_batch_size = largest
         try:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 
 from halimede.backends.base import BackendOptions, ModelSource
+from halimede.backends.initial_states import DIRECTORY as STATE_DIRECTORY
+from halimede.backends.initial_states import initial_state
 from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import PYTHON, backend_class, backend_name
@@ -250,24 +251,18 @@ def _warmup_files(config: ModelConfig, directory: Path) -> Iterator[Problem]:
 
 def _state_files(config: ModelConfig, directory: Path) -> Iterator[Problem]:
     for index, state in enumerate(config.sequence_batching.state):
-        for number, initial in enumerate(state.initial_state):
-            if initial.WhichOneof("state_data") != "data_file":
-                continue
-            where = f"sequence_batching.state[{index}].initial_state[{number}].data_file"
-            file = f"initial_state/{initial.data_file}"
-            problems = list(_data_file(config, directory, file, where))
-            yield from problems
-            datatype = BY_NUMBER.get(initial.data_type)
-            if problems or datatype is None or not datatype.itemsize or min(initial.dims, default=0) < 0:
-                continue
-            needed = datatype.itemsize * prod(initial.dims)
-            size = inside(directory, file).stat().st_size
-            if size < needed:
-                message = (
-                    f"initial_state setting expects {needed} bytes, but the data provided from "
-                    f"{initial.data_file}only has {size} bytes."
-                )
-                yield Problem(config.name, where, message, "zero_data: true")
+        initial = state.initial_state[0] if state.initial_state else None
+        if initial is None or initial.WhichOneof("state_data") != "data_file":
+            continue
+        where = f"sequence_batching.state[{index}].initial_state[0].data_file"
+        problems = list(_data_file(config, directory, f"{STATE_DIRECTORY}/{initial.data_file}", where))
+        yield from problems
+        if problems or initial.data_type not in BY_NUMBER or min(initial.dims, default=0) < 0:
+            continue
+        try:
+            initial_state(state, directory, config.name)
+        except HalimedeError as error:
+            yield Problem(config.name, where, error.message, "zero_data: true")
 
 
 def _data_file(config: ModelConfig, directory: Path, file: str, where: str) -> Iterator[Problem]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from halimede.config.model_config_pb2 import DataType, ModelConfig, ModelSequenceBatching
+from halimede.config.model_config_pb2 import TYPE_INVALID, DataType, ModelConfig, ModelSequenceBatching
 from halimede.config.validate.problem import Problem
 from halimede.config.validate.tensors import WILDCARD
+from halimede.core.datatypes import BY_NUMBER
 
 State = ModelSequenceBatching.State
 
@@ -12,6 +13,7 @@ State = ModelSequenceBatching.State
 def state_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of the sequence batcher's states."""
     seen: set[str] = set()
+    yield from _tensors(config)
     for index, state in enumerate(config.sequence_batching.state):
         where = f"sequence_batching.state[{index}]"
         name = state.input_name
@@ -31,6 +33,54 @@ def state_problems(config: ModelConfig) -> Iterator[Problem]:
             yield from _initial_state(config, state, number, f"{where}.initial_state[{number}]")
 
 
+def _tensors(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of the names, datatypes and dims of states."""
+    model = config.name
+    inputs = {entry.name: f"input '{entry.name}'" for entry in config.input}
+    inputs |= {
+        entry.name: f"the control input '{entry.name}'" for entry in config.sequence_batching.control_input
+    }
+    outputs = {entry.name: entry for entry in config.output}
+    seen: set[str] = set()
+    for index, state in enumerate(config.sequence_batching.state):
+        where, name = f"sequence_batching.state[{index}]", state.input_name
+        if not name:
+            message = f"a state of model '{model}' must specify 'input_name'"
+            yield Problem(model, f"{where}.input_name", message, f'input_name: "STATE_INPUT_{index}"')
+        elif name in inputs:
+            message = (
+                f"state input '{name}' of model '{model}' is {inputs[name]} too, which requests would send"
+            )
+            if "control" in inputs[name]:
+                message = message.removesuffix(", which requests would send")
+            yield Problem(model, f"{where}.input_name", message, f'input_name: "{name}_STATE"')
+        output = state.output_name
+        if not output:
+            message = f"state '{name}' of model '{model}' must specify 'output_name'"
+            yield Problem(model, f"{where}.output_name", message, f'output_name: "STATE_OUTPUT_{index}"')
+        elif output in seen:
+            message = f"state output '{output}' of model '{model}' is specified more than once"
+            yield Problem(model, f"{where}.output_name", message, f'output_name: "{output}_{index}"')
+        seen.add(output)
+        if state.data_type not in BY_NUMBER:
+            message = f"state '{name}' of model '{model}' must specify 'data_type'"
+            yield Problem(model, f"{where}.data_type", message, "data_type: TYPE_FP32")
+        elif output in outputs and outputs[output].data_type not in (state.data_type, TYPE_INVALID):
+            listed = DataType.Name(outputs[output].data_type)
+            message = (
+                f"state output '{output}' of model '{model}' is {DataType.Name(state.data_type)}, but output "
+                f"'{output}' is {listed}"
+            )
+            yield Problem(model, f"{where}.data_type", message, f"data_type: {listed}")
+        if any(dim < WILDCARD for dim in state.dims):
+            message = (
+                f"dims of state '{name}' of model '{model}' must be 0 or more, or -1 for a variable size, got "
+                f"{list(state.dims)}"
+            )
+            dims = [max(dim, WILDCARD) for dim in state.dims]
+            yield Problem(model, f"{where}.dims", message, f"dims: {dims}")
+
+
 def _initial_state(
     config: ModelConfig, state: ModelSequenceBatching.State, number: int, where: str
 ) -> Iterator[Problem]:
@@ -43,6 +93,9 @@ def _initial_state(
     if not initial.name:
         message = f"Field 'name' must be set when using initial_state for state input '{name}'."
         yield Problem(model, f"{where}.name", message, f'name: "{name} initial state"')
+    if initial.WhichOneof("state_data") is None:
+        message = f"initial_state setting expects state'{name}' to have state_data set"
+        yield Problem(model, f"{where}.zero_data", message, "zero_data: true")
     fix = f"dims: {[1 if dim == WILDCARD else dim for dim in state.dims]}"
     if len(initial.dims) != len(state.dims):
         message = (
@@ -50,7 +103,7 @@ def _initial_state(
             f"'{name}'. {len(initial.dims)} != {len(state.dims)}"
         )
         yield Problem(model, f"{where}.dims", message, fix)
-    elif WILDCARD in initial.dims:
+    elif any(dim < 0 for dim in initial.dims):
         message = (
             f"'initial_state' field for state input name '{name}' contains variable dimensions. "
             "The size of what a sequence begins with must be given."
