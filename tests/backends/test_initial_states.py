@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from halimede.backends import initial_states
@@ -37,7 +36,8 @@ def write(directory: Path, content: bytes, name: str = "begin.bin") -> None:
 
 def test_zeros_where_nothing_is_said_with_one_for_sizes_that_vary(tmp_path: Path) -> None:
     made = begins(tmp_path, "data_type: TYPE_INT64 dims: [ 2, -1 ]")
-    assert (made.tolist(), made.dtype) == ([[0], [0]], np.int64)
+    assert made.tolist() == [[0], [0]]
+    assert made.dtype.name == "int64"
     assert begins(tmp_path, initial("zero_data: true")).tolist() == [0, 0]
     assert begins(tmp_path, "data_type: TYPE_STRING dims: [ -1 ]").tolist() == [b""]
 

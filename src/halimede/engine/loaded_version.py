@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from halimede.backends.base import BackendModel, Instance, InstanceSpec, ModelSource
+from halimede.backends.states import SequenceStates
 from halimede.config.signature import Signature
 from halimede.core.memory import trim_memory
 from halimede.engine.statistics import ModelStatistics
@@ -40,6 +41,11 @@ class LoadedVersion:
     def processes(self) -> tuple[int, ...]:
         """The worker processes in which it runs now."""
         return tuple(pid for loaded in self.instances for pid in loaded.instance.processes)
+
+    def sequence_states(self) -> tuple[SequenceStates, ...]:
+        """What its instances keep for sequences in this process."""
+        kept = [loaded.instance.states for loaded in self.instances]
+        return tuple([states for states in kept if states is not None])
 
     def close(self) -> None:
         """Give everything back, the freed memory to the system too. Blocks."""

@@ -347,7 +347,7 @@ class Metrics:
         memory = self._engine.lifecycle.memory
         held = Counter[tuple[str, int]]()
         for holding in memory.ledger:
-            held[holding.name, holding.version] += holding.size
+            held[holding.name, holding.version] += holding.total
         _add(
             lines,
             MODEL_MEMORY,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from halimede.backends.base import ModelSource
+from halimede.backends.states import SequenceStates
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core import memory
 from halimede.core.clock import Clock, VirtualClock
@@ -40,6 +41,10 @@ class FakeVersion:
     def processes(self) -> tuple[int, ...]:
         """Those that the test gives it."""
         return tuple(self._world.workers.get(self.source.name, {}))
+
+    def sequence_states(self) -> tuple[SequenceStates, ...]:
+        """Those that the test gives it."""
+        return self._world.states.get(self.source.name, ())
 
     def close(self) -> None:
         """Forget it."""
@@ -181,6 +186,7 @@ class World:
         started: (model, version) of loads that have begun; use `begun` to wait for one.
         sizes: model → bytes by which the server's process grows while a version of it is loaded.
         workers: model → its worker processes, each with the bytes that it has for itself.
+        states: model → what its instances keep for sequences.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -194,6 +200,7 @@ class World:
         self.gates: dict[tuple[str, int], threading.Event] = {}
         self.sizes: dict[str, int] = {}
         self.workers: dict[str, dict[int, int]] = {}
+        self.states: dict[str, tuple[SequenceStates, ...]] = {}
         self._begun: dict[tuple[str, int], threading.Event] = {}
         self.clock = VirtualClock()
         self.progress: list[tuple[str, int | None, str, str]] = []

@@ -97,7 +97,7 @@ def _state(
 ) -> Problem | None:
     for index, state in enumerate(config.sequence_batching.state):
         where = f"sequence_batching.state[{index}]"
-        sides: tuple[tuple[str, str, Mapping[str, Any]], ...]
+        sides: tuple[tuple[str, str, Mapping[str, ModelInput] | Mapping[str, ModelOutput]], ...]
         sides = ("input", "input_name", inputs), ("output", "output_name", outputs)
         for side, field, ports in sides:
             name = getattr(state, field)
@@ -124,9 +124,10 @@ def _state(
     return None
 
 
-def _free(config: ModelConfig, ports: Iterable[Any]) -> list[Any]:
+def _free(config: ModelConfig, ports: Iterable[ModelInput | ModelOutput]) -> list[Any]:
     """The model's tensors that the configuration names nowhere."""
-    named = {entry.name for entry in (*config.input, *config.output)} | sequence_names(config)
+    named = {entry.name for entry in config.input} | {entry.name for entry in config.output}
+    named |= sequence_names(config)
     return [port for port in ports if port.name not in named]
 
 

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from halimede.backends.states import SequenceStates
 from halimede.repository.basis import Basis
 
 
@@ -18,6 +19,7 @@ class Holding:
         basis: what it is loaded from, None if that cannot be compared.
         grown: bytes by which loading it has let the server's process grow, None if that could not be measured.
         processes: tells the worker processes that run it now.
+        states: tells what its instances keep for sequences in the server's process.
         leaving: it takes no requests any more, and will be closed.
     """
 
@@ -27,7 +29,13 @@ class Holding:
     basis: Basis | None = None
     grown: int | None = None
     processes: Callable[[], tuple[int, ...]] = tuple
+    states: Callable[[], tuple[SequenceStates, ...]] = tuple
     leaving: bool = False
+
+    @property
+    def total(self) -> int:
+        """Bytes, with those that are kept for sequences now."""
+        return self.size + sum([states.byte_size for states in self.states()])
 
 
 class Ledger:
@@ -47,8 +55,8 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Bytes that are held."""
-        return sum(holding.size for holding in self._holdings)
+        """Bytes that are held. May be asked from any thread."""
+        return sum([holding.total for holding in list(self._holdings)])
 
     def free(self) -> int:
         """Bytes of the budget that nobody holds; less than 0 if models have grown beyond it."""

@@ -11,6 +11,7 @@ from asyncio import AbstractEventLoop, Task
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,14 +83,16 @@ class ModelMemory:
         self._measured_at: int | None = None
         self._timer: Timer | None = None
         self._watching: Task[None] | None = None
+        self._shrinking: Task[None] | None = None
 
     async def stop(self) -> None:
         """Look after nobody any more; whoever waits for room is told that there will be none."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._watching is not None:
-            await self._watching
+        for task in (self._watching, self._shrinking):
+            if task is not None:
+                await task
         self.room.changed()
 
     # A load
@@ -151,6 +154,8 @@ class ModelMemory:
         for number, version in loaded.items():
             holding = holdings[number]
             holding.processes = version.processes
+            holding.states = version.sequence_states
+            self._watch_states(holding)
             workers = await self._loop.run_in_executor(self._disk, _workers_bytes, holding)
             size = workers or holding.grown
             if size is not None:
@@ -196,6 +201,7 @@ class ModelMemory:
             holding.size -= more
             self.room.changed()
             raise
+        self._watch_states(holding)
         if after < before:
             holding.size = holding.size * after // before
         size = await self._loop.run_in_executor(self._disk, _workers_bytes, holding)
@@ -203,6 +209,33 @@ class ModelMemory:
             holding.size = size
         self.room.changed()
         self._watch()
+
+    # States of sequences
+
+    def _watch_states(self, holding: Holding) -> None:
+        """Have the version's instances keep no more for sequences than there is room for."""
+        if self.ledger.budget is not None:
+            for states in holding.states():
+                states.admit = partial(self._admit, holding)
+
+    def _admit(self, holding: Holding, more: int) -> bool:
+        """Whether the version may keep so many bytes more for sequences. Called in any thread."""
+        if self.ledger.fits(more):
+            return True
+        budget = self.ledger.budget
+        if self._evict_model is None or budget is None or holding.total + more > budget:
+            return False
+        self._loop.call_soon_threadsafe(self._make_room)
+        return True
+
+    def _make_room(self) -> None:
+        """Evict others, in whose place there are states of sequences."""
+        if self._shrinking is None and not self._table.stopping:
+            self._shrinking = self._loop.create_task(self._shrink())
+
+    async def _shrink(self) -> None:
+        await self.room.shrink()
+        self._shrinking = None
 
     # The end of a version
 
