@@ -252,3 +252,28 @@ def test_onnx_model_that_fails_on_its_sample_says_so(tmp_path: Path) -> None:
         InvalidArgumentError, match="failed to run warmup sample 'bad index': onnx runtime error 1: "
     ):
         warm_up(model.backend.source, model.signature, model.instance, "m_0", ModelStatistics())
+
+
+def test_a_model_with_states_and_controls_is_warmed_up_and_keeps_nothing(tmp_path: Path) -> None:
+    config = """
+        max_batch_size: 4
+        input { name: "INPUT" data_type: TYPE_FP32 dims: [ 2 ] }
+        output { name: "OUTPUT" data_type: TYPE_FP32 dims: [ 2 ] }
+        output { name: "SUM_OUT" data_type: TYPE_FP32 dims: [ 2 ] }
+        sequence_batching {
+            control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } }
+            state { input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_FP32 dims: [ 2 ] }
+        }
+        model_warmup {
+            name: "s" batch_size: 2 count: 2
+            inputs { key: "INPUT" value { data_type: TYPE_FP32 dims: [ 2 ] random_data: true } }
+            inputs { key: "START" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } }
+            inputs { key: "SUM_IN" value { data_type: TYPE_FP32 dims: [ 2 ] random_data: true } }
+        }
+    """
+    model = load(tmp_path, config, onnx_models.restartable_accumulator())
+    statistics = ModelStatistics(())
+    warm_up(model.backend.source, model.signature, model.instance, "m_0", statistics)
+    assert statistics.execution_count == 2
+    assert model.instance.states is not None
+    assert model.instance.states.byte_size == 0

@@ -83,7 +83,9 @@ def _sample(source: ModelSource, signature: Signature, sample: ModelWarmup) -> _
     where = f"model_warmup sample '{sample.name}'"
     inputs = {}
     for name in sorted(sample.inputs):
-        if name in signature.inputs:
+        if name in signature.states:
+            continue  # the instance gives every request what sequences begin with
+        if name in signature.inputs or name in signature.controls:
             inputs[name] = _tensor(source, signature, name, sample.inputs[name], where)
         else:
             logger.warning(
@@ -118,15 +120,20 @@ def _run_sample(
 
 
 def _request(source: ModelSource, signature: Signature, inputs: dict[str, Tensor]) -> InferRequest:
-    """One copy of the request.
+    """One copy of the request, whose control inputs are false, or 0, unless the sample sets them.
 
     Raises:
         InvalidArgumentError: the model cannot serve it.
     """
+    sent = {name: tensor for name, tensor in inputs.items() if name not in signature.controls}
     request = InferRequest(
-        source.name, dict(inputs), _no_answer, model_version=source.version, received_ns=monotonic_ns()
+        source.name, sent, _no_answer, model_version=source.version, received_ns=monotonic_ns()
     )
     validate(request, signature)
+    shape = (1, 1) if signature.max_batch_size > 0 else (1,)
+    for name, spec in signature.controls.items():
+        zero = Tensor(spec.datatype, shape, _zeros(spec.datatype, shape))
+        request.inputs[name] = inputs.get(name, zero)
     return request
 
 
@@ -140,6 +147,7 @@ def _run_batch(
     """Run one batch to its last response: the errors of the requests that failed."""
     batch = Batch(signature, requests, sum(request.batch_size for request in requests))
     batch.started_ns = monotonic_ns()
+    batch.states = instance.states
     sent: SimpleQueue[tuple[InferResponse | None, bool]] = SimpleQueue()
     if signature.decoupled:
         batch.send = lambda _, response, final: sent.put((response, final))
@@ -184,7 +192,7 @@ def _tensor(
         raise InvalidArgumentError(f"{msg} ({where})")
     datatype = BY_NUMBER.get(data.data_type)
     if datatype is None:
-        expected = signature.inputs[name].datatype
+        expected = signature.backend_inputs[name].datatype
         msg = f"inference input '{name}' data-type is '<invalid>', but model '{source.name}' expects '{expected}'"
         raise InvalidArgumentError(f"{_PREFIX}{msg} ({where})")
     shape = (1, *data.dims) if signature.max_batch_size > 0 else tuple(data.dims)
