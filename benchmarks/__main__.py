@@ -11,6 +11,7 @@ from benchmarks import (
     eviction,
     footprint,
     hosting,
+    implicit_state,
     json_decoding,
     python_backend,
     report,
@@ -40,6 +41,7 @@ SUBJECTS = (
     frameworks,
     python_backend,
     repository_control,
+    implicit_state,
     hosting,
 )
 
