@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
+from halimede.backends.devices import staying
 from halimede.backends.execution import execute
 from halimede.backends.states import SequenceStates
 from halimede.config.normalise import normalise
@@ -184,6 +185,17 @@ def test_a_state_that_is_not_as_configured_is_an_error(wrong: Array, error: str)
     (response,) = model.run(add(1, 1, start=True))
     assert isinstance(response.error, InternalError)
     assert error in response.error.message
+
+
+def test_a_state_that_clients_see_does_not_stay_on_a_device() -> None:
+    model = Model()
+    listed = 'output { name: "SUM" data_type: TYPE_FP32 dims: [ 1 ] }'
+    signature = signature_of(f"{TENSORS} {listed} sequence_batching {{ {STATES} }}")
+    batch = batch_of(signature, add(1, 1))
+    batch.requests[0].on_device = ("OUTPUT", "SUM")
+    assert staying(batch) == {"OUTPUT", "SUM"}
+    batch.states = model.kept
+    assert staying(batch) == {"OUTPUT"}
 
 
 # Memory

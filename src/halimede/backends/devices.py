@@ -110,6 +110,8 @@ def staying(batch: Batch) -> set[str]:
         names -= {
             name for name in request.outputs or batch.signature.outputs if name not in request.on_device
         }
+    if batch.states is not None:
+        names -= {*batch.states.outputs}  # what is kept of them is on the host
     return {
         name
         for name in names
