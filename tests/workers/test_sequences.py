@@ -96,7 +96,7 @@ def test_a_python_model_begins_with_what_the_file_holds(tmp_path: Path) -> None:
     initial = 'initial_state { name: "begin" data_type: TYPE_FP32 dims: [ 2 ] data_file: "begin" }'
     with running(tmp_path, SUM.replace('"SUM_OUT"', f'"SUM_OUT" {initial}'), ACCUMULATOR) as model:
         assert sums(model, add(1, 1, start=True)) == [101]
-        assert sums(model, add(1, 1)) == [102]
+        assert sums(model, add(1, 1), add(0, 1)) == [102, 1]
 
 
 TEXTS = """

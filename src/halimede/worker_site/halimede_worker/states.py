@@ -1,10 +1,12 @@
 """Implicit state of Python models: outputs of one request of a sequence that are inputs of the next."""
 
 import threading
+from math import prod
 from typing import Any, Dict, Sequence, Tuple
 
 import numpy as np
 
+from .datatypes import BYTES
 from .errors import TritonModelException
 from .responses import InferenceResponse
 from .tensors import EncodedTensor, encode_tensor
@@ -21,6 +23,12 @@ class States:
         self._initial = tuple(
             [(name, number, shape, content, True) for name, _, number, _, shape, content in specs]
         )
+        self._zeros = tuple(
+            [
+                (name, number, shape, _zeros(number, shape, content), True)
+                for name, _, number, _, shape, content in specs
+            ]
+        )
         self._inputs = {output: (name, number, wanted) for name, output, number, wanted, _, _ in specs}
         self._kept: Dict[int, Dict[str, EncodedTensor]] = {}
         self._lock = threading.Lock()
@@ -32,6 +40,8 @@ class States:
             key: the sequence, 0 for none.
             start: the request is the first of it: what was kept is forgotten.
         """
+        if not key:
+            return self._zeros
         if start:
             self.end(key)
         kept = self._kept.get(key)
@@ -84,6 +94,11 @@ class _Copies:
 
 
 _COPIES: Any = _Copies()
+
+
+def _zeros(number: int, shape: Tuple[int, ...], content: bytes) -> bytes:
+    """Zeros like a tensor of that content, or empty strings, of which only the lengths are there."""
+    return bytes(4 * prod(shape) if number == BYTES else len(content))
 
 
 def _fits(shape: Tuple[int, ...], wanted: Tuple[int, ...]) -> bool:
