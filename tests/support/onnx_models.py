@@ -318,3 +318,15 @@ def restartable_accumulator() -> onnx.ModelProto:
         {"OUTPUT": (FLOAT, ["batch", 2]), "SUM_OUT": (FLOAT, ["batch", 2])},
         [numpy_helper.from_array(np.array([1], np.float32), "one")],
     )
+
+
+def large_state(elements: int) -> onnx.ModelProto:
+    """SUM_OUT (FP32[batch, elements]) = SUM_IN + INPUT (FP32[batch, 1]); OUTPUT is the largest of its elements."""
+    return build(
+        [
+            helper.make_node("Add", ["SUM_IN", "INPUT"], ["SUM_OUT"]),
+            helper.make_node("ReduceMax", ["SUM_OUT"], ["OUTPUT"], axes=[1], keepdims=1),
+        ],
+        {"INPUT": (FLOAT, ["batch", 1]), "SUM_IN": (FLOAT, ["batch", elements])},
+        {"OUTPUT": (FLOAT, ["batch", 1]), "SUM_OUT": (FLOAT, ["batch", elements])},
+    )

@@ -50,11 +50,6 @@ WRONG = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halimede.cli.check.examine.refuse_unsupported", lambda config: None)
-
-
 def write(repository: Path, controls: str, state: str) -> Path:
     text = f"{TENSORS}\nsequence_batching {{\n{controls}\n{state.replace('INITIAL', '')}\n}}"
     directory = onnx_models.write_model(repository, "m", onnx_models.restartable_accumulator(), text)
