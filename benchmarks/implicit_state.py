@@ -24,12 +24,9 @@ input {{ name: "INPUT" data_type: TYPE_FP32 dims: [ 1 ] }}
 output {{ name: "OUTPUT" data_type: TYPE_FP32 dims: [ 1 ] }}
 instance_group {{ count: 1 kind: KIND_CPU }}
 """
-STATE = f"""sequence_batching {{
-  max_sequence_idle_microseconds: 60000000
-  oldest {{ max_candidate_sequences: {2 * SEQUENCES} }}
-  state {{ input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_FP32 dims: [ {ELEMENTS} ] }}
-}}
-"""
+BATCHING = "sequence_batching {{ oldest {{ max_candidate_sequences: {} }} {} }}\n"
+STATE = f'state {{ input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_FP32 dims: [ {ELEMENTS} ] }}'
+ARGUMENTS = ("--exit-timeout-secs=1",)  # which sequences that were left open would use up
 Ports = dict[str, list[int | str]]
 
 
@@ -39,19 +36,20 @@ def workloads() -> list[Workload]:
 
 
 def workload(protocol: str) -> Workload:
-    """Requests of sequences against requests without, to models of the same computation."""
+    """Sequences of a model with state against those of one without, of the same computation."""
 
     @contextmanager
     def both(seconds: float) -> Iterator[Sides]:
         tool, (server_core, _) = perf_analyzer(), cores()
-        load = partial(Load, protocol=protocol, concurrency=SEQUENCES, seconds=seconds)
+        options = ("--sequence-length", str(LENGTH))
+        load = partial(Load, protocol=protocol, concurrency=SEQUENCES, seconds=seconds, options=options)
         with (
-            halimede(accumulator("accumulator", state=True), server_core) as server,
-            halimede(accumulator("stateless", state=False), server_core) as other,
+            halimede(accumulator("accumulator", state=True), server_core, ARGUMENTS) as server,
+            halimede(accumulator("stateless", state=False), server_core, ARGUMENTS) as other,
         ):
-            of_sequences = load("accumulator", options=("--sequence-length", str(LENGTH)))
             yield Sides(
-                partial(apply, tool, of_sequences, server), partial(apply, tool, load("stateless"), other)
+                partial(apply, tool, load("accumulator"), server),
+                partial(apply, tool, load("stateless"), other),
             )
 
     return Workload(f"implicit-state-{protocol}", "requests/s", Compare.AT_LEAST, 0.8, both)
@@ -78,5 +76,5 @@ def accumulator(name: str, *, state: bool) -> Path:
         [helper.make_tensor_value_info(port, TensorProto.FLOAT, dims) for port, dims in outputs.items()],
         constants,
     )
-    config = CONFIG + (STATE if state else "dynamic_batching { }\n")
+    config = CONFIG + BATCHING.format(2 * SEQUENCES, STATE if state else "")
     return models.repository(name, config, models.checked(graph))
