@@ -112,8 +112,8 @@ class PyTorchModel(BackendModel):
             raise InvalidArgumentError(msg)
         if isinstance(program, Package):
             _check_rows(config, program)
-        check_batch_inputs(config, inputs)
         config = as_backend_sees(config)
+        check_batch_inputs(config, inputs)
         sides: tuple[tuple[Side, Sequence[ModelInput | ModelOutput]], ...]
         sides = (inputs, config.input), (outputs, config.output)
         for side, entries in sides:
