@@ -17,6 +17,7 @@ from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
+from halimede.workers.ended_sequences import EndedSequences
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
@@ -130,8 +131,7 @@ class WorkerInstance(Instance):
         self._next_unwaited = MIN_UNWAITED
         self._head_since = 0
         self._verdict = ""
-        self._wants_ends = False  # the process is to be told of sequences that have ended
-        self._ended: list[tuple[int, int | str, str]] = []  # it was not told of yet
+        self._ended = EndedSequences(host.loop)
         self._restarts = RestartPolicy(host.clock)
         self._reviving: asyncio.Task[None] | None = None
         self._closing = False
@@ -164,12 +164,13 @@ class WorkerInstance(Instance):
                 self._concurrency,
                 tuple(self._states),
             )
-            self._wants_ends = (await worker.ask(message, outgoing))["sequences"]
+            told = await worker.ask(message, outgoing)
         except BaseException:
             await worker.stop(graceful=False)
             raise
         self._served = False
         self._worker = worker
+        self._ended.serve(worker.work if told["sequences"] else None)
         self._progress = progress[: 8 * PROGRESS].view(np.int64)
         self.healthy = self.free = True
 
@@ -223,7 +224,7 @@ class WorkerInstance(Instance):
             self._reviving.cancel()
             await asyncio.wait([self._reviving])
         if self._worker is not None:
-            self._tell_ends()
+            self._ended.tell()
             await self._worker.stop(graceful=True)
         self._progress = np.zeros(PROGRESS, np.int64)  # at once, not when the garbage is collected
 
@@ -258,8 +259,8 @@ class WorkerInstance(Instance):
         return to the event loop and be called from it costs about as much again.
         """
         worker = self._running
-        if self._ended:
-            self._tell_ends()
+        if self._ended.pending:
+            self._ended.tell()
         requests = batch.requests
         first = self._number
         self._number += len(requests)
@@ -298,16 +299,7 @@ class WorkerInstance(Instance):
 
     def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
         """Have the process forget a sequence. One that has taken the place of another knows nothing of it."""
-        if self._wants_ends and self._worker is not None:
-            if not self._ended:  # many may end in one turn of the loop
-                self._host.loop.call_soon(self._tell_ends)
-            self._ended.append((key, correlation_id, reason))
-
-    def _tell_ends(self) -> None:
-        """Tell the process of the sequences that have ended."""
-        ended, self._ended = self._ended, []
-        if ended and self._worker is not None:
-            self._worker.work.send((wire.SEQUENCES_ENDED, ended))
+        self._ended.add(key, correlation_id, reason)
 
     @property
     def _is_alone(self) -> bool:
@@ -548,7 +540,7 @@ class WorkerInstance(Instance):
     def _exited(self, reason: str) -> None:
         """The process is gone: its requests fail, those that it had not begun wait for the next one."""
         worker, self._worker = self._worker, None
-        self._ended = []
+        self._ended.serve(None)
         if worker is None or self._closing:
             return  # it did not initialize, which `start` tells, or was told to end
         reason, self._verdict = self._verdict or reason, ""
