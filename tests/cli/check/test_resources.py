@@ -1,7 +1,9 @@
+import json
 from pathlib import Path
 
 from tests.cli.check.test_command import problems
 from tests.support import onnx_models
+from tests.support.server import run_command
 
 
 def write(directory: Path, name: str, *resources: str) -> Path:
@@ -66,3 +68,34 @@ def test_a_resource_that_is_global_and_of_devices_is_told(tmp_path: Path) -> Non
         ("a", 'resources { name: "R" count: 1 }', message, "global: true"),
         ("b", 'resources { name: "R" count: 2 }', message, "global: true"),
     ]
+
+
+def test_a_resource_of_which_there_is_too_little_is_told_with_what_there_is(tmp_path: Path) -> None:
+    write(tmp_path, "a", 'name: "R" count: 4', 'name: "G" global: true count: 2')
+    write(tmp_path, "b", 'name: "S" count: 1')
+    command = [
+        "check",
+        str(tmp_path),
+        "--format=json",
+        "--rate-limit-resource=R:3",
+        "--rate-limit-resource=G:2:7",
+    ]
+    result = run_command(*command)
+    assert result.returncode == 1, result.stderr
+    found = [(each["model"], each["message"], each["fix"]) for each in json.loads(result.stdout)["problems"]]
+    words = "which will prevent scheduling of one or more model instances, the minimum required count is"
+    assert found == [
+        ("a", f'Resource count for "R" is limited to 3 {words} 4', "count: 3"),
+        ("b", f'Resource count for "S" is limited to 0 {words} 1', "--rate-limit-resource=S:1"),
+    ]
+    path = tmp_path / "a" / "config.pbtxt"
+    path.write_text(path.read_text().replace("count: 4", "count: 3"))
+    result = run_command(*command, "--rate-limit-resource=S:1")
+    assert result.returncode == 0, result.stdout
+
+
+def test_a_resource_of_another_form_is_a_wrong_use(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    result = run_command("check", str(tmp_path), "--rate-limit-resource=R")
+    assert result.returncode == 2
+    assert "'<resource_name>:<count>'. Got R" in result.stderr

@@ -12,6 +12,7 @@ import orjson
 from halimede.backends.registry import backend_name
 from halimede.cli.check.checks import model_instead
 from halimede.cli.check.examine import IMPORT_TIMEOUT_S, Examination, Finding, examine
+from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError
@@ -41,6 +42,13 @@ from halimede.repository.layout import check_repositories
     metavar="SECONDS",
     help="How long the import of a Python model may take; 0: run no model's code.",
 )
+@click.option(
+    "--rate-limit-resource",
+    "resources",
+    multiple=True,
+    metavar="NAME:COUNT[:DEVICE]",
+    help="How much there will be of a resource of the rate limiter, as the server is told. Repeatable.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -48,6 +56,7 @@ def command(
     model_config_name: str,
     form: str,
     import_timeout: float,
+    resources: tuple[str, ...],
 ) -> None:
     """Report all problems of all models, with file, line and suggested fix.
 
@@ -60,8 +69,9 @@ def command(
     for repository in repositories:
         if message := model_instead(repository):
             raise click.UsageError(message)
+    limits = resource_limits(resources)
     with _quiet():
-        examinations = examine(repositories, model_config_name, import_timeout)
+        examinations = examine(repositories, model_config_name, import_timeout, limits)
     click.echo(_json(examinations) if form == "json" else _text(examinations))
     if any(examination.findings for examination in examinations):
         context.exit(1)

@@ -16,7 +16,7 @@ from halimede.cli.check.contradictions import contradictions
 from halimede.cli.check.mismatches import Part, mismatches
 from halimede.cli.check.python_imports import PythonImports
 from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
-from halimede.cli.check.resources import resource_problems, scope_problems
+from halimede.cli.check.resources import pool_problems, resource_problems, scope_problems
 from halimede.config.ensembles import is_ensemble
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
@@ -29,6 +29,7 @@ from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.gpus import visible_gpus
 from halimede.engine.lifecycle.loading import refuse_runtime, refuse_unsupported
+from halimede.engine.settings import ResourceLimit
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
 from halimede.repository.resolve import config_path
@@ -91,7 +92,10 @@ class Examination:
 
 
 def examine(
-    repositories: Sequence[Path], config_name: str = "", import_timeout_s: float = IMPORT_TIMEOUT_S
+    repositories: Sequence[Path],
+    config_name: str = "",
+    import_timeout_s: float = IMPORT_TIMEOUT_S,
+    limits: Sequence[ResourceLimit] = (),
 ) -> list[Examination]:
     """What there is to say about each model of the repositories, by name.
 
@@ -99,6 +103,7 @@ def examine(
         repositories: directories of models.
         config_name: use ``configs/<name>.pbtxt`` where it exists.
         import_timeout_s: how long the import of a Python model may take; 0 to import none.
+        limits: how much there is of the rate limiter's resources; none if that is not known.
 
     Raises:
         OSError: a repository cannot be read.
@@ -106,7 +111,7 @@ def examine(
     with closing(PythonImports(import_timeout_s)) as imports:
         examinations = _examine_each(repositories, config_name, imports)
     _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
-    _examine_resources({examination.name: examination for examination in examinations}, config_name)
+    _examine_resources({examination.name: examination for examination in examinations}, config_name, limits)
     return sorted(examinations, key=lambda examination: examination.name)
 
 
@@ -146,9 +151,12 @@ def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str
         waiting = [each for each in waiting if each.name not in done]
 
 
-def _examine_resources(examinations: Mapping[str, Examination], config_name: str) -> None:
-    """Hold the resources that models declare against each other."""
-    for problem in scope_problems({each.name: each.config for each in examinations.values()}):
+def _examine_resources(
+    examinations: Mapping[str, Examination], config_name: str, limits: Sequence[ResourceLimit]
+) -> None:
+    """Hold the resources that models declare against each other, and against what there is."""
+    configs = {each.name: each.config for each in examinations.values()}
+    for problem in (*scope_problems(configs), *pool_problems(configs, limits)):
         examination = examinations[problem.model]
         path = config_path(examination.directory, config_name)
         examination.findings.append(_place(problem, path, examination.locations))

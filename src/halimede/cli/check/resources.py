@@ -3,10 +3,12 @@
 A server without one ignores them; how much there is of each, only its flags say.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from halimede.config.model_config_pb2 import ModelConfig, ModelRateLimiter
 from halimede.config.validate import Problem
+from halimede.engine.scheduling.rate_limits.pools import Resource, limit_of, too_few
+from halimede.engine.settings import ResourceLimit
 
 
 def resource_problems(config: ModelConfig) -> Iterator[Problem]:
@@ -33,6 +35,26 @@ def scope_problems(configs: Mapping[str, ModelConfig]) -> Iterator[Problem]:
                     f"configuration. In model '{model}' it is {'global' if scope else 'device-specific'}"
                 )
                 yield Problem(name, f"{where}.global", message, f"global: {str(scope).lower()}")
+
+
+def pool_problems(configs: Mapping[str, ModelConfig], limits: Sequence[ResourceLimit]) -> Iterator[Problem]:
+    """Resources of which models, by their names, need more than there is as the flags say."""
+    if not limits:
+        return
+    counts = {(each.name, each.device): each.count for each in limits}
+    for name, config in sorted(configs.items()):
+        for where, resource in _resources(config):
+            group = config.instance_group[int(where[len("instance_group[") : where.index("]")])]
+            devices: Sequence[int | None] = list(group.gpus) or [0]
+            if getattr(resource, "global"):
+                devices = [None]
+            pools = [Resource(resource.name, device) for device in devices]
+            limit, pool = min((limit_of(counts, each), each) for each in pools)
+            if limit < resource.count:
+                fix = (
+                    f"count: {limit}" if limit else f"--rate-limit-resource={resource.name}:{resource.count}"
+                )
+                yield Problem(name, f"{where}.count", too_few(pool, limit, resource.count), fix)
 
 
 def _resources(config: ModelConfig) -> Iterator[tuple[str, ModelRateLimiter.Resource]]:

@@ -94,12 +94,9 @@ class Pools:
                 sizes[resource] = max(count, sizes.get(resource, 0))
         if self._limits:
             for resource, count in sizes.items():
-                sizes[resource] = limit = self._limit(resource)
+                sizes[resource] = limit = limit_of(self._limits, resource)
                 if limit < count:
-                    raise InvalidArgumentError(
-                        f'Resource count for "{resource.name}" is limited to {limit} which will prevent scheduling '
-                        f"of one or more model instances, the minimum required count is {count}"
-                    )
+                    raise InvalidArgumentError(too_few(resource, limit, count))
         for resource in sizes:
             if resource.device is not None and Resource(resource.name) in sizes:
                 raise InvalidArgumentError(
@@ -108,9 +105,18 @@ class Pools:
                 )
         self._sizes = sizes
 
-    def _limit(self, resource: Resource) -> int:
-        """The largest number that a limit gives of the resource; for a global one, devices do not matter."""
-        name, device = resource
-        if device is None:
-            return max((count for (each, _), count in self._limits.items() if each == name), default=0)
-        return max(self._limits.get((name, device), 0), self._limits.get((name, None), 0))
+
+def limit_of(limits: Mapping[tuple[str, int | None], int], resource: Resource) -> int:
+    """The largest number that limits, by name and device, give of the resource; for a global one, of all devices."""
+    name, device = resource
+    if device is None:
+        return max((count for (each, _), count in limits.items() if each == name), default=0)
+    return max(limits.get((name, device), 0), limits.get((name, None), 0))
+
+
+def too_few(resource: Resource, limit: int, count: int) -> str:
+    """What to say of a resource of which there is less than an instance needs."""
+    return (
+        f'Resource count for "{resource.name}" is limited to {limit} which will prevent scheduling of one or more '
+        f"model instances, the minimum required count is {count}"
+    )
