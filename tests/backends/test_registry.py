@@ -17,6 +17,8 @@ from halimede.core.errors import InvalidArgumentError, UnsupportedError
         (ModelConfig(backend="identity"), "IdentityModel"),
         (ModelConfig(backend="repeat"), "RepeatModel"),
         (ModelConfig(backend="square"), "SquareModel"),
+        (ModelConfig(backend="sequence"), "SequenceModel"),
+        (ModelConfig(backend="dyna_sequence"), "DynaSequenceModel"),
     ],
 )
 def test_backend_or_platform_chooses_the_class(config: ModelConfig, name: str) -> None:
@@ -31,7 +33,9 @@ def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> N
         f"unable to find backend library for backend '{backend}', "
         f"try specifying runtime on the model configuration."
     )
-    assert "identity, onnxruntime, openvino, python, pytorch, repeat, square" in caught.value.message
+    assert (
+        "identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square" in caught.value.message
+    )
 
 
 def test_ensemble_has_a_platform_and_no_backend() -> None:

@@ -12,11 +12,13 @@ from halimede.backends.registry import backend_name
 from halimede.config.model_config_pb2 import ModelConfig
 
 _ON_CPUS = {
+    "dyna_sequence": "the backend dyna_sequence runs on CPUs only",
     "fil": "the backend fil runs forests on CPUs only",
     "identity": "the backend identity runs on CPUs only",
     "openvino": "the backend openvino has no instances of that kind; say KIND_CPU, and choose one of OpenVINO's "
     "devices by the parameter TARGET_DEVICE",
     "repeat": "the backend repeat runs on CPUs only",
+    "sequence": "the backend sequence runs on CPUs only",
     "square": "the backend square runs on CPUs only",
     "tensorflow": "the backend tensorflow runs on CPUs only",
 }

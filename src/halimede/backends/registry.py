@@ -9,6 +9,7 @@ PYTHON = "python"
 
 BACKENDS = (
     "dali",
+    "dyna_sequence",
     "fil",
     "identity",
     "onnxruntime",
@@ -16,6 +17,7 @@ BACKENDS = (
     PYTHON,
     "pytorch",
     "repeat",
+    "sequence",
     "square",
     "tensorflow",
     "tensorrt",
@@ -68,6 +70,14 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
             from halimede.backends.testing.repeat import RepeatModel
 
             return RepeatModel
+        case "sequence":
+            from halimede.backends.testing.sequence import SequenceModel
+
+            return SequenceModel
+        case "dyna_sequence":
+            from halimede.backends.testing.dyna_sequence import DynaSequenceModel
+
+            return DynaSequenceModel
         case "square":
             from halimede.backends.testing.square import SquareModel
 
