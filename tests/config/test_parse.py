@@ -55,7 +55,13 @@ def test_text_form_gives_the_configuration() -> None:
             "dynamic_batching {}\nsequence_batching {}",
             (2, 1),
             "'sequence_batching' and 'dynamic_batching' exclude each other; only one may be given",
-            "",
+            "remove dynamic_batching",
+        ),
+        (
+            "version_policy { all { } latest { } }",
+            (1, 26),
+            "'latest' and 'all' exclude each other; only one may be given",
+            "remove latest",
         ),
         (
             "input {",

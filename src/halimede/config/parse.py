@@ -152,7 +152,9 @@ def _explain(report: str, source: str, column: int) -> tuple[str, str]:
     if match := _TWICE.search(report):
         return f"'{match['name']}' is given twice; it may be given once", ""
     if match := _ONE_OF.search(report):
-        return f"'{match['one']}' and '{match['other']}' exclude each other; only one may be given", ""
+        what = f"'{match['one']}' and '{match['other']}' exclude each other; only one may be given"
+        batchers = {match["one"], match["other"]} == {"sequence_batching", "dynamic_batching"}
+        return what, f"remove {'dynamic_batching' if batchers else match['one']}"
     # what remains ends with the reason, after the position and a copy of the line
     reason = re.sub(r"^\d+:\d+ : ", "", report).rpartition("': ")[2]
     reason = reason[:1].lower() + reason[1:].rstrip(".")

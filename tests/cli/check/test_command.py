@@ -122,6 +122,7 @@ def test_json_form_tells_models_and_problems(tmp_path: Path) -> None:
                 "fix": "max_batch_size: 0",
             }
         ],
+        "warnings": [],
     }
 
 

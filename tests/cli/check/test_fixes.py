@@ -60,6 +60,8 @@ CONFIGURATIONS = {
     "unknown backend": ECHO.replace("onnxruntime", "onnxruntme"),
     "field": ECHO.replace("dims: 16", "\ndimms: 16\n", 1),
     "unknown platform": 'platform: "onnx_runtime_onnx"',
+    "two batchers": f"{ECHO} dynamic_batching {{ }} sequence_batching {{ }}",
+    "two strategies": f"{ECHO} sequence_batching {{ direct {{ }} oldest {{ max_candidate_sequences: 4 }} }}",
     "batch size": ECHO.replace("4", "-4"),
     "data type": ECHO.replace("data_type: TYPE_FP32", "", 1),
     "dims": ECHO.replace("dims: 16", "", 1),
@@ -169,6 +171,10 @@ def apply(problem: dict[str, Any], directory: Path) -> None:
     if moved := re.fullmatch(r"make the directory (\S+) and move (\S+) into it", fix):
         Path(moved[1]).mkdir()
         shutil.move(directory / moved[2], moved[1])
+        return
+    if problem["field"] == "" and fix.startswith("remove "):
+        unwanted = rf"{fix.removeprefix('remove ')}\s*{{[^{{}}]*}}"
+        path.write_text(re.sub(unwanted, "", path.read_text()))
         return
     if problem["field"] == "" and problem["line"]:
         lines = path.read_text().split("\n")

@@ -60,7 +60,8 @@ def command(
 ) -> None:
     """Report all problems of all models, with file, line and suggested fix.
 
-    Python models are imported, each in a process of its own. Exits with 1 if there is any problem.
+    Python models are imported, each in a process of its own. Exits with 1 if there is any problem. Settings that are
+    allowed, but without the effect that they seem to have, are warnings.
     """
     try:
         check_repositories(repositories)
@@ -90,28 +91,31 @@ def _quiet() -> Iterator[None]:
 
 
 def _text(examinations: Sequence[Examination]) -> str:
-    lines = [
-        line for examination in examinations for finding in examination.findings for line in _lines(finding)
-    ]
-    count = sum(len(examination.findings) for examination in examinations)
-    if count:
+    findings = [finding for examination in examinations for finding in examination.findings]
+    warnings = [finding for examination in examinations for finding in examination.warnings]
+    lines = [line for finding in findings for line in _lines(finding)]
+    lines += [line for finding in warnings for line in _lines(finding, "warning: ")]
+    models = _counted(len(examinations), "model")
+    if findings:
         wrong = sum(bool(examination.findings) for examination in examinations)
-        lines.append(f"{_counted(count, 'problem')} in {wrong} of {_counted(len(examinations), 'model')}")
+        summary = f"{_counted(len(findings), 'problem')} in {wrong} of {models}"
     else:
         if examinations:
             lines.append(_table(examinations))
-        lines.append(f"{_counted(len(examinations), 'model')}, no problems")
-    return "\n".join(lines)
+        summary = f"{models}, no problems"
+    if warnings:
+        summary += f", {_counted(len(warnings), 'warning')}"
+    return "\n".join([*lines, summary])
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _lines(finding: Finding) -> list[str]:
+def _lines(finding: Finding, kind: str = "") -> list[str]:
     place = f"{finding.file}:{finding.line}" if finding.line else str(finding.file)
     about = f" [{finding.field}]" if finding.field else ""
-    lines = [f"{place}: {finding.message}{about}"]
+    lines = [f"{place}: {kind}{finding.message}{about}"]
     if finding.fix:
         lines.append(f"    fix: {finding.fix}")
     return [readable(encodable(line)) for line in lines]
@@ -142,20 +146,21 @@ def _tensor(signature: Signature, spec: TensorSpec) -> str:
 def _json(examinations: Sequence[Examination]) -> str:
     document = {
         "models": [_model(examination) for examination in examinations],
-        "problems": [
-            {
-                "model": encodable(finding.model),
-                "file": encodable(str(finding.file)),
-                "line": finding.line or None,
-                "field": finding.field,
-                "message": encodable(finding.message),
-                "fix": encodable(finding.fix),
-            }
-            for examination in examinations
-            for finding in examination.findings
-        ],
+        "problems": [_finding(each) for examination in examinations for each in examination.findings],
+        "warnings": [_finding(each) for examination in examinations for each in examination.warnings],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "model": encodable(finding.model),
+        "file": encodable(str(finding.file)),
+        "line": finding.line or None,
+        "field": finding.field,
+        "message": encodable(finding.message),
+        "fix": encodable(finding.fix),
+    }
 
 
 def _model(examination: Examination) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import advice
 from halimede.config.normalise import normalise
 from halimede.config.parse import ConfigTextError, parse_text, read_text
-from halimede.config.validate import Problem, find_problems
+from halimede.config.validate import Problem, find_problems, find_warnings
 from halimede.config.validate.instances import instance_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError, NotFoundError
@@ -80,6 +80,7 @@ class Examination:
         config: its configuration as far as it could be completed.
         versions: the versions that its policy selects.
         findings: what is wrong.
+        warnings: what is allowed, and may not do what it looks like; none are looked for if anything is wrong.
         locations: where the fields of its configuration stand.
     """
 
@@ -88,6 +89,7 @@ class Examination:
     config: ModelConfig = field(default_factory=ModelConfig)
     versions: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
     locations: Locations = field(default_factory=Locations)
 
 
@@ -206,6 +208,8 @@ def _examine_model(name: str, directory: Path, config_name: str, imports: Python
                 if finding.message not in seen:
                     seen.add(finding.message)
                     result.findings.append(finding)
+    if not result.findings:
+        result.warnings += [_place(problem, path, locations) for problem in find_warnings(result.config)]
     return result
 
 

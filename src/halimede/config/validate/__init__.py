@@ -4,6 +4,7 @@ Its settings are checked when it is read, and so are its tensors, unless the mod
 checked when the model is loaded.
 """
 
+import logging
 from collections.abc import Iterator
 from itertools import chain
 
@@ -16,13 +17,16 @@ from halimede.config.validate.instances import instance_problems
 from halimede.config.validate.metrics import metric_problems, warn_of_unknown_families
 from halimede.config.validate.model import cache_problems, model_problems
 from halimede.config.validate.problem import Problem
+from halimede.config.validate.sequence_warnings import sequence_warnings
 from halimede.config.validate.sequences import sequence_problems
 from halimede.config.validate.states import state_problems
 from halimede.config.validate.tensors import tensor_problems
 from halimede.config.validate.warmup import warmup_problems
 from halimede.core.errors import InvalidArgumentError
 
-__all__ = ["Problem", "find_problems", "validate", "validate_settings"]
+__all__ = ["Problem", "find_problems", "find_warnings", "validate", "validate_settings"]
+
+logger = logging.getLogger("halimede")
 
 
 def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "") -> list[Problem]:
@@ -42,6 +46,11 @@ def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str 
         *warmup_problems(config),
         *enum_problems(config),
     ]
+
+
+def find_warnings(config: ModelConfig) -> list[Problem]:
+    """Everything about a configuration with which nothing is wrong that may not do what its author thinks."""
+    return list(sequence_warnings(config))
 
 
 def _setting_problems(config: ModelConfig) -> Iterator[Problem]:
@@ -87,3 +96,5 @@ def validate(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "")
         raise InvalidArgumentError(problems[0].message)
     warn_of_unknown_families(config)
     warn_of_batch_tensors(config)
+    for warning in find_warnings(config):
+        logger.warning("model '%s': %s", config.name, warning.message)
