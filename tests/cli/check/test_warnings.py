@@ -44,9 +44,9 @@ def test_warnings_are_counted_beside_problems(tmp_path: Path) -> None:
         tmp_path, "m", onnx_models.identity(), f"{ECHO}\nsequence_batching {{ oldest {{ }} }}"
     )
     warning = (
-        f"{directory / 'config.pbtxt'}:2: warning: batches can never be full: they have one request of each sequence, "
-        f"of which an instance has 1 at most, and max_batch_size is 4 "
-        f"[sequence_batching.oldest.max_candidate_sequences]\n    fix: max_candidate_sequences: 4\n"
+        f"{directory / 'config.pbtxt'}:2: warning: batches can never have 4 rows: they have one request of each "
+        f"sequence, of which an instance has 1 at most [sequence_batching.oldest.max_candidate_sequences]\n"
+        f"    fix: max_candidate_sequences: 4\n"
     )
     result = CliRunner().invoke(command, [str(tmp_path)])
     assert result.exit_code == 0

@@ -18,10 +18,7 @@ ITERATIVE = (
     "over after one request"
 )
 
-FULL = (
-    "batches can never be full: they have one request of each sequence, of which an instance has {} at most, and "
-    "max_batch_size is {}"
-)
+FULL = "batches can never have {} rows: they have one request of each sequence, of which an instance has {} at most"
 
 
 def model(batching: str, backend: str = "onnxruntime", rows: int = 4) -> str:
@@ -53,13 +50,13 @@ def model(batching: str, backend: str = "onnxruntime", rows: int = 4) -> str:
         ),
         (
             model("oldest { max_candidate_sequences: 3 }"),
-            FULL.format(3, 4),
+            FULL.format(4, 3),
             "sequence_batching.oldest.max_candidate_sequences",
             "max_candidate_sequences: 4",
         ),
         (
             model("oldest { }", rows=2),
-            FULL.format(1, 2),
+            FULL.format(2, 1),
             "sequence_batching.oldest.max_candidate_sequences",
             "max_candidate_sequences: 2",
         ),
@@ -95,6 +92,7 @@ def test_what_may_not_do_what_it_looks_like_is_told_and_logged(
         model("iterative_sequence: true", backend="python"),
         model(START),
         model("oldest { max_candidate_sequences: 4 }"),
+        model("oldest { max_candidate_sequences: 3 preferred_batch_size: [ 2, 3 ] }"),
         model("oldest { }", rows=1),
         model("oldest { }", rows=0),
         model("direct { max_queue_delay_microseconds: 100 minimum_slot_utilization: 0.5 }"),

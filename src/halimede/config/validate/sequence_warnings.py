@@ -44,15 +44,16 @@ def _hidden_inputs(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _candidates(config: ModelConfig) -> Iterator[Problem]:
-    candidates = max(1, config.sequence_batching.oldest.max_candidate_sequences)
-    if candidates >= config.max_batch_size:
+    oldest = config.sequence_batching.oldest
+    candidates, wanted = max(1, oldest.max_candidate_sequences), max(oldest.preferred_batch_size, default=0)
+    if candidates >= wanted:
         return
     message = (
-        f"batches can never be full: they have one request of each sequence, of which an instance has {candidates} at "
-        f"most, and max_batch_size is {config.max_batch_size}"
+        f"batches can never have {wanted} rows: they have one request of each sequence, of which an instance has "
+        f"{candidates} at most"
     )
     where = "sequence_batching.oldest.max_candidate_sequences"
-    yield Problem(config.name, where, message, f"max_candidate_sequences: {config.max_batch_size}")
+    yield Problem(config.name, where, message, f"max_candidate_sequences: {wanted}")
 
 
 def _delays(config: ModelConfig) -> Iterator[Problem]:
