@@ -40,6 +40,11 @@ def sequence(strategy: str = "", rows: int = 4, instances: int = 1, idle_us: int
     """
 
 
+def isolated(config: str) -> str:
+    """The same, with a process for each instance."""
+    return f'{config} parameters {{ key: "isolation" value {{ string_value: "process" }} }}'
+
+
 def dyna(strategy: str, datatype: str, instances: int = 1) -> str:
     return f"""
         backend: "dyna_sequence" max_batch_size: 4 {TENSORS} instance_group {{ count: {instances} }}
@@ -62,8 +67,20 @@ MODELS = {
     "dyna_direct": dyna("direct { }", "UINT64"),
     "dyna_string": dyna(OLDEST, "STRING"),
     "dyna_string_direct": dyna("direct { }", "STRING"),
+    "direct_isolated_2": isolated(sequence(instances=2)),
+    "dyna_isolated": isolated(dyna(OLDEST, "UINT64")),
 }
-SLOTS = {"direct": 4, "direct_2": 8, "direct_nobatch": 1, "oldest": 4, "oldest_2": 8, "dyna": 4, "dyna_2": 8}
+SLOTS = {
+    "direct": 4,
+    "direct_2": 8,
+    "direct_nobatch": 1,
+    "oldest": 4,
+    "oldest_2": 8,
+    "dyna": 4,
+    "dyna_2": 8,
+    "direct_isolated_2": 8,
+    "dyna_isolated": 4,
+}
 OF_NUMBERS = [name for name in MODELS if name not in ("direct_whole", "direct_idle")]
 
 
