@@ -214,6 +214,7 @@ def test_the_delay_is_waited_off_the_loop(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 START_AND_READY = "'START' and 'READY' must be configured as the control inputs"
+STATE = 'state { input_name: "IN" output_name: "OUT" data_type: TYPE_INT32 dims: 1 }'
 ALL_FOUR = "'START', 'END', 'READY' and 'CORRID' must be configured as the control inputs"
 
 
@@ -226,6 +227,12 @@ ALL_FOUR = "'START', 'END', 'READY' and 'CORRID' must be configured as the contr
         (SEQUENCE, '"READY"', '"ready"', START_AND_READY),
         (SEQUENCE, f"sequence_batching {{ {START} {READY} }}", "dynamic_batching { }", START_AND_READY),
         (DYNA, CORRID, "", ALL_FOUR),
+        (
+            DYNA,
+            CORRID,
+            f"{CORRID} {STATE}",
+            "the backend dyna_sequence keeps its accumulators itself; remove state",
+        ),
         (DYNA, '"INPUT"', '"IN"', "model input must be named 'INPUT'"),
         (DYNA, '"OUTPUT"', '"OUT"', "model output must be named 'OUTPUT'"),
         (SEQUENCE, '"INPUT" data_type: TYPE_INT32', '"INPUT" data_type: TYPE_STRING', "TYPE_INT32 data-type"),

@@ -41,6 +41,8 @@ class SequenceModel(BackendModel):
         if sorted(names) != sorted(self.controls):
             *others, last = [f"'{name}'" for name in self.controls]
             raise self._error(f"{', '.join(others)} and {last} must be configured as the control inputs")
+        if config.sequence_batching.state:
+            raise self._error(f"the backend {config.backend} keeps its accumulators itself; remove state")
         if len(config.input) != 1 or len(config.input[0].dims) != 1:
             raise self._error("model must have one input 'INPUT' with vector shape, any length")
         if len(config.output) != 1:
