@@ -10,14 +10,18 @@ from halimede.cli.check.command import command
 from tests.cli.check.test_fixes import ECHO, apply
 from tests.support import onnx_models
 
+IDENTITY = ECHO.replace("onnxruntime", "identity")
 WARNINGS = {
     "iterative": f"{ECHO} sequence_batching {{ iterative_sequence: true }}",
     "candidates": f"{ECHO} sequence_batching {{ oldest {{ max_candidate_sequences: 2 }} }}",
     "utilization": f"{ECHO} sequence_batching {{ direct {{ minimum_slot_utilization: 0.5 }} }}",
     "delay": f"{ECHO} sequence_batching {{ direct {{ max_queue_delay_microseconds: 7 }} }}",
+    "state": (
+        f"{IDENTITY} sequence_batching {{ state {{ "
+        'input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: 1 } }'
+    ),
     "control": (
-        'backend: "identity" input { name: "INPUT0" data_type: TYPE_FP32 dims: 1 } '
-        'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 1 } sequence_batching { control_input { name: "INPUT0" '
+        f'{IDENTITY} sequence_batching {{ control_input {{ name: "INPUT0" '
         "control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } } }"
     ),
 }
@@ -25,7 +29,7 @@ WARNINGS = {
 
 @pytest.mark.parametrize("what", WARNINGS)
 def test_a_warning_is_no_problem_and_its_fix_ends_it(tmp_path: Path, what: str) -> None:
-    model = None if what == "control" else onnx_models.identity()
+    model = None if IDENTITY in WARNINGS[what] else onnx_models.identity()
     directory = onnx_models.write_model(tmp_path, "m", model, WARNINGS[what])
     result = CliRunner().invoke(command, ["--format", "json", str(tmp_path)])
     assert result.exit_code == 0

@@ -49,6 +49,12 @@ def model(batching: str, backend: str = "onnxruntime", rows: int = 4) -> str:
             'name: "INPUT_CONTROL"',
         ),
         (
+            model('state { input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: 1 }', "identity"),
+            "states have no effect: the backend 'identity' makes none",
+            "sequence_batching.state",
+            "remove state",
+        ),
+        (
             model("oldest { max_candidate_sequences: 3 }"),
             FULL.format(4, 3),
             "sequence_batching.oldest.max_candidate_sequences",

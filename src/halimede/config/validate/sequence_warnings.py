@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.problem import Problem
 
+_WITHOUT_STATES = ("identity", "repeat", "square")
+"""Backends that neither take states nor refuse them."""
+
 
 def sequence_warnings(config: ModelConfig) -> Iterator[Problem]:
     """What the sequence batcher of a valid and complete configuration will not do, or not as its author may think."""
@@ -12,6 +15,9 @@ def sequence_warnings(config: ModelConfig) -> Iterator[Problem]:
         return
     yield from _iterative(config)
     yield from _hidden_inputs(config)
+    if config.sequence_batching.state and config.backend in _WITHOUT_STATES:
+        message = f"states have no effect: the backend '{config.backend}' makes none"
+        yield Problem(config.name, "sequence_batching.state", message, "remove state")
     if config.sequence_batching.HasField("oldest"):
         yield from _candidates(config)
     else:
