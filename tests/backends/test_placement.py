@@ -15,7 +15,17 @@ from halimede.config.parse import parse_text
 from halimede.config.validate import find_problems
 
 ON_GPUS = ["dali", "onnxruntime", "pytorch", "python", "tensorrt", "written_in_python"]
-ON_CPUS = ["dyna_sequence", "fil", "identity", "openvino", "repeat", "sequence", "square", "tensorflow"]
+ON_CPUS = [
+    "dyna_sequence",
+    "fil",
+    "identity",
+    "implicit_state",
+    "openvino",
+    "repeat",
+    "sequence",
+    "square",
+    "tensorflow",
+]
 
 # instance_group → the groups that come of it: kind, GPUs and count, where there are GPUs 0 and 1; None for an error
 GROUPS: dict[str, list[tuple[str, list[int], int]] | None] = {

@@ -19,6 +19,7 @@ from halimede.core.errors import InvalidArgumentError, UnsupportedError
         (ModelConfig(backend="square"), "SquareModel"),
         (ModelConfig(backend="sequence"), "SequenceModel"),
         (ModelConfig(backend="dyna_sequence"), "DynaSequenceModel"),
+        (ModelConfig(backend="implicit_state"), "ImplicitStateModel"),
     ],
 )
 def test_backend_or_platform_chooses_the_class(config: ModelConfig, name: str) -> None:
@@ -33,9 +34,8 @@ def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> N
         f"unable to find backend library for backend '{backend}', "
         f"try specifying runtime on the model configuration."
     )
-    assert (
-        "identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square" in caught.value.message
-    )
+    names = "identity, implicit_state, onnxruntime, openvino, python, pytorch, repeat, sequence, square"
+    assert names in caught.value.message
 
 
 def test_ensemble_has_a_platform_and_no_backend() -> None:

@@ -15,6 +15,7 @@ _ON_CPUS = {
     "dyna_sequence": "the backend dyna_sequence runs on CPUs only",
     "fil": "the backend fil runs forests on CPUs only",
     "identity": "the backend identity runs on CPUs only",
+    "implicit_state": "the backend implicit_state runs on CPUs only",
     "openvino": "the backend openvino has no instances of that kind; say KIND_CPU, and choose one of OpenVINO's "
     "devices by the parameter TARGET_DEVICE",
     "repeat": "the backend repeat runs on CPUs only",

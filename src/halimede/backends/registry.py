@@ -12,6 +12,7 @@ BACKENDS = (
     "dyna_sequence",
     "fil",
     "identity",
+    "implicit_state",
     "onnxruntime",
     "openvino",
     PYTHON,
@@ -78,6 +79,10 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
             from halimede.backends.testing.dyna_sequence import DynaSequenceModel
 
             return DynaSequenceModel
+        case "implicit_state":
+            from halimede.backends.testing.implicit_state import ImplicitStateModel
+
+            return ImplicitStateModel
         case "square":
             from halimede.backends.testing.square import SquareModel
 

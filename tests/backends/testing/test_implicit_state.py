@@ -1,0 +1,109 @@
+"""The test backend `implicit_state`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halimede.backends.batch import Batch
+from halimede.backends.execution import execute
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
+from halimede.core.requests import InferResponse
+from tests.backends.helpers import Loaded, load, request
+
+FLAGS = "fp32_false_true: [ 0, 1 ]"
+CONTROLS = " ".join(
+    f'control_input {{ name: "{kind}" control {{ kind: CONTROL_SEQUENCE_{kind} {FLAGS} }} }}'
+    for kind in ("START", "READY", "END")
+)
+INITIAL = 'initial_state { name: "init" data_type: TYPE_INT32 dims: 1 zero_data: true }'
+STATE = f'state {{ input_name: "INPUT_STATE" output_name: "OUTPUT_STATE" data_type: TYPE_INT32 dims: 1 {INITIAL} }}'
+CONFIG = f"""
+    backend: "implicit_state" max_batch_size: 0
+    sequence_batching {{ {CONTROLS} {STATE} }}
+    input {{ name: "INPUT" data_type: TYPE_INT32 dims: 1 }}
+    input {{ name: "TEST_CASE" data_type: TYPE_INT32 dims: 1 }}
+    output {{ name: "OUTPUT" data_type: TYPE_INT32 dims: 1 }}
+"""
+
+
+def run(model: Loaded, case: int, value: int = 1, *, start: bool = False) -> InferResponse:
+    """The response to a request of the sequence 1."""
+    made = request(
+        {
+            "INPUT": np.array([value], np.int32),
+            "TEST_CASE": np.array([case], np.int32),
+            "START": np.array([start], np.float32),
+            "READY": np.array([1], np.float32),
+            "END": np.array([0], np.float32),
+        }
+    )
+    made.sequence_id, made.sequence_key, made.sequence_start = 1, 1, start
+    batch = Batch(model.signature, [made], 1)
+    execute(model.instance, batch)
+    return batch.responses[0]
+
+
+def failure(response: InferResponse) -> HalimedeError:
+    assert response.error is not None
+    return response.error
+
+
+def test_a_state_that_is_not_updated_stays(tmp_path: Path) -> None:
+    model = load(tmp_path, CONFIG)
+    for start in (True, False, False):
+        assert run(model, 1, 5, start=start).outputs["OUTPUT"].array.tolist() == [5]
+
+
+def test_a_state_that_is_not_configured_is_an_error(tmp_path: Path) -> None:
+    error = failure(run(load(tmp_path, CONFIG), 0, start=True))
+    assert isinstance(error, InvalidArgumentError)
+    assert error.message == "state 'undefined_state' is not a valid state name."
+
+
+@pytest.mark.parametrize(("case", "state"), [(0, "undefined_state"), (1, "OUTPUT_STATE")])
+def test_a_model_without_states_has_none_to_add(tmp_path: Path, case: int, state: str) -> None:
+    error = failure(run(load(tmp_path, CONFIG.replace(STATE, "")), case, start=True))
+    assert isinstance(error, InvalidArgumentError)
+    assert error.message == f"unable to add state '{state}'. State configuration is missing for model 'm'."
+
+
+def test_a_state_may_share_its_buffer(tmp_path: Path) -> None:
+    same = STATE.replace(INITIAL, "use_same_buffer_for_input_output: true")
+    model = load(tmp_path, CONFIG.replace(STATE, same))
+    for start in (True, False, False):
+        response = run(model, 2, start=start)
+        assert (response.error, response.outputs) == (None, {})
+
+
+def test_a_state_does_not_grow_on_a_gpu_that_the_backend_does_not_use(tmp_path: Path) -> None:
+    error = failure(run(load(tmp_path, CONFIG), 3, start=True))
+    assert isinstance(error, UnsupportedError)
+    assert error.message == "growable memory should always provide memory in GPU"
+
+
+def test_an_unknown_test_case_is_told(tmp_path: Path) -> None:
+    assert (
+        failure(run(load(tmp_path, CONFIG), 4, start=True)).message
+        == "there is no TEST_CASE 4; there are 0 to 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (CONTROLS, CONTROLS.replace('"END"', '"LAST"'), "'START', 'END' and 'READY' must be configured"),
+        (
+            '"INPUT_STATE"',
+            '"STATE"',
+            "the state must be INPUT_STATE, OUTPUT_STATE with TYPE_INT32 and dims [1]",
+        ),
+        ("max_batch_size: 0", "max_batch_size: 2", "needs max_batch_size: 0, got 2"),
+        ('"TEST_CASE"', '"CASE"', "needs exactly these inputs: INPUT (TYPE_INT32), TEST_CASE (TYPE_INT32)"),
+    ],
+)
+def test_what_the_backend_does_not_have_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in CONFIG
+    with pytest.raises(InvalidArgumentError) as caught:
+        load(tmp_path, CONFIG.replace(old, new))
+    assert message in caught.value.message
