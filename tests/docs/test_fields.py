@@ -31,6 +31,18 @@ STEP = """
         input_map { key: "INPUT" value: "INPUT" } output_map { key: "OUTPUT" value: "OUTPUT" }
     } }
 """
+CONTROL = (
+    'control_input {{ name: "{0}" control {{ kind: CONTROL_SEQUENCE_{0} int32_false_true: [ 0, 1 ] }} }}'
+)
+STATEFUL = f"""
+    backend: "implicit_state"
+    input {{ name: "INPUT" data_type: TYPE_INT32 dims: 1 }} input {{ name: "TEST_CASE" data_type: TYPE_INT32 dims: 1 }}
+    output {{ name: "OUTPUT" data_type: TYPE_INT32 dims: 1 }}
+    sequence_batching {{
+        {" ".join(CONTROL.format(kind) for kind in ("START", "END", "READY"))}
+        state {{ input_name: "INPUT_STATE" output_name: "OUTPUT_STATE" data_type: TYPE_INT32 dims: 1 }}
+    }}
+"""
 
 
 def leaves(descriptor: Any, prefix: str = "") -> Iterator[str]:
@@ -114,7 +126,7 @@ def fill_field(message: Any, field: Any) -> None:
 
 def configuration(path: str) -> ModelConfig:
     """One of a model that loads, but for the field of that path, which is set."""
-    text = STEP if path.startswith("ensemble_scheduling") else SERVABLE
+    text = {"ensemble_scheduling": STEP, "sequence_batching": STATEFUL}.get(path.partition(".")[0], SERVABLE)
     config = text_format.Parse(text, ModelConfig())
     message: Any = config
     *above, last = path.split(".")
@@ -127,7 +139,7 @@ def configuration(path: str) -> ModelConfig:
     return config
 
 
-@pytest.mark.parametrize("path", [path for path in others() if ".state." not in path])
+@pytest.mark.parametrize("path", others())
 def test_fields_are_refused_or_ignored_as_the_page_says(tmp_path: Path, path: str) -> None:
     for name, config in (("part", SERVABLE), ("m", text_format.MessageToString(configuration(path)))):
         (tmp_path / name / "1").mkdir(parents=True)

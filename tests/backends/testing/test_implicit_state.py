@@ -1,15 +1,20 @@
 """The test backend `implicit_state`."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.http as client
+from tritonclient.utils import InferenceServerException
 
 from halimede.backends.batch import Batch
 from halimede.backends.execution import execute
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.core.requests import InferResponse
 from tests.backends.helpers import Loaded, load, request
+from tests.support.server import start_server
 
 FLAGS = "fp32_false_true: [ 0, 1 ]"
 CONTROLS = " ".join(
@@ -42,6 +47,61 @@ def run(model: Loaded, case: int, value: int = 1, *, start: bool = False) -> Inf
     batch = Batch(model.signature, [made], 1)
     execute(model.instance, batch)
     return batch.responses[0]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.InferenceServerClient]:
+    """A client of a server of models as Triton's tests have them."""
+    repository = tmp_path_factory.mktemp("repository")
+    configs = {
+        "no_implicit_state": CONFIG.replace(STATE, ""),
+        "wrong_internal_state": CONFIG.replace(INITIAL, ""),
+        "no_state_update": CONFIG,
+        "single_state_buffer": CONFIG.replace(INITIAL, "use_same_buffer_for_input_output: true"),
+    }
+    for name, config in configs.items():
+        (repository / name / "1").mkdir(parents=True)
+        Path(repository / name / "config.pbtxt").write_text(config)
+    with start_server(repository) as running, client.InferenceServerClient(running.http) as opened:
+        yield opened
+
+
+def ask(server: client.InferenceServerClient, model: str, case: int, value: int, flags: str) -> Any:
+    """The output of a request of the sequence 3; S starts it, E ends it."""
+    tensors = []
+    for name, number in (("INPUT", value), ("TEST_CASE", case)):
+        tensors.append(client.InferInput(name, [1], "INT32"))
+        tensors[-1].set_data_from_numpy(np.array([number], np.int32))
+    result = server.infer(
+        model, tensors, sequence_id=3, sequence_start="S" in flags, sequence_end="E" in flags
+    )
+    output = result.as_numpy("OUTPUT")
+    return None if output is None else output.tolist()
+
+
+def test_a_server_answers_as_tritons_tests_ask(server: client.InferenceServerClient) -> None:
+    flags = ["S", *[""] * 10, "E"]
+    assert [ask(server, "no_state_update", 1, 1, each) for each in flags] == [[1]] * 12
+    assert [ask(server, "single_state_buffer", 2, 1, each) for each in ("S", "", "E")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (
+            "no_implicit_state",
+            (
+                "unable to add state 'undefined_state'. State configuration is missing for model "
+                "'no_implicit_state'."
+            ),
+        ),
+        ("wrong_internal_state", "state 'undefined_state' is not a valid state name."),
+    ],
+)
+def test_a_server_tells_what_is_no_state(server: client.InferenceServerClient, model: str, text: str) -> None:
+    with pytest.raises(InferenceServerException) as error:
+        ask(server, model, 0, 1, "SE")
+    assert error.value.message() == text
 
 
 def failure(response: InferResponse) -> HalimedeError:
