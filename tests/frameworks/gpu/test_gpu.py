@@ -20,7 +20,17 @@ from tests.support.server import ServerProcess, start_server
 
 ON_GPU = 'backend: "{}" max_batch_size: 8 instance_group {{ kind: KIND_GPU }}'
 GPU_BACKENDS = ("dali", "onnxruntime", "python", "pytorch", "tensorrt")
-CPU_BACKENDS = ("fil", "identity", "openvino", "repeat", "square", "tensorflow")
+CPU_BACKENDS = (
+    "dyna_sequence",
+    "fil",
+    "identity",
+    "implicit_state",
+    "openvino",
+    "repeat",
+    "sequence",
+    "square",
+    "tensorflow",
+)
 TENSORS = "".join(
     f'{side} {{ name: "{side}" data_type: TYPE_FP32 dims: 2 }} ' for side in ("input", "output")
 )
