@@ -71,6 +71,7 @@ class FakeModel:
         self.version = loaded.source.version
         self.config = loaded.source.config
         self.inflight = 0
+        self.sequences = 0
         self.stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -93,6 +94,16 @@ class FakeModel:
         self.inflight -= 1
         if not self.inflight:
             self._idle.set()
+
+    def begin_sequence(self) -> None:
+        """A sequence begins."""
+        self.sequences += 1
+        self._idle.clear()
+
+    def end_sequence(self) -> None:
+        """The only sequence is over."""
+        self.sequences -= 1
+        self._idle.set()
 
     def stop(self) -> None:
         self.stopped = True
@@ -140,7 +151,7 @@ class FakeEnsemble(FakeModel):
         self.find: Callable[[str, int], Any] = find
         self.labels = labels
         self.statistics = statistics
-        self.inflight = 0
+        self.inflight = self.sequences = 0
         self.stopped = False
         self._idle = asyncio.Event()
         self._idle.set()

@@ -836,6 +836,25 @@ def test_stop_waits_for_requests_and_says_so_each_second(
     assert sorted(told[6:]) == [f"successfully unloaded '{name}' version 1" for name in "ab"]
 
 
+def test_stop_counts_sequences_that_it_waits_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.add("m")
+
+    async def run() -> None:
+        lifecycle = world.lifecycle(ControlMode.NONE)
+        await lifecycle.start()
+        model = found(lifecycle, "m")
+        model.begin_sequence()
+        stopping = asyncio.create_task(lifecycle.stop(30))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        model.end_sequence()
+        assert await stopping
+
+    with caplog.at_level(logging.INFO, "halimede"):
+        asyncio.run(run())
+    assert "Model 'm' (version 1) has 1 in-flight inferences" in caplog.messages
+
+
 def test_stop_gives_up_at_the_timeout(world: World) -> None:
     world.add("m")
 

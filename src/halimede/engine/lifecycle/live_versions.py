@@ -125,14 +125,19 @@ class LiveVersions:
             await asyncio.wait(tasks)
 
     def report_inflight(self, seconds: int) -> None:
-        """Log which versions have requests in flight, and that the wait for them ends in `seconds`."""
-        busy = [serving.model for serving in self._live if serving.model.inflight]
+        """Log which versions have requests in flight, and that the wait for them ends in `seconds`.
+
+        A sequence counts as one, whether a request of it is under way or not.
+        """
+        models = [serving.model for serving in self._live]
+        busy = [
+            (model.name, model.version, model.sequences or model.inflight)
+            for model in models
+            if model.inflight or model.sequences
+        ]
         logger.info("Timeout %d: Found %d model versions that have in-flight inferences", seconds, len(busy))
-        for model in sorted(busy, key=lambda model: (model.name, model.version)):
-            logger.info(
-                "Model '%s' (version %d) has %d in-flight inferences",
-                model.name, model.version, model.inflight,
-            )  # fmt: skip
+        for each in sorted(busy):
+            logger.info("Model '%s' (version %d) has %d in-flight inferences", *each)
 
     def report_live(self, seconds: int, operations: int) -> None:
         """Log how many versions are still there, and that the wait for them ends in `seconds`."""
