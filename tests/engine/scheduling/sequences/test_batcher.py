@@ -335,6 +335,30 @@ def test_what_begins_anew_behind_a_lost_sequence_runs(bench: Bench) -> None:
     assert bench.idle()
 
 
+def test_the_successor_in_the_slot_of_a_lost_sequence_runs(single: Bench) -> None:
+    single.send(1, "S")
+    single.finish()
+    single.send(1, "E")
+    single.send(2, "S")
+    single.crash(begun=0)
+    assert set(single.errors) == {"1.2"}
+    single.revive()
+    single.finish()
+    assert single.answers == ["1.1", "2.1"]
+
+
+def test_a_sequence_that_begins_anew_runs_though_its_last_request_had_not_begun(single: Bench) -> None:
+    single.send(1, "S")
+    single.finish()
+    single.send(1)
+    single.send(1, "S")
+    single.crash(begun=0)
+    assert set(single.errors) == {"1.2"}
+    single.revive()
+    single.finish()
+    assert single.answers == ["1.1", "1.3"]
+
+
 def test_new_sequences_begin_on_instances_that_are_there() -> None:
     bench = Bench(configuration(rows=2), instances=2)
     bench.send(1, "S")

@@ -548,6 +548,8 @@ class SequenceBatcher:
                     self._lost[sequence.correlation_id] = self._clock.now()
                 sequence.over = sequence.over or LOST
                 self._settle(sequence, slot)
+            if slot.request is None and slot.sequence is not None and slot.sequence.waiting:
+                lane.ready(slot)
         for request in refused:
             self._refuse(request, self._lost_error(request.sequence_id), FailureReason.REJECTED)
         if self._lost and self._reaper is None:
