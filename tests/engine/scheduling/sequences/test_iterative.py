@@ -2,7 +2,7 @@
 
 import pytest
 
-from halimede.core.errors import CancelledError
+from halimede.core.errors import CancelledError, UnavailableError
 from tests.engine.scheduling.sequences.bench import Bench, configuration
 
 STRATEGIES = [
@@ -118,3 +118,14 @@ def test_a_request_whose_client_is_slow_is_lost_with_its_instance(bench: Bench) 
     after = bench.send(0)
     bench.finish()
     assert bench.answers == [after]
+
+
+def test_a_request_that_is_lost_between_two_steps_is_told_to_be_sent_again(bench: Bench) -> None:
+    name = bench.send(0)
+    bench.requests[name].congest()
+    bench.finish(again=name)
+    bench.crash()
+    assert bench.errors[name] == (
+        "the request to model 'm' is lost: the instance that kept its state has ended. Send it again"
+    )
+    assert bench.codes[name] is UnavailableError

@@ -156,14 +156,15 @@ class SequenceBatcher:
     def _no_start(self, correlation_id: int | str) -> HalimedeError:
         """Why a request without the START flag belongs to no sequence."""
         if correlation_id in self._lost:
-            return self._lost_error(correlation_id)
+            return self.lost_error(correlation_id)
         msg = (
             f"inference request for sequence {correlation_id} to model '{self._name}' must specify the START flag "
             f"on the first request of the sequence"
         )
         return InvalidArgumentError(msg)
 
-    def _lost_error(self, correlation_id: int | str) -> UnavailableError:
+    def lost_error(self, correlation_id: int | str) -> UnavailableError:
+        """What the requests get that cannot go on."""
         msg = (
             f"sequence {correlation_id} of model '{self._name}' is lost: the instance that kept its state has ended. "
             f"Begin it again with a request that has the START flag"
@@ -551,7 +552,7 @@ class SequenceBatcher:
             if slot.request is None and slot.sequence is not None and slot.sequence.waiting:
                 lane.ready(slot)
         for request in refused:
-            self._refuse(request, self._lost_error(request.sequence_id), FailureReason.REJECTED)
+            self._refuse(request, self.lost_error(request.sequence_id), FailureReason.REJECTED)
         if self._lost and self._reaper is None:
             self._arm()
 

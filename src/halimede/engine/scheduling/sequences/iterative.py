@@ -34,6 +34,11 @@ class IterativeBatcher(SequenceBatcher):
         self.open += 1
         self.accept(Sequence(self.begun, self), request)
 
+    def lost_error(self, correlation_id: int | str) -> UnavailableError:
+        """What becomes of a request whose instance has ended between two steps."""
+        msg = f"the request to model '{self._name}' is lost: the instance that kept its state has ended. Send it again"
+        return UnavailableError(msg)
+
     def release(self, slot: Slot) -> None:
         """The request is answered: so its sequence is over."""
         if slot.of is not None:
