@@ -10,16 +10,18 @@ XGBOOST := build/xgboost-ensemble
 T5 := build/t5-python
 INCEPTION := build/inception-ensemble
 HOSTING := build/hosting
+ITERATIVE := build/iterative
 RESNET50 := build/resnet50
 BERT := build/bert
 ROBERTA := build/roberta-onnx
 FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
+SECONDS ?= 600
 CONFORMANCE_ARGS ?=
 # Further flags of the server or the host that a target starts.
 ARGS ?=
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sagemaker host test check bench conformance fuzz soak stress protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench conformance fuzz soak soak-sequences stress protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -47,6 +49,12 @@ xgboost-ensemble: $(VENV)/.walkthroughs $(XGBOOST)/.built ## Serve XGBoost trees
 
 t5-python: $(VENV)/.walkthroughs $(T5)/.built ## Serve translation by T5 in a Python model; it is trained first, which takes a minute
 	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(T5)/models $(ARGS)
+
+sequences: $(VENV)/.examples ## Serve a model that adds up what the requests of a sequence bring
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository examples/sequences/models $(ARGS)
+
+iterative: $(VENV)/.examples $(ITERATIVE)/.built ## Serve a network that writes texts for many callers at once, token by token
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(ITERATIVE)/models $(ARGS)
 
 sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
 	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit SAGEMAKER_TRITON_ADDITIONAL_ARGS="$(ARGS)" exec $(BIN)/halimede sagemaker-serve
@@ -79,6 +87,9 @@ fuzz: $(VENV)/.test ## Run the property tests for FUZZ_MINUTES, with fresh examp
 
 soak: $(VENV)/.test ## Load Python models for SOAK_MINUTES while a process of theirs is killed every second
 	$(BIN)/python -m scripts.soak $(SOAK_MINUTES)
+
+soak-sequences: $(VENV)/.test ## Have sequences for SECONDS while a process of their models is killed every second
+	$(BIN)/python -m scripts.soak_sequences $(SECONDS)
 
 stress: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
 	$(BIN)/python -m scripts.stress_sagemaker 5
@@ -132,6 +143,10 @@ $(XGBOOST)/.built: $(VENV)/.walkthroughs $(shell find examples/xgboost_ensemble 
 
 $(T5)/.built: $(VENV)/.walkthroughs $(shell find examples/t5_python -type f -not -name '*.pyc')
 	$(BIN)/python -m examples.t5_python.build $(T5)
+	touch $@
+
+$(ITERATIVE)/.built: $(VENV)/.examples $(shell find examples/iterative -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.iterative.build $(ITERATIVE)
 	touch $@
 
 $(SAGEMAKER)/.built: $(VENV)/.examples $(shell find examples/digits examples/python/models/add_sub examples/sagemaker -type f -not -name '*.pyc')

@@ -81,3 +81,17 @@ def test_page_on_embeddings_says_what_its_command_prints(
     command: Command, embeddings_server: ServerProcess
 ) -> None:
     assert run(command, embeddings_server) == command.output.rstrip("\n")
+
+
+@pytest.fixture(scope="module")
+def sequences_server() -> Iterator[ServerProcess]:
+    """A server as `make sequences` starts it."""
+    with start_server("examples/sequences/models") as running:
+        yield running
+
+
+@pytest.mark.parametrize("command", commands("sequences.md"), ids=lambda one: one.line[:60])
+def test_page_on_sequences_says_what_its_command_prints(
+    command: Command, sequences_server: ServerProcess
+) -> None:
+    assert run(command, sequences_server) == command.output.rstrip("\n")
