@@ -22,7 +22,7 @@ def build(directory: Path, steps: int = STEPS) -> str:
     shutil.copytree(HERE / "models", repository, ignore=shutil.ignore_patterns("__pycache__"))
     weights, characters, loss = train(STORY.read_text().strip(), steps)
     file = repository / "writer" / "1" / "weights.npz"
-    np.savez(file, characters=np.array(characters), **weights)
+    np.savez(file, characters=np.array(characters), **weights)  # type: ignore[arg-type]  # as one of them were a flag
     size = sum(array.size for array in weights.values())
     return f"a recurrent network of {size} weights, {steps} steps, last loss {loss:.3f}"
 
