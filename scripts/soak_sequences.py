@@ -2,15 +2,16 @@
 
     python -m scripts.soak_sequences SECONDS
 
-The model tells with each total the secret number with which the sequence began, and how many requests it has had,
-so that an answer with the state of another sequence, or with a fresh one, is seen. Requests of sequences whose process
-was killed fail with that reason; each request is answered in time; and once all clients are gone and the idle time is
-over, no sequence is left, and descriptors, memory and processes of the server are what they were. Otherwise the exit
-status is 1.
+A model tells with each answer the secret number with which the sequence, or the iterative request, began, and how many
+requests or steps it has had, so that an answer with the state of another, or with a fresh one, is seen. Requests whose
+process was killed fail with that reason; each request is answered in time; and once all clients are gone and the idle
+time is over, no sequence is left, and descriptors, memory and processes of the server are what they were. Otherwise the
+exit status is 1.
 """
 
 import http.client
 import itertools
+import json
 import random
 import re
 import socket
@@ -83,13 +84,49 @@ sequence_batching {{
   ]
 """
 
-MODELS = {
+_STEPS_SOURCE = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.steps = {}
+
+    def execute(self, requests):
+        time.sleep(0.001)
+        for request in requests:
+            name, sender = request.correlation_id(), request.get_response_sender()
+            if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+                secret, count = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0].tolist()
+                self.steps[name] = [secret, count, 0]
+            state = self.steps[name]
+            state[2] += 1
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([state], np.int64))]))
+            if state[2] < state[1] and not request.is_cancelled():
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            else:
+                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                del self.steps[name]
+
+    def on_sequence_end(self, correlation_id, reason):
+        self.steps.pop(correlation_id, None)
+"""
+
+_STEPS_CONFIG = f"""
+max_batch_size: 4
+input {{ name: "IN" data_type: TYPE_INT64 dims: [ 2 ] }}
+output {{ name: "OUT" data_type: TYPE_INT64 dims: [ 3 ] }}
+instance_group {{ count: {INSTANCES} kind: KIND_CPU }}
+model_transaction_policy {{ decoupled: true }}
+sequence_batching {{ iterative_sequence: true oldest {{ max_candidate_sequences: 4 }} }}
+"""
+
+SEQUENTIAL = {
     "direct": _CONFIG + "direct { }\n}",
     "oldest": _CONFIG + "oldest { max_candidate_sequences: 4 }\n}",
 }
+ITERATIVE = "iterative"
+MODELS = (*SEQUENTIAL, ITERATIVE)
 
 _KILLED = re.compile(r"is not healthy\. It (was killed by SIGKILL|ended; how is not known)")
-_LOST = re.compile(r"^(\[\w+\] )?sequence \S+ of model '\w+' is lost: ")
+_LOST = re.compile(r"^(sequence \S+ of|the request to) model '\w+' is lost: ")
 
 
 @dataclass
@@ -155,10 +192,11 @@ class Load:
         self._secrets = itertools.count(1)
         self._random = random.Random(seed)  # noqa: S311 - no secret
         clients: list[Callable[[], None]] = []
-        for model in MODELS:
+        for model in SEQUENTIAL:
             clients += [partial(self._over_http, model, f"{model}-{number}") for number in range(6)]
             clients += [partial(self._over_grpc, model) for _ in range(6)]
             clients += [partial(self._leave, model)]
+        clients += [self._step_by_step for _ in range(8)]
         self._threads = [threading.Thread(target=client, daemon=True) for client in clients]
         for thread in self._threads:
             thread.start()
@@ -227,6 +265,34 @@ class Load:
         client.stop_stream()
         client.close()
 
+    def _step_by_step(self) -> None:
+        """One iterative request after the other, of which some are left in the middle."""
+        while not self._stop.is_set():
+            dialogue = self._dialogue()
+            count = len(dialogue.values)
+            until = count if dialogue.secret % 8 else count // 2  # where the client leaves
+            body = json.dumps({"IN": [dialogue.secret, count]})
+            began = time.monotonic()
+            connection = http.client.HTTPConnection(self._server.http, timeout=PATIENCE)
+            try:
+                connection.request("POST", f"/v2/models/{ITERATIVE}/generate_stream", body)
+                response = connection.getresponse()
+                events = (json.loads(line[6:]) for line in response if line.startswith(b"data: "))
+                step = 0
+                for step, event in enumerate(itertools.islice(events, until), 1):
+                    if "error" in event:
+                        self._failed(ITERATIVE, event["error"], began)
+                        break
+                    self._answered(ITERATIVE, event["OUT"], [[dialogue.secret, count, step]], began)
+                else:
+                    if step < until:
+                        self._failed(ITERATIVE, f"{step} responses instead of {until}", began)
+                if until < count:
+                    self._gone(ITERATIVE)
+            except OSError as error:
+                self._failed(ITERATIVE, repr(error), began)
+            connection.close()
+
     def _leave(self, model: str) -> None:
         """Begin sequences and go away: between two requests, or while one is under way."""
         while not self._stop.wait(0.5):
@@ -243,8 +309,11 @@ class Load:
                 client.sendall(head.encode() + body)
                 if dialogue.secret % 2:
                     client.recv(1)
-            with self._lock:
-                self.tallies[model].left += 1
+            self._gone(model)
+
+    def _gone(self, model: str) -> None:
+        with self._lock:
+            self.tallies[model].left += 1
 
     def _answered(self, model: str, got: Any, expected: list[list[int]], began: float) -> None:
         tally = self.tallies[model]
@@ -289,8 +358,9 @@ def soak(seconds: float, seed: int) -> list[str]:
     """What went wrong in so many seconds."""
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
-        for name, config in MODELS.items():
+        for name, config in SEQUENTIAL.items():
             python_model(repository, name, _SOURCE, config)
+        python_model(repository, ITERATIVE, _STEPS_SOURCE, _STEPS_CONFIG)
         with start_server(repository) as server:
             family = Family(server)
             problems = _soak(server, family, seconds, seed)
@@ -340,11 +410,11 @@ def _soak(server: ServerProcess, family: Family, seconds: float, seed: int) -> l
 def _check(load: Load, killer: Killer) -> list[str]:
     problems = []
     titles = "".join(f"{title:>10}" for title in ("right", "killed", "lost", "left", "wrong", "slowest"))
-    _say(f"{'model':8}{titles}   ({killer.kills} kills)")
+    _say(f"{'model':10}{titles}   ({killer.kills} kills)")
     for name, tally in load.tallies.items():
         wrong = tally.wrong.total()
         counts = (tally.right, tally.killed, tally.lost, tally.left, wrong)
-        _say(f"{name:8}{''.join(f'{count:>10}' for count in counts)}{tally.slowest:>8.2f} s")
+        _say(f"{name:10}{''.join(f'{count:>10}' for count in counts)}{tally.slowest:>8.2f} s")
         problems += [f"{name}: {count} × {what}" for what, count in tally.wrong.most_common(5)]
         if not tally.right:
             problems.append(f"{name}: nothing was answered")
