@@ -3,10 +3,10 @@
     python -m scripts.soak_sequences SECONDS
 
 A model tells with each answer the secret number with which the sequence, or the iterative request, began, and how many
-requests or steps it has had, so that an answer with the state of another, or with a fresh one, is seen. Requests whose
-process was killed fail with that reason; each request is answered in time; and once all clients are gone and the idle
-time is over, no sequence is left, and descriptors, memory and processes of the server are what they were. Otherwise the
-exit status is 1.
+requests or steps it has had, so that an answer with the state of another, or with a fresh one, is seen; it fails if it
+keeps more of them than an instance has slots. Requests whose process was killed fail with that reason; each request is
+answered in time; and once all clients are gone and the idle time is over, no sequence is left, and descriptors, memory
+and processes of the server are what they were. Otherwise the exit status is 1.
 """
 
 import http.client
@@ -42,8 +42,15 @@ IDLE = 6.0
 
 INSTANCES = 3
 
+SLOTS = 4
+"""Sequences of an instance at the same time, and rows of a batch."""
+
 LONGEST = 40
 """Requests of a sequence, at most."""
+
+_MOST = (
+    f"MOST = {2 * SLOTS}  # states that an instance keeps: of some it may not know yet that they are over\n"
+)
 
 _SOURCE = """
 class TritonPythonModel:
@@ -63,6 +70,8 @@ class TritonPythonModel:
         if state is None:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("the instance does not know the sequence"))
         self.states[request.correlation_id()] = state
+        if len(self.states) > MOST:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{len(self.states)} states are kept"))
         state[1] += value
         state[2] += 1
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([state], np.int64))])
@@ -72,7 +81,7 @@ class TritonPythonModel:
 """
 
 _CONFIG = f"""
-max_batch_size: 4
+max_batch_size: {SLOTS}
 input {{ name: "IN" data_type: TYPE_INT64 dims: [ 2 ] }}
 output {{ name: "OUT" data_type: TYPE_INT64 dims: [ 3 ] }}
 instance_group {{ count: {INSTANCES} kind: KIND_CPU }}
@@ -98,6 +107,7 @@ class TritonPythonModel:
                 self.steps[name] = [secret, count, 0]
             state = self.steps[name]
             state[2] += 1
+            assert len(self.steps) <= MOST, f"{len(self.steps)} states are kept"
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([state], np.int64))]))
             if state[2] < state[1] and not request.is_cancelled():
                 request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
@@ -110,17 +120,17 @@ class TritonPythonModel:
 """
 
 _STEPS_CONFIG = f"""
-max_batch_size: 4
+max_batch_size: {SLOTS}
 input {{ name: "IN" data_type: TYPE_INT64 dims: [ 2 ] }}
 output {{ name: "OUT" data_type: TYPE_INT64 dims: [ 3 ] }}
 instance_group {{ count: {INSTANCES} kind: KIND_CPU }}
 model_transaction_policy {{ decoupled: true }}
-sequence_batching {{ iterative_sequence: true oldest {{ max_candidate_sequences: 4 }} }}
+sequence_batching {{ iterative_sequence: true oldest {{ max_candidate_sequences: {SLOTS} }} }}
 """
 
 SEQUENTIAL = {
     "direct": _CONFIG + "direct { }\n}",
-    "oldest": _CONFIG + "oldest { max_candidate_sequences: 4 }\n}",
+    "oldest": _CONFIG + f"oldest {{ max_candidate_sequences: {SLOTS} }}\n}}",
 }
 ITERATIVE = "iterative"
 MODELS = (*SEQUENTIAL, ITERATIVE)
@@ -359,8 +369,8 @@ def soak(seconds: float, seed: int) -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
         repository = Path(directory)
         for name, config in SEQUENTIAL.items():
-            python_model(repository, name, _SOURCE, config)
-        python_model(repository, ITERATIVE, _STEPS_SOURCE, _STEPS_CONFIG)
+            python_model(repository, name, _MOST + _SOURCE, config)
+        python_model(repository, ITERATIVE, _MOST + _STEPS_SOURCE, _STEPS_CONFIG)
         with start_server(repository) as server:
             family = Family(server)
             problems = _soak(server, family, seconds, seed)
