@@ -377,34 +377,35 @@ class WorkerInstance(Instance):
     def _result(self, message: Message) -> None:
         _, first, began, ended, responses, held = message
         sent = self._sent[first]
+        if not all(responses):
+            sent.batch.rescheduled = [
+                self._again(sent, first + offset)
+                for offset, encoded in enumerate(responses)
+                if encoded == wire.AGAIN
+            ]
         if not self._decoupled:
             memory = self._running.memory
             sent.batch.responses = [
-                decode_response(encoded, memory) if encoded else self._later(sent, first + offset, encoded)
+                decode_response(encoded, memory) if encoded else self._later(sent, first + offset)
                 for offset, encoded in enumerate(responses)
             ]
             if self._reshaping is not None:
                 sent.batch.responses = [self._reshaping.apply(each) for each in sent.batch.responses]
-        else:
-            for offset, encoded in enumerate(responses):
-                if encoded == wire.AGAIN:
-                    self._again(sent, first + offset)
         del self._sent[first]
         self._ran(sent, began, ended, held)
 
-    def _later(self, sent: Sent, number: int, encoded: tuple[()] | None) -> InferResponse:
+    def _later(self, sent: Sent, number: int) -> InferResponse:
         """Stands for the response to a request that comes again, or that the model answers by itself."""
-        request = sent.batch.requests[number - sent.first]
-        if encoded is not None:
-            self._again(sent, number)
-        elif sent.answered is None or request not in sent.answered:
+        request = sent.request(number)
+        comes = sent.answered is None or request not in sent.answered
+        if comes and request not in sent.batch.rescheduled:
             self._open[number] = Open(sent.batch, request)
         return DEFERRED
 
-    def _again(self, sent: Sent, number: int) -> None:
-        """The model wants the request again: it gets another number then."""
+    def _again(self, sent: Sent, number: int) -> InferRequest:
+        """The request, which the model wants again: it gets another number then."""
         self._open.pop(number, None)
-        sent.batch.rescheduled = (*sent.batch.rescheduled, sent.batch.requests[number - sent.first])
+        return sent.request(number)
 
     def _batch_failed(self, message: Message) -> None:
         _, first, began, ended, text, kind, held = message

@@ -26,6 +26,10 @@ class Sent:
     segments: Sequence[Segment]
     answered: set[InferRequest] | None = None
 
+    def request(self, number: int) -> InferRequest:
+        """The request of that number."""
+        return self.batch.requests[number - self.first]
+
     def answer(self, request: InferRequest) -> None:
         """Note that the request's response was sent."""
         if self.answered is None:

@@ -213,9 +213,7 @@ class SequenceBatcher:
     def _place(self, sequence: Sequence, slot: Slot) -> None:
         """Give the sequence the slot."""
         sequence.slot, slot.sequence = slot, sequence
-        if sequence.expiry is not None:
-            sequence.expiry.cancel()
-            sequence.expiry = None
+        sequence.clear_expiry()
         if sequence.correlation_id in self._live and not sequence.over:  # it was not silent, but waited
             sequence.seen_ns = self._clock.now()
             self._live[sequence.correlation_id] = self._live.pop(sequence.correlation_id)
@@ -423,9 +421,7 @@ class SequenceBatcher:
         """Accept no more requests for the sequence, and take out those that wait."""
         if self._live.get(sequence.correlation_id) is sequence:
             del self._live[sequence.correlation_id]
-        if sequence.expiry is not None:
-            sequence.expiry.cancel()
-            sequence.expiry = None
+        sequence.clear_expiry()
         sequence.over = over
         waiting = list(sequence.waiting)
         sequence.waiting.clear()
@@ -534,7 +530,7 @@ class SequenceBatcher:
         self._soon_free = {slot: None for slot in self._soon_free if slot.lane is not lane}
         refused: list[InferRequest] = []
         for slot in lane.slots:
-            for sequence in {slot.of, slot.sequence} - {None}:
+            for sequence in dict.fromkeys((slot.of, slot.sequence)):
                 if sequence is None or not sequence.begun:
                     continue
                 sequence.key, sequence.begun = 0, False

@@ -60,6 +60,12 @@ class Sequence:
         """A request that waits was cancelled: so is the sequence."""
         self._sequences.cancel(self)
 
+    def clear_expiry(self) -> None:
+        """Let it wait for as long as it must."""
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+
 
 class Slot:
     """A place for a sequence on an instance, which runs one request at a time.
