@@ -71,6 +71,7 @@ class Host:
             directory / "metrics.db",
             directory / "logs",
             self._substrate.instances,
+            self._substrate.usage,
             self._table,
             log_settings=settings.logs,
         )
@@ -129,7 +130,7 @@ class Host:
     def _make_residency(self, endpoint: EndpointId, route: VariantRoute) -> MultiModelResidency:
         meter = self._metering.meter(endpoint, route.spec.name)
         source = ObservedSource(self._places.of(endpoint.account), self._fetches, endpoint, route.spec.name)
-        return MultiModelResidency(route, source, meter, self._settings.residency)
+        return MultiModelResidency(route, source, meter, self._settings.residency, self._substrate.files)
 
     async def start(self) -> int:
         """Go on with what was there before, and listen: the port.

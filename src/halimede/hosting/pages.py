@@ -32,11 +32,15 @@ _SUMMARIES = (
 )
 
 _USES: tuple[tuple[str, str, Callable[[InstanceSample], float | None]], ...] = (
-    ("cpu", "Processors that an instance uses, in per cent of one", lambda of: of.utilization.cpu),
-    ("memory", "Memory that an instance uses, in per cent of its type's", lambda of: of.utilization.memory),
-    ("disk", "Disk in use where an instance's models are, in per cent", lambda of: of.utilization.disk),
-    ("gpu", "Time in which an instance's GPUs were busy, in per cent of one", lambda of: of.gpus.busy),
-    ("gpu_memory", "Memory in use of an instance's GPUs, in per cent of one", lambda of: of.gpus.memory),
+    ("cpu", "Processors that an instance uses, in per cent of one", lambda of: of.use.utilization.cpu),
+    (
+        "memory",
+        "Memory that an instance uses, in per cent of its type's",
+        lambda of: of.use.utilization.memory,
+    ),
+    ("disk", "Disk in use where an instance's models are, in per cent", lambda of: of.use.utilization.disk),
+    ("gpu", "Time in which an instance's GPUs were busy, in per cent of one", lambda of: of.use.gpus.busy),
+    ("gpu_memory", "Memory in use of an instance's GPUs, in per cent of one", lambda of: of.use.gpus.memory),
 )
 
 _MICROSECONDS = 1e6

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -17,9 +18,17 @@ from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.meters import NoMeter
 from halimede.hosting.routing.table import EndpointRoute, Residency, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Variant
-from halimede.hosting.store.source import ObjectInfo, OnProgress
-from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
+from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
+from halimede.hosting.substrates.base import (
+    InstanceRequest,
+    ModelArchive,
+    ModelFiles,
+    OnExit,
+    Resources,
+    RunningInstance,
+)
 from halimede.hosting.substrates.catalogue import Catalogue
+from halimede.hosting.substrates.usage.meter import InstanceUse
 
 P = ParamSpec("P")
 
@@ -129,9 +138,17 @@ class FakeSubstrate:
         self._on_exit = on_exit
         return [instance.running for instance in self.instances.values()]
 
+    async def prepare(self, archive: ModelArchive) -> None:
+        await archive.extracted()
+
     async def launch(
-        self, request: InstanceRequest, variables: Mapping[str, str] | None = None
+        self,
+        request: InstanceRequest,
+        variables: Mapping[str, str] | None = None,
+        archive: ModelArchive | None = None,
     ) -> RunningInstance:
+        if archive is not None:
+            request = replace(request, model=await archive.extracted())
         self.launched.append(request)
         assert variables in ({"OF": request.fleet}, None)
         await self.gate.wait()
@@ -155,6 +172,12 @@ class FakeSubstrate:
     def kill_unseen(self, instance_id: str) -> None:
         """The instance ends while there is no controller."""
         self.instances.pop(instance_id).close()
+
+    def files(self, instance: RunningInstance) -> ModelFiles:
+        raise NotImplementedError
+
+    async def usage(self) -> Mapping[str, InstanceUse]:
+        return {}
 
     async def failure(self, instance_id: str) -> str:
         return "; its last lines: waiting for a licence"
@@ -198,6 +221,9 @@ class FakeSource:
 
     async def describe(self, url: str) -> ObjectInfo:
         return ObjectInfo(1, "e")
+
+    async def offer(self, url: str) -> Offer:
+        return Offer("http://127.0.0.1:1/", 1, "e", url)
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
         self.fetched.append(url)

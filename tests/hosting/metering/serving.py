@@ -28,6 +28,7 @@ from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, 
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
 from halimede.hosting.substrates.images import Images
+from halimede.hosting.substrates.usage.meter import UsageMeter
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
@@ -76,6 +77,7 @@ class Metered:
     table: RoutingTable = field(default_factory=RoutingTable)
     port: int = 0
     metering: Metering = field(init=False)
+    usage: UsageMeter = field(init=False)
     clients: Clients = field(default_factory=Clients)
 
     @property
@@ -129,10 +131,13 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
         connections: set[ClientConnection] = set()
 
         async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
+            host.usage = UsageMeter(lambda: host.instances)
+            await host.usage.start()
             host.metering = Metering(
                 directory / "metrics.db",
                 directory / "logs",
                 lambda: host.instances,
+                host.usage.take,
                 host.table,
                 lambda: host.now,
             )
@@ -167,6 +172,7 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
             await dispatcher.close()
             invocations.close()
             await host.metering.stop()
+            await host.usage.stop()
 
         try:
             yield host

@@ -17,7 +17,7 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Container
-from halimede.hosting.store.source import ObjectInfo, OnProgress
+from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
 from tests.hosting.instances import FakeInstance
 from tests.hosting.routing.serving import Runtime, instances, runtime, variant_route
@@ -53,6 +53,10 @@ class Source:
         if model in self.missing:
             raise invalid(f"Could not find model data at {url}")
         return ObjectInfo(self.sizes.get(model, MB), self.etags.get(model, "etag"))
+
+    async def offer(self, url: str) -> Offer:
+        info = await self.describe(url)
+        return Offer("http://127.0.0.1:1/", info.size, info.etag, url)
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
         model = _model(url)

@@ -365,7 +365,11 @@ class TestDisk:
             files = set(rig.source.fetched)
             assert len(list((tmp_path / "0").iterdir())) <= 9
             ask(rig, "m9")
-            left = {entry.model for entry in rig.holders[0].entries.values() if entry.directory.exists()}
+            left = {
+                entry.model
+                for entry in rig.holders[0].entries.values()
+                if (tmp_path / "0" / entry.hash).exists()
+            }
             assert {"m9", "m8"} <= left
             assert len(left) <= 7
             assert "m0" in files - left
@@ -395,7 +399,12 @@ class TestDisk:
             settle(rig)
             for entry in rig.holders[0].entries.values():
                 held = entry.state in (State.ON_DISK, State.LOADED)
-                assert held == entry.directory.exists() == (entry.disk_bytes > 0)
+                assert (
+                    held
+                    == entry.has_files
+                    == (tmp_path / "0" / entry.hash).exists()
+                    == (entry.disk_bytes > 0)
+                )
 
 
 class TestInstances:

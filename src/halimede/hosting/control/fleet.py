@@ -3,8 +3,8 @@
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from halimede.hosting.control.model_archive import VariantArchive
 from halimede.hosting.control.records import EndpointRecord, FleetRecord
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.control.slot import Slot
@@ -32,7 +32,10 @@ class VariantFleet:
         self._slots: list[Slot] = []
         self._leaving: list[Slot] = []
         self._directory = dependencies.directory / fleet / variant.name
-        self._fetching = asyncio.Lock()
+        has_archive = variant.container.model_data_url and not variant.container.multi_model
+        self._archive = (
+            VariantArchive(dependencies, endpoint, variant, self._directory) if has_archive else None
+        )
         self._platform_variables = dependencies.begin_role(endpoint, fleet, variant)
         self.route = VariantRoute(variant, weight, meter=dependencies.make_meter(endpoint, variant.name))
         if variant.container.multi_model:
@@ -49,8 +52,8 @@ class VariantFleet:
         Raises:
             ApiError: the model cannot be fetched, or an instance does not come up.
         """
-        if not keep_trying:
-            await self._model()
+        if not keep_trying and self._archive is not None:
+            await self._dependencies.substrate.prepare(self._archive)
         if not self._slots:
             for instance in adopted[:count]:
                 self._add(instance, keep_trying=keep_trying)
@@ -62,28 +65,13 @@ class VariantFleet:
         )
         await _ready(self._slots)
 
-    async def _model(self) -> Path | None:
-        """The directory of the extracted model, which is fetched unless it is there; None if there is none to fetch."""
-        container = self._variant.container
-        if container.multi_model or not container.model_data_url:
-            return None
-        model = self._directory / "model"
-        async with self._fetching:
-            if not model.is_dir():
-                self._directory.mkdir(parents=True, exist_ok=True)
-                url = container.model_data_url
-                progress = self._dependencies.begin_fetch(self._endpoint, self._variant.name, url)
-                source = self._dependencies.source_of(self._endpoint.account)
-                await source.fetch_model(url, model, self._variant.download_timeout_s, progress)
-        return model
-
     def _add(self, adopted: RunningInstance | None = None, *, keep_trying: bool = False) -> Slot:
         slot = Slot(
             self._dependencies,
             self._endpoint,
             self._fleet,
             self._variant,
-            self._model,
+            self._archive,
             self._joined,
             self._left,
             self._platform_variables,

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from halimede.hosting.control.health import ping
 from halimede.hosting.control.settings import Dependencies
@@ -14,7 +13,7 @@ from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
-from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
+from halimede.hosting.substrates.base import InstanceRequest, ModelArchive, RunningInstance
 
 logger = logging.getLogger("halimede")
 
@@ -40,7 +39,7 @@ class Slot:
         endpoint: EndpointId,
         fleet: str,
         variant: Variant,
-        model: Callable[[], Awaitable[Path | None]],
+        archive: ModelArchive | None,
         on_joined: Callable[[Target, RunningInstance], None],
         on_left: Callable[[Target], None],
         variables: Mapping[str, str],
@@ -55,7 +54,7 @@ class Slot:
             endpoint: whose it is.
             fleet: the fleet's id.
             variant: what runs.
-            model: fetches and extracts its archive unless it is there: the directory, if it has one.
+            archive: that of its model, if it has one.
             on_joined: told when an instance takes requests.
             on_left: told when that takes none any more.
             variables: what instances get of the platform.
@@ -66,7 +65,7 @@ class Slot:
         self._endpoint = endpoint
         self._fleet = fleet
         self._variant = variant
-        self._model = model
+        self._archive = archive
         self._on_joined = on_joined
         self._on_left = on_left
         self._variables = variables
@@ -214,7 +213,6 @@ class Slot:
     async def _launch(self) -> None:
         variant = self._variant
         container = variant.container
-        model = await self._model()
         resources = self._dependencies.resources(variant.instance_type)
         self._ended = asyncio.Event()
         self._why = "it has not been asked yet"
@@ -228,11 +226,13 @@ class Slot:
             self._fleet,
             container.image,
             container.environment,
-            model,
+            None,
             container.multi_model,
             resources,
         )
-        launching = asyncio.ensure_future(self._dependencies.substrate.launch(request, self._variables))
+        launching = asyncio.ensure_future(
+            self._dependencies.substrate.launch(request, self._variables, self._archive)
+        )
         try:
             self._instance = await asyncio.shield(launching)
         except asyncio.CancelledError:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from pathlib import Path
 
 from halimede.hosting.fetches import STREAM as FETCHES
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.metering.gpus import GpuMeter, GpuUse
 from halimede.hosting.metering.log_space import LogSettings, bound, remove_empty, remove_oldest
 from halimede.hosting.metering.log_times import LogTimes
 from halimede.hosting.metering.metric_file import MetricFile, mark_unsaved, take_changes
 from halimede.hosting.metering.store import MINUTE, MetricStores
-from halimede.hosting.metering.utilization import Sampler, Utilization
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
+from halimede.hosting.substrates.usage.meter import InstanceUse
 
 logger = logging.getLogger("halimede")
 
 _SECOND = 1.0
 
 Instances = Callable[[], Iterable[RunningInstance]]
+Usage = Callable[[], Awaitable[Mapping[str, InstanceUse]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ class InstanceSample:
     """What was measured of an instance last."""
 
     request: InstanceRequest
-    utilization: Utilization
-    gpus: GpuUse
+    use: InstanceUse
 
 
 class Metering:
@@ -55,6 +54,7 @@ class Metering:
         path: Path,
         logs: Path,
         instances: Instances,
+        usage: Usage,
         table: RoutingTable,
         now: Callable[[], float] = time.time,
         log_settings: LogSettings = LogSettings(),  # noqa: B008 - never changes
@@ -65,6 +65,7 @@ class Metering:
             path: the file of metrics.
             logs: where the instances' logs are, as ``ACCOUNT/REGION/ENDPOINT/VARIANT/INSTANCE.log``.
             instances: the instances that run.
+            usage: what they have used since it was last called, by id.
             table: the endpoints that take requests.
             now: the time, in seconds since 1970.
             log_settings: what logs may take on disk.
@@ -76,11 +77,10 @@ class Metering:
         self._log_settings = log_settings
         self._times = LogTimes()
         self._instances = instances
+        self._usage = usage
         self._table = table
         self._now = now
         self._meters: dict[tuple[EndpointId, str], VariantMeter] = {}
-        self._samplers: dict[str, Sampler] = {}
-        self._gpus = GpuMeter()
         self._thread = ThreadPoolExecutor(1, "halimede-metering")
         self._task: asyncio.Task[None] | None = None
         self._minute = int(now() // MINUTE)
@@ -109,7 +109,6 @@ class Metering:
             sqlite3.Error: there cannot be a file of metrics.
         """
         await self._run(lambda: self._file.load(self.stores, self._now()))
-        await self._run(self._gpus.open)
         await self._run(lambda: remove_empty(self._logs))
         self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -123,7 +122,6 @@ class Metering:
             await self._note_logs()
             await self._save()
             await self._run(self._file.close)
-            await self._run(self._gpus.close)
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], object]) -> object:
@@ -143,9 +141,6 @@ class Metering:
         now = self._now()
         self._flush(now - _SECOND / 2)
         await self._note_logs()
-        gpus = [gpu for instance in self._instances() for gpu in instance.gpus]
-        if gpus:
-            await self._run(lambda: self._gpus.note(gpus))
         minute = int(now // MINUTE)
         if minute == self._minute:
             return
@@ -187,34 +182,21 @@ class Metering:
 
     async def _measure(self, when: float) -> None:
         """Measure instances."""
-        instances = {instance.request.id: instance for instance in self._instances()}
-        taken: dict[str, InstanceSample] = {}
-
-        def measure() -> None:
-            for name, instance in instances.items():
-                sampler = self._samplers.get(name)
-                if sampler is None:
-                    self._samplers[name] = Sampler(instance)
-                else:
-                    use = self._gpus.of(instance.gpus)
-                    taken[name] = InstanceSample(instance.request, sampler.sample(), use)
-            for name in self._samplers.keys() - instances.keys():
-                del self._samplers[name]
-            self._gpus.forget()
-
-        await self._run(measure)
+        requests = {instance.request.id: instance.request for instance in self._instances()}
+        uses = await self._usage()
+        taken = {name: InstanceSample(requests[name], use) for name, use in uses.items() if name in requests}
         self.samples = taken
         for sample in taken.values():
             meter = self._meters.get((sample.request.endpoint_id, sample.request.variant))
             if meter is None:  # its endpoint has just gone
                 continue
-            meter.gauge("CPUUtilization", sample.utilization.cpu, "Percent", when)
-            meter.gauge("MemoryUtilization", sample.utilization.memory, "Percent", when)
-            meter.gauge("DiskUtilization", sample.utilization.disk, "Percent", when)
-            if sample.gpus.busy is not None:
-                meter.gauge("GPUUtilization", sample.gpus.busy, "Percent", when)
-            if sample.gpus.memory is not None:
-                meter.gauge("GPUMemoryUtilization", sample.gpus.memory, "Percent", when)
+            meter.gauge("CPUUtilization", sample.use.utilization.cpu, "Percent", when)
+            meter.gauge("MemoryUtilization", sample.use.utilization.memory, "Percent", when)
+            meter.gauge("DiskUtilization", sample.use.utilization.disk, "Percent", when)
+            if sample.use.gpus.busy is not None:
+                meter.gauge("GPUUtilization", sample.use.gpus.busy, "Percent", when)
+            if sample.use.gpus.memory is not None:
+                meter.gauge("GPUMemoryUtilization", sample.use.gpus.memory, "Percent", when)
         for route in self._table.routes():
             for name, variant in route.variants.items():
                 if variant.residency is not None:

@@ -19,6 +19,24 @@ class ObjectInfo:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Where another machine fetches an archive from; all of it can be written as JSON.
+
+    Attributes:
+        url: ``http://…`` or ``https://…``; a GET without further credentials answers with the archive, for some hours.
+            `Range` and `If-Match` work.
+        size: its bytes.
+        etag: of the object that is offered; if another one has taken its place, the answer is 412.
+        name: the URL that users know, ``s3://…``, for texts.
+    """
+
+    url: str
+    size: int
+    etag: str
+    name: str
+
+
 OnProgress = Callable[[int, int], None]
 """Called on the event loop now and then with how many bytes there are, and of how many."""
 
@@ -31,6 +49,13 @@ class ModelSource(Protocol):
 
         Raises:
             ApiError: it is not there or cannot be read; the text names bucket and key, and what to check.
+        """
+
+    async def offer(self, url: str) -> Offer:
+        """Where another machine fetches the object at ``s3://bucket/key`` from.
+
+        Raises:
+            ApiError: as `describe`.
         """
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from halimede.hosting.identity import EndpointId
+from halimede.hosting.store.source import ModelSource, Offer
+
+if TYPE_CHECKING:
+    from halimede.hosting.substrates.usage.meter import InstanceUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,8 @@ class InstanceRequest:
         fleet: which fleet of the endpoint it belongs to; an update makes another one.
         image: what runs, as the user named it.
         environment: variables of the container, without those of the platform.
-        model: the directory of the extracted archive, which the instance sees as `/opt/ml/model`; None for a
-            multi-model instance, or one without model data.
+        model: the directory of the extracted archive where the instance runs, which it sees as `/opt/ml/model`; None
+            for a multi-model instance, for one without model data, and before its archive is there.
         multi_model: it is to serve many models.
         resources: what it may use.
     """
@@ -74,6 +78,7 @@ class RunningInstance:
         seen_models: the same directory as the instance itself sees it, such as ``/opt/ml/models``.
         gpus: which of the GPUs that the host may use it has, from 0.
         unix_socket: where it listens as well: @ and a name of Linux's abstract namespace; "" for nowhere.
+        node: which machine it runs on; "" if there is only this one.
     """
 
     request: InstanceRequest
@@ -84,10 +89,63 @@ class RunningInstance:
     seen_models: str = "/opt/ml/models"
     gpus: Sequence[int] = ()
     unix_socket: str = ""
+    node: str = ""
 
 
 OnExit = Callable[[str, str], None]
 """Called on the event loop with an instance's id and why it ended, when nobody asked it to."""
+
+
+class ModelArchive(Protocol):
+    """The archive of a variant of one model. Called on the event loop."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long fetching it may take."""
+
+    async def extracted(self) -> Path:
+        """Its files on this machine, fetched and extracted unless they are there.
+
+        Raises:
+            ApiError: it cannot be had; the text says why, and what to do.
+        """
+
+    async def offer(self) -> Offer:
+        """Where another machine fetches it from.
+
+        Raises:
+            ApiError: it cannot be had; the text says why, and what to do.
+        """
+
+    def progress(self) -> Callable[[int, int], None]:
+        """Begin to tell how far a fetch has come: to be called with how many bytes there are, and of how many."""
+
+
+class ModelFiles(Protocol):
+    """The extracted archives of a multi-model instance, where it runs. Called on the event loop."""
+
+    @property
+    def node(self) -> str:
+        """Which machine they are on; "" if there is only this one."""
+
+    async def fetch(self, name: str, url: str, source: ModelSource, timeout_s: float) -> int:
+        """Fetch and extract an archive, of which there is nothing: the bytes that its files take on disk.
+
+        Args:
+            name: what the instance calls the model, whose files it sees at ``MODELS/NAME/model``.
+            url: ``s3://…`` of the archive.
+            source: has it.
+            timeout_s: how long that may take.
+
+        Raises:
+            ApiError: it cannot be had; the text says why. What has come of it stays, until `remove`.
+        """
+
+    async def remove(self, name: str) -> None:
+        """Remove what there is of a model."""
+
+    async def memory(self) -> int:
+        """Bytes of memory that the instance's processes have for themselves; 0 if that cannot be known."""
 
 
 class Substrate(Protocol):
@@ -96,19 +154,36 @@ class Substrate(Protocol):
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         """Begin; the instances that an earlier process of the host left, and that still run."""
 
+    async def prepare(self, archive: ModelArchive) -> None:
+        """Do once for many instances of an archive what can be: it is fetched, or found to be there.
+
+        Raises:
+            ApiError: it cannot be had.
+        """
+
     async def launch(
-        self, request: InstanceRequest, variables: Mapping[str, str] | None = None
+        self,
+        request: InstanceRequest,
+        variables: Mapping[str, str] | None = None,
+        archive: ModelArchive | None = None,
     ) -> RunningInstance:
         """Start an instance; its process runs, and may not answer yet. Callers see it through: it is not cancelled.
 
         Args:
             request: the instance.
             variables: those of the platform, which may be secret, and so are written nowhere.
+            archive: that of its model, if it has one.
 
         Raises:
             ApiError: there is no room for it (``ResourceLimitExceeded``), or its image resolves to nothing that
-                could be started (``ValidationException``); the text says what a user can do.
+                could be started (``ValidationException``), or its archive cannot be had; the text says what to do.
         """
+
+    def files(self, instance: RunningInstance) -> ModelFiles:
+        """The archives of a multi-model instance."""
+
+    async def usage(self) -> "Mapping[str, InstanceUse]":
+        """What instances have used since the last call, by id; those that were not measured lack."""
 
     async def failure(self, instance_id: str) -> str:
         """What an instance that runs has printed about why it does not answer, as the rest of a sentence.

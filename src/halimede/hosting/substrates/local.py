@@ -16,10 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
-from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
+from halimede.hosting.substrates.base import (
+    InstanceRequest,
+    ModelArchive,
+    OnExit,
+    Resources,
+    RunningInstance,
+)
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
 from halimede.hosting.substrates.launcher import UNABLE
+from halimede.hosting.substrates.model_files import LocalModelFiles
 from halimede.hosting.substrates.output import failure_in
 from halimede.hosting.substrates.processes import MARK, Watched, end_marked, start_time
 from halimede.hosting.substrates.program import (
@@ -30,6 +37,7 @@ from halimede.hosting.substrates.program import (
     isolated,
     unix_socket,
 )
+from halimede.hosting.substrates.usage.meter import InstanceUse, UsageMeter
 
 logger = logging.getLogger("halimede")
 
@@ -89,6 +97,7 @@ class LocalSubstrate:
         self._clearing: set[asyncio.Task[None]] = set()
         self._on_exit: OnExit = _ignore
         self._isolates = False
+        self._usage = UsageMeter(self.instances)
 
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         """Begin; the instances that an earlier process of the host left, and that still run."""
@@ -102,6 +111,7 @@ class LocalSubstrate:
         for found in await asyncio.to_thread(lambda: list(self._left())):
             self._adopt(found)
         await asyncio.to_thread(self._tidy)
+        await self._usage.start()
         return self.instances()
 
     def _left(self) -> Iterator[InstanceFile]:
@@ -137,19 +147,30 @@ class LocalSubstrate:
             if directory not in known:
                 shutil.rmtree(directory, ignore_errors=True)
 
+    async def prepare(self, archive: ModelArchive) -> None:
+        """Fetch and extract an archive."""
+        await archive.extracted()
+
     async def launch(
-        self, request: InstanceRequest, variables: Mapping[str, str] | None = None
+        self,
+        request: InstanceRequest,
+        variables: Mapping[str, str] | None = None,
+        archive: ModelArchive | None = None,
     ) -> RunningInstance:
         """Start an instance; its process runs, and may not answer yet.
 
         Args:
             request: the instance.
             variables: those of the platform.
+            archive: that of its model.
 
         Raises:
             ApiError: there is no room for it (``ResourceLimitExceeded``), its image resolves to nothing that could
-                be started (``ValidationException``), or its directory cannot be made (``InternalFailure``).
+                be started (``ValidationException``), its archive cannot be had, or its directory cannot be made
+                (``InternalFailure``).
         """
+        if archive is not None:
+            request = replace(request, model=await archive.extracted())
         command, own = self._images.command(request.image)
         self._check_room(request)
         gpus = self._free_gpus()[: request.resources.gpus]
@@ -316,6 +337,14 @@ class LocalSubstrate:
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         self._instances.pop(instance.request.id, None)
 
+    def files(self, instance: RunningInstance) -> LocalModelFiles:
+        """The archives of a multi-model instance."""
+        return LocalModelFiles(instance)
+
+    async def usage(self) -> Mapping[str, InstanceUse]:
+        """What instances have used since the last call, by id."""
+        return await self._usage.take()
+
     async def failure(self, instance_id: str) -> str:
         """What an instance that runs has printed about why it does not answer, as the rest of a sentence."""
         instance = self._instances.get(instance_id)
@@ -341,6 +370,7 @@ class LocalSubstrate:
         else:
             await asyncio.gather(*(self.terminate(each) for each in list(self._instances)))
         await asyncio.gather(*self._clearing)
+        await self._usage.stop()
 
 
 def _ignore(_: str, __: str) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.routing.table import OnPlaced
@@ -41,7 +40,7 @@ class Entry:
     Attributes:
         model: its path below the variant's prefix.
         hash: what the instance calls it.
-        directory: where its files are.
+        has_files: there is something of its files.
         state: where it has got to.
         etag: of the archive that the files are from.
         disk_bytes: what its files take.
@@ -60,7 +59,7 @@ class Entry:
 
     model: str
     hash: str
-    directory: Path
+    has_files: bool = False
     state: State = State.ABSENT
     etag: str = ""
     disk_bytes: int = 0

@@ -8,7 +8,6 @@ absent ─ downloading ─ on disk ─ loading ─ loaded
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import Any
@@ -19,12 +18,11 @@ from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.call import CallError, call
 from halimede.hosting.routing.meters import ModelMeter
 from halimede.hosting.routing.residency.entry import Entry, State, hash_of
-from halimede.hosting.routing.residency.footprint import memory_of
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource
-from halimede.hosting.substrates.base import RunningInstance
+from halimede.hosting.substrates.base import ModelFiles, RunningInstance
 
 logger = logging.getLogger("halimede")
 
@@ -45,6 +43,7 @@ class Holder:
         self,
         target: Target,
         instance: RunningInstance,
+        files: ModelFiles,
         variant: Variant,
         source: ModelSource,
         meter: ModelMeter,
@@ -56,6 +55,7 @@ class Holder:
         Args:
             target: the instance, as requests see it.
             instance: the instance.
+            files: its extracted archives.
             variant: what it serves.
             source: where archives come from.
             meter: counts downloads, loads and unloads.
@@ -66,6 +66,7 @@ class Holder:
         self.entries: dict[str, Entry] = {}
         self.gone = False
         self._instance = instance
+        self._files = files
         self._variant = variant
         self._source = source
         self._meter = meter
@@ -107,7 +108,7 @@ class Holder:
         entry = self.entries.get(model)
         if entry is None:
             name = hash_of(model)
-            entry = self.entries[model] = Entry(model, name, self._instance.models / name)
+            entry = self.entries[model] = Entry(model, name)
         return entry
 
     def load(self, entry: Entry) -> None:
@@ -153,7 +154,7 @@ class Holder:
     def _failed(self, entry: Entry, error: ApiError) -> None:
         entry.failure = error
         entry.failed_ns = 0 if isinstance(error, _AbsentError) else monotonic_ns()
-        entry.state = State.ON_DISK if entry.directory.exists() else State.ABSENT
+        entry.state = State.ON_DISK if entry.has_files else State.ABSENT
         logger.warning("instance %s: model '%s': %s", self.target.id, entry.model, error.message)
 
     def _notify_change(self) -> None:
@@ -172,17 +173,17 @@ class Holder:
             info = await self._source.describe(url)
         except ApiError as error:
             raise _AbsentError(_of_runtime(error)) from None
-        if entry.directory.exists() and info.etag == entry.etag:
+        if entry.has_files and info.etag == entry.etag:
             return
         entry.state = State.DOWNLOADING
         await self._remove(entry)
         entry.disk_bytes = int(info.size * self._settings.footprint_factor)
         await self._make_disk_room()
         began = monotonic_ns()
-        entry.directory.mkdir(parents=True)
+        entry.has_files = True
         try:
-            entry.disk_bytes = await self._source.fetch_model(
-                url, entry.directory / "model", self._variant.download_timeout_s, _ignore
+            entry.disk_bytes = await self._files.fetch(
+                entry.hash, url, self._source, self._variant.download_timeout_s
             )
         except BaseException as error:
             await self._remove(entry)
@@ -216,7 +217,8 @@ class Holder:
         """Remove what there is of files."""
         entry.disk_bytes = 0
         entry.etag = ""
-        await asyncio.to_thread(shutil.rmtree, entry.directory, ignore_errors=True)
+        await self._files.remove(entry.hash)
+        entry.has_files = False
 
     async def _drop(self, entry: Entry) -> None:
         """Remove the files of a model that nobody waits for; who asks for it now waits until they are gone."""
@@ -243,14 +245,14 @@ class Holder:
             {"model_name": entry.hash, "url": f"{self._instance.seen_models}/{entry.hash}/model"}
         )
         for _ in range(self._settings.rounds):
-            before = await asyncio.to_thread(memory_of, self._instance.pid)
+            before = await self._files.memory()
             began = monotonic_ns()
             status, text = await call(
                 self.target.pool, "POST", "/models", body, headers, self._settings.load_timeout_s
             )
             if status in (_OK, _CONFLICT):
                 self._meter.loaded(monotonic_ns() - began)
-                after = await asyncio.to_thread(memory_of, self._instance.pid)
+                after = await self._files.memory()
                 if status == _OK and after > before:
                     entry.memory_bytes, entry.is_measured = after - before, True
                 return
@@ -296,7 +298,7 @@ class Holder:
         else:
             self._meter.unloaded(monotonic_ns() - began)
         finally:
-            entry.state = State.ON_DISK if entry.directory.exists() else State.ABSENT
+            entry.state = State.ON_DISK if entry.has_files else State.ABSENT
             self._notify_change()
 
     def released(self, entry: Entry) -> None:
@@ -372,10 +374,6 @@ class _AbsentError(ApiError):
 def _of_runtime(error: ApiError) -> ApiError:
     """The error as the runtime's clients know it."""
     return invalid_invocation(error.message) if error.code == "ValidationException" else error
-
-
-def _ignore(_: int, __: int) -> None:
-    """Nobody watches the progress of one model of many."""
 
 
 def _not_loaded(entry: Entry, status: int, text: str) -> ApiError:

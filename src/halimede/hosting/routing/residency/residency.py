@@ -6,7 +6,7 @@ by another one too.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic_ns
 
 from halimede.hosting.errors import ApiError, invalid_invocation
@@ -17,7 +17,8 @@ from halimede.hosting.routing.residency.placement_hash import ranked
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import OnPlaced, Placement, Target, VariantRoute
 from halimede.hosting.store.source import ModelSource
-from halimede.hosting.substrates.base import RunningInstance
+from halimede.hosting.substrates.base import ModelFiles, RunningInstance
+from halimede.hosting.substrates.model_files import LocalModelFiles
 
 _TICK_S = 0.1
 """How exact deadlines of waiting requests are."""
@@ -34,12 +35,14 @@ class MultiModelResidency:
         source: ModelSource,
         meter: ModelMeter | None = None,
         settings: ResidencySettings | None = None,
+        files: Callable[[RunningInstance], ModelFiles] = LocalModelFiles,
     ) -> None:
-        """The models of a variant that has no instances yet."""
+        """The models of a variant that has no instances yet; `files` are an instance's extracted archives."""
         self._route = route
         self._source = source
         self._meter = meter or NoModelMeter()
         self._settings = settings or ResidencySettings()
+        self._files = files
         self._holders: dict[str, Holder] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._check_deadlines)
@@ -169,8 +172,9 @@ class MultiModelResidency:
     def joined(self, target: Target, instance: RunningInstance) -> None:
         """An instance takes requests from now on."""
         self._holders[target.id] = Holder(
-            target, instance, self._route.spec, self._source, self._meter, self._settings, self._changed
-        )
+            target, instance, self._files(instance), self._route.spec, self._source, self._meter,
+            self._settings, self._changed,
+        )  # fmt: skip
 
     def left(self, target: Target) -> None:
         """An instance takes none any more: what waited there is placed elsewhere."""

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from halimede.hosting.routing.residency.footprint import memory_of
+from halimede.hosting.substrates.usage.footprint import memory_of
 
 
 def test_the_memory_of_children_counts() -> None:

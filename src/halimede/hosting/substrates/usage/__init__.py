@@ -1,0 +1,1 @@
+"""What instances use of the machine that they run on."""
