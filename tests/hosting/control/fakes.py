@@ -28,7 +28,7 @@ from halimede.hosting.substrates.base import (
     RunningInstance,
 )
 from halimede.hosting.substrates.catalogue import Catalogue
-from halimede.hosting.substrates.usage.meter import InstanceUse
+from halimede.hosting.substrates.use import InstanceUse
 
 P = ParamSpec("P")
 

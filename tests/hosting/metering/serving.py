@@ -120,6 +120,7 @@ class Metered:
     def tick(self, now: float) -> None:
         """Let it be a time, on a whole second."""
         self.now = now
+        self.loop.run(self.usage.note_gpus())
         self.loop.run(self.metering.tick())
 
 
@@ -132,7 +133,7 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
 
         async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
             host.usage = UsageMeter(lambda: host.instances)
-            await host.usage.start()
+            await host.usage.open()
             host.metering = Metering(
                 directory / "metrics.db",
                 directory / "logs",

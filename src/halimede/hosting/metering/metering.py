@@ -23,7 +23,7 @@ from halimede.hosting.metering.store import MINUTE, MetricStores
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
-from halimede.hosting.substrates.usage.meter import InstanceUse
+from halimede.hosting.substrates.use import InstanceUse
 
 logger = logging.getLogger("halimede")
 

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.store.source import ModelSource, Offer
-
-if TYPE_CHECKING:
-    from halimede.hosting.substrates.usage.meter import InstanceUse
+from halimede.hosting.substrates.use import InstanceUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +180,7 @@ class Substrate(Protocol):
     def files(self, instance: RunningInstance) -> ModelFiles:
         """The archives of a multi-model instance."""
 
-    async def usage(self) -> "Mapping[str, InstanceUse]":
+    async def usage(self) -> Mapping[str, InstanceUse]:
         """What instances have used since the last call, by id; those that were not measured lack."""
 
     async def failure(self, instance_id: str) -> str:

@@ -37,7 +37,8 @@ from halimede.hosting.substrates.program import (
     isolated,
     unix_socket,
 )
-from halimede.hosting.substrates.usage.meter import InstanceUse, UsageMeter
+from halimede.hosting.substrates.usage.meter import UsageMeter
+from halimede.hosting.substrates.use import InstanceUse
 
 logger = logging.getLogger("halimede")
 

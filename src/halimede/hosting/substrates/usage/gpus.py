@@ -3,23 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from halimede.core.gpus import find_gpus, open_nvml
-
-
-@dataclass(frozen=True, slots=True)
-class GpuUse:
-    """What was used of some GPUs, in per cent of one each; None where they do not tell.
-
-    Attributes:
-        busy: time in which some kernel ran.
-        memory: memory that was in use, whoever used it.
-    """
-
-    busy: float | None
-    memory: float | None
+from halimede.hosting.substrates.use import GpuUse
 
 
 class GpuMeter:

@@ -4,34 +4,21 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 
 from halimede.hosting.substrates.base import RunningInstance
-from halimede.hosting.substrates.usage.gpus import GpuMeter, GpuUse
-from halimede.hosting.substrates.usage.utilization import Sampler, Utilization
+from halimede.hosting.substrates.usage.gpus import GpuMeter
+from halimede.hosting.substrates.usage.utilization import Sampler
+from halimede.hosting.substrates.use import InstanceUse
 
 _GPU_INTERVAL_S = 1.0
 """Between two looks at the GPUs, whose use is told as an average."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceUse:
-    """What an instance used.
-
-    Attributes:
-        utilization: processors, memory and disk.
-        gpus: its GPUs.
-    """
-
-    utilization: Utilization
-    gpus: GpuUse
 
 
 class UsageMeter:
     """Measures instances. Lives on the event loop; a thread of its own does what blocks."""
 
     def __init__(self, instances: Callable[[], Iterable[RunningInstance]]) -> None:
-        """Nothing is measured before `start`; `instances` are those that run here."""
+        """Nothing is measured before `start` or `open`; `instances` are those that run here."""
         self._instances = instances
         self._samplers: dict[str, Sampler] = {}
         self._gpus = GpuMeter()
@@ -39,9 +26,13 @@ class UsageMeter:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin."""
-        await self._run(self._gpus.open)
+        """Begin, and look at the GPUs each second."""
+        await self.open()
         self._task = asyncio.get_running_loop().create_task(self._watch_gpus())
+
+    async def open(self) -> None:
+        """Begin; somebody else calls `note_gpus`."""
+        await self._run(self._gpus.open)
 
     async def stop(self) -> None:
         """Measure no more."""
@@ -49,7 +40,7 @@ class UsageMeter:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-            await self._run(self._gpus.close)
+        await self._run(self._gpus.close)
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], object]) -> None:
@@ -58,9 +49,13 @@ class UsageMeter:
     async def _watch_gpus(self) -> None:
         while True:
             await asyncio.sleep(_GPU_INTERVAL_S)
-            gpus = [gpu for instance in self._instances() for gpu in instance.gpus]
-            if gpus:
-                await self._run(lambda numbers=gpus: self._gpus.note(numbers))  # type: ignore[misc]
+            await self.note_gpus()
+
+    async def note_gpus(self) -> None:
+        """Look at the GPUs that instances have, which is done each second."""
+        gpus = [gpu for instance in self._instances() for gpu in instance.gpus]
+        if gpus:
+            await self._run(lambda: self._gpus.note(gpus))
 
     async def take(self) -> Mapping[str, InstanceUse]:
         """What instances have used since the last call, by id; those that this sees for the first time lack."""

@@ -2,30 +2,15 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.processes import descendants
+from halimede.hosting.substrates.use import Utilization
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class Utilization:
-    """What an instance takes, in per cent.
-
-    Attributes:
-        cpu: of one processor each: up to 100 times their number.
-        memory: of what its type has.
-        disk: of the disk that its models are on.
-    """
-
-    cpu: float
-    memory: float
-    disk: float
 
 
 class Sampler:
