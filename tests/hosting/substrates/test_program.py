@@ -19,7 +19,7 @@ PLATFORM = {
 def of(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of AWS that an instance gets whose container has some of its own."""
     request = request_for("program", environment=variables)
-    every = environment_of(request, 8080, (), PLATFORM, own=False)
+    every = environment_of(request, "127.0.0.1", 8080, (), PLATFORM, own=False)
     return {name: value for name, value in every.items() if name.startswith("AWS_")}
 
 

@@ -8,7 +8,6 @@ DIRECTORY/logs/ACCOUNT/REGION/ENDPOINT/VARIANT/ID.log  what it prints
 import asyncio
 import logging
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +24,11 @@ from halimede.hosting.substrates.base import (
 )
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
-from halimede.hosting.substrates.launcher import UNABLE
 from halimede.hosting.substrates.model_files import LocalModelFiles
-from halimede.hosting.substrates.output import failure_in
-from halimede.hosting.substrates.processes import MARK, Watched, end_marked, start_time
-from halimede.hosting.substrates.program import (
-    HOST,
-    SEEN_MODELS,
-    can_isolate,
-    environment_of,
-    isolated,
-    unix_socket,
-)
+from halimede.hosting.substrates.output import ended, failure_in
+from halimede.hosting.substrates.processes import Watched, end_marked, start_time
+from halimede.hosting.substrates.program import HOST, can_isolate
+from halimede.hosting.substrates.spawn import Place, spawn
 from halimede.hosting.substrates.usage.meter import UsageMeter
 from halimede.hosting.substrates.use import InstanceUse
 
@@ -172,12 +164,12 @@ class LocalSubstrate:
         """
         if archive is not None:
             request = replace(request, model=await archive.extracted())
-        command, own = self._images.command(request.image)
+        self._images.command(request.image)
         self._check_room(request)
         gpus = self._free_gpus()[: request.resources.gpus]
         instance = self._instances[request.id] = _Instance(request, self._free_port(), gpus)
         try:
-            process, running = await asyncio.to_thread(self._spawn, instance, command, own, variables or {})
+            process, running = await asyncio.to_thread(self._spawn, instance, variables or {})
         except Exception:
             del self._instances[request.id]
             await asyncio.to_thread(shutil.rmtree, self._at(request), ignore_errors=True)
@@ -190,48 +182,12 @@ class LocalSubstrate:
         return self._directory / "instances" / request.id
 
     def _spawn(
-        self, instance: _Instance, command: tuple[str, ...], own: bool, variables: Mapping[str, str]
+        self, instance: _Instance, variables: Mapping[str, str]
     ) -> "tuple[subprocess.Popen[bytes], RunningInstance]":
         """Make an instance's directory and start its process."""
         request, directory = instance.request, self._at(instance.request)
-        models, log = directory / "models", self.log(request)
-        environment = environment_of(request, instance.port, instance.gpus, variables, own=own)
-        environment[MARK] = str(directory)
-        seen = SEEN_MODELS
-        try:
-            models.mkdir(parents=True)
-            log.parent.mkdir(parents=True, exist_ok=True)
-            if self._isolates:
-                command = isolated(request, models, command)
-            else:
-                environment["SAGEMAKER_BASE_DIR"] = str(directory)
-                seen = str(models)
-                if request.model is not None:
-                    (directory / "model").symlink_to(request.model.absolute(), target_is_directory=True)
-            output = log.open("ab")
-        except OSError as error:
-            msg = f"cannot make the directory of an instance: {error}"
-            raise ApiError("InternalFailure", msg, 500) from None
-        with output:
-            try:
-                # a session of its own: the terminal's signals do not reach it
-                process = subprocess.Popen(  # noqa: S603 - what the user's rules say
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    cwd=directory,
-                    start_new_session=True,
-                )
-            except (OSError, ValueError) as error:  # ValueError: a variable with a zero byte in it
-                reason = error.strerror if isinstance(error, OSError) else error
-                msg = f"cannot start '{command[0]}' for the image '{request.image}': {reason}"
-                raise ApiError("ValidationException", msg) from None
-        running = RunningInstance(
-            request, HOST, instance.port, process.pid, models, seen, instance.gpus,
-            unix_socket(instance.port) if own else "",
-        )  # fmt: skip
+        place = Place(directory, self.log(request), HOST, instance.port, instance.gpus, self._isolates)
+        process, running = spawn(request, place, self._images, variables)
         try:
             InstanceFile(running, start_time(process.pid), instance.gpus).write(directory)
         except OSError as error:  # it runs all the same
@@ -323,12 +279,7 @@ class LocalSubstrate:
 
     def _reason(self, instance: _Instance) -> str:
         """Why it has ended: its status, and what it printed about that."""
-        status = "it ended"
-        if instance.process is not None:
-            code = instance.process.wait()
-            status = _killed(-code) if code < 0 else f"it ended with status {code}"
-            if code == UNABLE:
-                status += ", as it could not be given directories of its own"
+        status = "it ended" if instance.process is None else ended(instance.process.wait())
         return status + failure_in(self.log(instance.request))
 
     async def _clear(self, instance: _Instance) -> None:
@@ -376,9 +327,3 @@ class LocalSubstrate:
 
 def _ignore(_: str, __: str) -> None:
     """Nobody wants to know yet."""
-
-
-def _killed(number: int) -> str:
-    name = signal.Signals(number).name if number in list(signal.Signals) else str(number)
-    hint = ", as the kernel does when memory runs out" if number == signal.SIGKILL else ""
-    return f"it was killed by signal {name}{hint}"

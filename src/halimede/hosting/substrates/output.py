@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
+
+from halimede.hosting.substrates.launcher import UNABLE
 
 _TAIL_BYTES = 1 << 16
 _LAST_LINES = 6
@@ -19,6 +22,16 @@ _SUMMARY = "failed to load all models"
 """What servers log after the errors of each model."""
 
 _TRACEBACK = "Traceback (most recent call last):"
+
+
+def ended(code: int) -> str:
+    """How a process ended, by its exit status as `subprocess` tells it: ``it ended with status 3``."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
+        hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
+        return f"it was killed by signal {name}{hint}"
+    unable = ", as it could not be given directories of its own" if code == UNABLE else ""
+    return f"it ended with status {code}{unable}"
 
 
 def failure_in(log: Path) -> str:

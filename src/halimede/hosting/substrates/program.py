@@ -59,12 +59,19 @@ def _launched(plan: dict[str, Any]) -> tuple[str, ...]:
 
 
 def environment_of(
-    request: InstanceRequest, port: int, gpus: Sequence[int], variables: Mapping[str, str], *, own: bool
+    request: InstanceRequest,
+    address: str,
+    port: int,
+    gpus: Sequence[int],
+    variables: Mapping[str, str],
+    *,
+    own: bool,
 ) -> dict[str, str]:
     """The variables of an instance.
 
     Args:
         request: the instance.
+        address: where it is to listen.
         port: where it is to listen.
         gpus: which of the GPUs that the host may use it has, from 0.
         variables: those of the platform; the container's own take their places, and its credentials those of all.
@@ -85,7 +92,7 @@ def environment_of(
     if request.multi_model:
         environment["SAGEMAKER_MULTI_MODEL"] = "true"
     if own:
-        flags = f"--sagemaker-address={HOST} --sagemaker-unix-socket={unix_socket(port)}"
+        flags = f"--sagemaker-address={address} --sagemaker-unix-socket={unix_socket(port)}"
         further = request.environment.get("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "")
         environment["SAGEMAKER_TRITON_ADDITIONAL_ARGS"] = f"{flags} {further}".strip()
     return environment
