@@ -20,6 +20,10 @@ class ApiError(Exception):
         self.status = status
         self.fields = fields or {}
 
+    def __reduce__(self) -> "tuple[type[ApiError], tuple[object, ...]]":
+        # instances on other machines fail with it
+        return type(self), (self.code, self.message, self.status, self.fields)
+
 
 def invalid(message: str) -> ApiError:
     """The control plane's usual refusal."""

@@ -134,6 +134,9 @@ class FakeSubstrate:
         self.gate.set()
         self._on_exit: OnExit
 
+    async def open(self) -> str:
+        return ""
+
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         self._on_exit = on_exit
         return [instance.running for instance in self.instances.values()]
@@ -188,10 +191,10 @@ class FakeSubstrate:
         if instance is not None:
             instance.close()
 
-    def total(self) -> Resources:
-        return MACHINE
+    def waiting(self, instance_id: str) -> str:
+        return ""
 
-    def free(self) -> Resources:
+    def largest(self) -> Resources:
         return MACHINE
 
     async def stop(self, *, leave: bool) -> None:

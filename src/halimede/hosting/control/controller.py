@@ -225,7 +225,7 @@ class Controller:
         if self._hold_s and not endpoint.is_settled:
             await endpoint.settled(self._hold_s)
             endpoint = self._endpoint(request["EndpointName"], caller)
-        return describe_endpoint(endpoint.record, endpoint.instances())
+        return describe_endpoint(endpoint.record, endpoint.instances(), endpoint.waiting())
 
     async def _list_endpoints(self, request: Request, caller: Caller) -> Answer:
         entries = [endpoint_summary(record) for record in self._records(caller)]

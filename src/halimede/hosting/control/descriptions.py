@@ -9,6 +9,9 @@ from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 _MAX_REASON = 1024
 """Characters of a FailureReason (SageMaker's limit)."""
 
+_NO_ROOM = "InsufficientInstanceCapacity"
+"""What EC2 calls a want of machines."""
+
 
 def endpoint_summary(record: EndpointRecord) -> dict[str, Any]:
     """The endpoint in a list."""
@@ -21,33 +24,38 @@ def endpoint_summary(record: EndpointRecord) -> dict[str, Any]:
     }
 
 
-def describe_endpoint(record: EndpointRecord, instances: Mapping[str, int]) -> dict[str, Any]:
+def describe_endpoint(
+    record: EndpointRecord, instances: Mapping[str, int], waiting: Mapping[str, str]
+) -> dict[str, Any]:
     """The endpoint alone.
 
     Args:
         record: what is known of it.
         instances: variant → how many instances take requests now.
+        waiting: variant → why there is no room yet for one of its instances.
     """
     fleet = record.current or record.pending
     document = endpoint_summary(record)
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
         if record.current is not None:
-            document["ProductionVariants"] = _variants(fleet, instances)
+            document["ProductionVariants"] = _variants(fleet, instances, record, waiting)
     if record.deployment is not None:
         document["LastDeploymentConfig"] = record.deployment
     if record.reason:
         document["FailureReason"] = record.reason[:_MAX_REASON]
-    if record.status is Status.UPDATING and record.pending is not None:
+    if record.status in (Status.CREATING, Status.UPDATING) and record.pending is not None:
         document["PendingDeploymentSummary"] = {
             "EndpointConfigName": record.pending.config_name,
-            "ProductionVariants": _variants(record.pending, {}),
+            "ProductionVariants": _variants(record.pending, {}, record, waiting),
             "StartTime": datetime.fromtimestamp(record.modified, UTC),
         }
     return document
 
 
-def _variants(fleet: FleetRecord, instances: Mapping[str, int]) -> list[dict[str, Any]]:
+def _variants(
+    fleet: FleetRecord, instances: Mapping[str, int], record: EndpointRecord, waiting: Mapping[str, str]
+) -> list[dict[str, Any]]:
     return [
         {
             "VariantName": variant.name,
@@ -58,6 +66,20 @@ def _variants(fleet: FleetRecord, instances: Mapping[str, int]) -> list[dict[str
             "DesiredWeight": fleet.weights[variant.name],
             "CurrentInstanceCount": instances.get(variant.name, 0),
             "DesiredInstanceCount": fleet.counts[variant.name],
+            **_status(variant.name, record, waiting),
         }
         for variant in fleet.variants()
     ]
+
+
+def _status(variant: str, record: EndpointRecord, waiting: Mapping[str, str]) -> dict[str, Any]:
+    """What is being done to a variant, if it waits for something."""
+    why = waiting.get(variant)
+    if not why:
+        return {}
+    status = {
+        "Status": "Creating" if record.status is Status.CREATING else "Updating",
+        "StatusMessage": f"{_NO_ROOM}: {why}"[:_MAX_REASON],
+        "StartTime": datetime.fromtimestamp(record.modified, UTC),
+    }
+    return {"VariantStatus": [status]}

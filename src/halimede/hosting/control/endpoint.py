@@ -298,6 +298,11 @@ class Endpoint:
         """Variant → how many instances take requests now."""
         return {} if self._current is None else self._current.instances()
 
+    def waiting(self) -> Mapping[str, str]:
+        """Variant → why there is no room yet for one of its instances, of the fleet that is being brought up first."""
+        fleets = [fleet for fleet in (self._current, self._pending) if fleet is not None]
+        return {name: why for fleet in fleets for name, why in fleet.waiting().items()}
+
     async def stop(self) -> None:
         """Do nothing more. The instances run on until the substrate ends them."""
         while self._tasks:

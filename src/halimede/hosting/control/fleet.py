@@ -86,6 +86,11 @@ class VariantFleet:
         """How many instances it is to have."""
         return len(self._slots)
 
+    @property
+    def waiting(self) -> str:
+        """Why there is no room yet for one of them."""
+        return next((slot.waiting for slot in self._slots if slot.waiting), "")
+
     async def scale(self, count: int) -> None:
         """Have so many instances; those that are too many answer what they have been asked.
 
@@ -228,6 +233,10 @@ class Fleet:
     def instances(self) -> Mapping[str, int]:
         """Variant → how many instances take requests now."""
         return {name: len(variant.route.targets) for name, variant in self._variants.items()}
+
+    def waiting(self) -> dict[str, str]:
+        """Variant → why there is no room yet for one of its instances; those that do not wait lack."""
+        return {name: variant.waiting for name, variant in self._variants.items() if variant.waiting}
 
     def counts(self) -> dict[str, int]:
         """Variant → how many instances it is to have."""

@@ -80,6 +80,11 @@ class Slot:
         self._task = loop.create_task(self._run())
         self._retiring: asyncio.Task[None] | None = None
 
+    @property
+    def waiting(self) -> str:
+        """Why there is no room for its instance yet; "" if there is, or nobody knows."""
+        return self._dependencies.substrate.waiting(self.instance_id)
+
     def ended(self, reason: str) -> None:
         """Its instance has ended by itself."""
         self._why = reason
@@ -236,7 +241,8 @@ class Slot:
         try:
             self._instance = await asyncio.shield(launching)
         except asyncio.CancelledError:
-            # what is being started has to be known to whoever ends it
+            # it waits for room no more; what is being started has to be known to whoever ends it
+            await self._dependencies.substrate.terminate(self.instance_id, 0.0)
             with suppress(Exception):
                 self._instance = await launching
             raise

@@ -5,7 +5,6 @@ The beginning of a log is punched out instead (`fallocate`, Linux): it takes no 
 their positions, which tokens and times are about. What was punched out reads as zeros.
 """
 
-import ctypes
 import logging
 import os
 import time
@@ -15,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.hosting.holes import punch
 from halimede.hosting.metering.log_times import forget_times, times_file
 
 logger = logging.getLogger("halimede")
 
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PART = 4
 """A log that is too long loses such a part of what it may take."""
 
@@ -81,7 +80,7 @@ def _shorten(log: Path, kept: int) -> None:
     with log.open("r+b") as file:
         size = os.fstat(file.fileno()).st_size
         begin = _line_after(file.fileno(), max(0, size - kept))
-        if not _punch(file.fileno(), begin):
+        if not punch(file.fileno(), begin):
             begin = _line_after(file.fileno(), max(0, size - min(kept, _TAIL_BYTES)))
             _write_anew(file.fileno(), begin)
     forget_times(log, begin)
@@ -91,13 +90,6 @@ def _line_after(descriptor: int, position: int) -> int:
     """Where the next line begins; the position itself if that line is longer than an event."""
     end = os.pread(descriptor, _LINE_BYTES, position).find(b"\n") + 1
     return position + end
-
-
-def _punch(descriptor: int, end: int) -> bool:
-    """Whether the bytes before a position could be given back."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = _KEEP_SIZE | _PUNCH_HOLE
-    return not libc.fallocate(descriptor, flags, ctypes.c_int64(0), ctypes.c_int64(end))
 
 
 def _write_anew(descriptor: int, begin: int) -> None:

@@ -19,12 +19,14 @@ class Resources:
         memory_bytes: main memory.
         gpus: NVIDIA GPUs.
         reserved_bytes: of an instance: so much of the memory is given to no other one.
+        custom: resources that a cluster's nodes were started with, by name.
     """
 
     cpus: float
     memory_bytes: int
     gpus: int = 0
     reserved_bytes: int = 0
+    custom: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,17 @@ class ModelFiles(Protocol):
         """Bytes of memory that the instance's processes have for themselves; 0 if that cannot be known."""
 
 
+def log_of(logs: Path, request: InstanceRequest) -> Path:
+    """The file of what an instance prints, below the directory of all logs."""
+    scope = request.endpoint_id.scope.directory(logs)
+    return scope / request.endpoint / request.variant / f"{request.id}.log"
+
+
 class Substrate(Protocol):
     """Starts, watches and ends instances. Called on the event loop."""
+
+    async def open(self) -> str:
+        """Connect to where instances run: the address at which they reach this machine; "" for its loopback."""
 
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         """Begin; the instances that an earlier process of the host left, and that still run."""
@@ -192,14 +203,14 @@ class Substrate(Protocol):
     async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
         """End an instance and everything that it started: asked first, killed after `grace_s`.
 
-        Unknown ids are done. It may be cancelled and called again.
+        The launch of one that waits for room fails then. Unknown ids are done. It may be cancelled and called again.
         """
 
-    def total(self) -> Resources:
-        """What there is."""
+    def waiting(self, instance_id: str) -> str:
+        """Why there is no room yet for an instance that is being launched; "" if there is, or nobody knows."""
 
-    def free(self) -> Resources:
-        """What no instance has been given."""
+    def largest(self) -> Resources:
+        """The most that one instance can have."""
 
     async def stop(self, *, leave: bool) -> None:
         """End; `leave` lets the instances run on, for the next process of the host to find."""

@@ -21,6 +21,7 @@ from halimede.hosting.substrates.base import (
     OnExit,
     Resources,
     RunningInstance,
+    log_of,
 )
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
@@ -91,6 +92,10 @@ class LocalSubstrate:
         self._on_exit: OnExit = _ignore
         self._isolates = False
         self._usage = UsageMeter(self.instances)
+
+    async def open(self) -> str:
+        """There is nothing to connect to."""
+        return ""
 
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         """Begin; the instances that an earlier process of the host left, and that still run."""
@@ -196,6 +201,10 @@ class LocalSubstrate:
 
     def _check_room(self, request: InstanceRequest) -> None:
         free = self.free()
+        if request.resources.custom:
+            named = ", ".join(request.resources.custom)
+            msg = f"the instance asks for {named}, which only nodes of a cluster have; start the host with --substrate ray"
+            raise ApiError("ValidationException", msg)
         if request.resources.cpus > free.cpus:
             machine = self._machine
             msg = (
@@ -242,7 +251,11 @@ class LocalSubstrate:
             if port not in taken:
                 return port
 
-    def total(self) -> Resources:
+    def waiting(self, _: str) -> str:
+        """Nothing waits for room here: a launch without room fails."""
+        return ""
+
+    def largest(self) -> Resources:
         """What there is."""
         return self._machine
 
@@ -263,8 +276,7 @@ class LocalSubstrate:
 
     def log(self, request: InstanceRequest) -> Path:
         """The file of what an instance prints."""
-        logs = request.endpoint_id.scope.directory(self._directory / "logs")
-        return logs / request.endpoint / request.variant / f"{request.id}.log"
+        return log_of(self._directory / "logs", request)
 
     def _ended(self, instance: _Instance) -> None:
         """An instance's process has ended."""

@@ -1,0 +1,261 @@
+"""The actor of an instance: it owns the instance's process on a node, its files and its log."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.holes import punch
+from halimede.hosting.store.source import Offer
+from halimede.hosting.substrates.base import RunningInstance
+from halimede.hosting.substrates.node.store import HeldModel, NodeStore
+from halimede.hosting.substrates.processes import Watched, end_marked
+from halimede.hosting.substrates.program import can_isolate
+from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, NodeSettings
+from halimede.hosting.substrates.ray.node_directory import NodeDirectory
+from halimede.hosting.substrates.spawn import Place, spawn
+from halimede.hosting.substrates.usage.footprint import memory_of
+from halimede.hosting.substrates.usage.meter import UsageMeter
+from halimede.hosting.substrates.use import InstanceUse
+
+_KEEPER = (sys.executable, "-m", "halimede.hosting.substrates.ray.keeper")
+_PATIENCE_S = 1.0
+_LOG_INTERVAL_S = 0.25
+"""Between two looks at whether the instance has printed something."""
+
+_HOLD_S = 10.0
+"""So long a question for events waits for one."""
+
+_LOG_BYTES = 1 << 18
+"""Of one answer."""
+
+Progress = tuple[int, int]
+
+
+class InstanceActor:
+    """Owns one instance. Its methods are called through Ray, and run on the actor's event loop."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        """An actor that has started nothing."""
+        self._settings = settings
+        self._node = ray.get_runtime_context().get_node_id()
+        self._address = ray.util.get_node_ip_address()
+        self._state = ActorState()
+        self._files: NodeDirectory | None = None
+        self._store: NodeStore | None = None
+        self._held: dict[str, HeldModel] = {}
+        self._fetches: dict[str, threading.Event] = {}
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watched: Watched | None = None
+        self._usage = UsageMeter(self._instances)
+        self._progress: Progress | None = None
+        self._log: Path | None = None
+        self._asked = False
+        self._released = 0  # so much of the log is elsewhere
+
+    async def where(self) -> tuple[str, str]:
+        """The node's id and its address."""
+        return self._node, self._address
+
+    async def state(self) -> ActorState:
+        """What there is of the instance."""
+        return self._state
+
+    def _instances(self) -> Iterable[RunningInstance]:
+        return () if self._state.running is None else (self._state.running,)
+
+    # the process
+
+    async def start(self, launch: Launch) -> RunningInstance:
+        """Start the instance.
+
+        Raises:
+            ApiError: its archive cannot be had, its directory cannot be made or its program cannot be started.
+        """
+        self._state = ActorState(launch.request, launch.shape)
+        try:
+            model = None
+            if launch.offer is not None:
+                model = (await self._take("", launch.offer, launch.timeout_s)).directory
+            await self._usage.start()
+            self._process, running = await asyncio.to_thread(self._spawn, launch, model)
+        except OSError as error:
+            msg = f"an instance cannot be started on the node {self._address}: {error}"
+            raise ApiError("InternalFailure", msg, 500) from None
+        self._state = ActorState(launch.request, launch.shape, running)
+        self._watched = Watched(self._process.pid, lambda: None)
+        return running
+
+    def _node_directory(self) -> NodeDirectory:
+        if self._files is None:
+            self._files = NodeDirectory(self._settings, self._node)
+        return self._files
+
+    def _spawn(self, launch: Launch, model: Path | None) -> "tuple[subprocess.Popen[bytes], RunningInstance]":
+        files = self._node_directory()
+        request = replace(launch.request, model=model)
+        directory = files.instances / request.id
+        self._log = directory / "log"
+        with suppress(
+            PermissionError
+        ):  # Ray lowers the priority of its workers, which a server must not have
+            os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
+        self._keeper = subprocess.Popen(  # noqa: S603 - our own
+            [*_KEEPER, str(directory)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self._keeper.wait()
+        gpus = list(range(request.resources.gpus))
+        port = files.free_port(self._address)
+        place = Place(directory, self._log, self._address, port, gpus, can_isolate(), self._node)
+        return spawn(request, place, launch.images, launch.variables)
+
+    async def stop(self, grace_s: float, position: int) -> bytes:
+        """End the instance and all that it started, and remove its files: the rest of its log.
+
+        Args:
+            grace_s: how long it may take to end by itself.
+            position: so much of the log is known.
+        """
+        self._asked = True
+        for stop in self._fetches.values():
+            stop.set()
+        if self._watched is not None:
+            await self._watched.end(grace_s)
+        rest = await asyncio.to_thread(self._clear, position)
+        await self._usage.stop()
+        return rest
+
+    def _clear(self, position: int) -> bytes:
+        rest = b""
+        if self._log is not None:
+            end_marked(self._log.parent, _PATIENCE_S)
+            rest = _read(self._log, position, 1 << 30)
+            shutil.rmtree(self._log.parent, ignore_errors=True)
+        if self._process is not None:
+            self._process.wait()
+        for held in self._held.values():
+            held.release()
+        self._held.clear()
+        if self._keeper is not None and self._keeper.stdin is not None:
+            self._keeper.stdin.close()
+        if self._files is not None:
+            self._files.leave()
+        return rest
+
+    async def events(self, position: int) -> Events:
+        """What has happened, as soon as something has, or nothing after a while.
+
+        Args:
+            position: how much of the log is known.
+        """
+        loop = asyncio.get_running_loop()
+        end, progress = loop.time() + _HOLD_S, self._progress
+        while True:
+            data = b"" if self._log is None else await asyncio.to_thread(self._printed, position)
+            if data or self._progress != progress:
+                return Events(data, self._progress)
+            process = self._process
+            if self._watched is not None and self._watched.ended.is_set() and not self._asked:
+                assert process is not None
+                return Events(b"", None, await asyncio.to_thread(process.wait))
+            if loop.time() >= end:
+                return Events(b"", self._progress)
+            await asyncio.sleep(_LOG_INTERVAL_S)
+
+    def _printed(self, position: int) -> bytes:
+        assert self._log is not None
+        if position > self._released:  # what is known elsewhere needs no room here
+            with suppress(OSError), self._log.open("r+b") as file:
+                punch(file.fileno(), position)
+            self._released = position
+        return _read(self._log, position, _LOG_BYTES)
+
+    # archives
+
+    async def _take(self, name: str, offer: Offer, timeout_s: float) -> HeldModel:
+        """Have the files of an archive on this node.
+
+        Raises:
+            ApiError: it cannot be had.
+        """
+        stop = self._fetches[name] = threading.Event()
+
+        def progress(done: int, total: int) -> None:
+            if not name:
+                self._progress = (done, total)
+
+        try:
+            held = await asyncio.to_thread(lambda: self._node_store().take(offer, timeout_s, progress, stop))
+        finally:
+            self._fetches.pop(name, None)
+            self._progress = None
+        if self._asked:
+            held.release()
+            raise ApiError("InternalFailure", "the instance is being ended", 500)
+        self._held[name] = held
+        return held
+
+    def _node_store(self) -> NodeStore:
+        if self._store is None:
+            self._store = NodeStore(self._node_directory().store, self._settings.disk_bytes)
+        return self._store
+
+    async def fetch(self, name: str, offer: Offer, timeout_s: float) -> int:
+        """Have the files of a model of many: the bytes that they take on disk.
+
+        Raises:
+            ApiError: they cannot be had.
+        """
+        held = await self._take(name, offer, timeout_s)
+        await self._on_files(lambda models: _show(models / name, held.directory))
+        return held.disk_bytes
+
+    async def remove(self, name: str) -> None:
+        """Let go of the files of a model of many; the node may keep them for others."""
+        await self._on_files(lambda models: shutil.rmtree(models / name, ignore_errors=True))
+        held = self._held.pop(name, None)
+        if held is not None:
+            held.release()
+
+    async def _on_files(self, work: Callable[[Path], None]) -> None:
+        running = self._state.running
+        if running is not None:
+            try:
+                await asyncio.to_thread(work, running.models)
+            except OSError as error:
+                raise ApiError("InsufficientStorage", f"a model cannot be written: {error}", 507) from None
+
+    # measurements
+
+    async def memory(self) -> int:
+        """Bytes of memory that the instance's processes have for themselves."""
+        running = self._state.running
+        return 0 if running is None else await asyncio.to_thread(memory_of, running.pid)
+
+    async def usage(self) -> InstanceUse | None:
+        """What the instance has used since the last call; None the first time."""
+        return next(iter((await self._usage.take()).values()), None)
+
+
+def _show(directory: Path, model: Path) -> None:
+    """Let an instance see the files of a model that the node's instances share."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "model").symlink_to(model, target_is_directory=True)
+
+
+def _read(log: Path, position: int, limit: int) -> bytes:
+    try:
+        with log.open("rb") as file:
+            return os.pread(file.fileno(), limit, position)
+    except OSError:
+        return b""

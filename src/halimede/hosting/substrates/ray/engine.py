@@ -1,0 +1,399 @@
+"""The process that speaks to Ray: `python -m halimede.hosting.substrates.ray.engine DESCRIPTOR`.
+
+It is Ray's driver, and does what the host asks over a socket. It ends with the socket. Actors are detached: they stay.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.autoscaler import sdk as autoscaler
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.substrates.base import InstanceRequest, RunningInstance, log_of
+from halimede.hosting.substrates.ray.actor import InstanceActor
+from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, Shape
+from halimede.hosting.substrates.ray.messages import Answer, Call, Event, LostError, receive, send
+from halimede.hosting.substrates.ray.placement import Node, choose_node, shortage
+from halimede.hosting.substrates.use import InstanceUse
+
+_CALLS_AT_A_TIME = 1000
+"""Of one actor: they wait most of the time."""
+
+_RETRY_S = 1.0
+_PLACING_S = 1.0
+"""So long an actor may take to be placed before it is told why it is not."""
+
+_SETTLING_S = 30.0
+"""So long an actor may take to end, beyond what its instance may."""
+
+_USAGE_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """An instance that is looked after.
+
+    Attributes:
+        actor: Ray's handle.
+        shape: what it asks of its node.
+        variant: whose it is.
+        log: the file on this machine that its log is written to.
+        node: where it is; "" before it was placed.
+        position: so much of its log is there.
+        watch: tells of it.
+        ending: somebody has asked for its end.
+    """
+
+    actor: Any
+    shape: Shape
+    variant: str
+    log: Path
+    node: str = ""
+    position: int = 0
+    watch: "asyncio.Task[None] | None" = None
+    ending: bool = False
+
+
+class Engine:
+    """Does what the host asks. Lives on the event loop; what of Ray blocks runs on other threads."""
+
+    def __init__(self, namespace: str, writer: asyncio.StreamWriter) -> None:
+        self._namespace = namespace
+        self._writer = writer
+        self._held: dict[str, _Held] = {}
+        self._placing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def answer(self, call: Call) -> None:
+        """Answer a call when what it asks for is done."""
+        task = asyncio.get_running_loop().create_task(self._answer(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            value = await getattr(self, call.name)(*call.arguments, **call.named)
+            answer = Answer(call.number, value)
+        except (ApiError, LostError) as error:
+            answer = Answer(call.number, error=error)
+        except Exception as error:
+            logging.exception("%s failed", call.name)
+            answer = Answer(call.number, error=ApiError("InternalFailure", f"Ray: {_told(error)}", 500))
+        send(self._writer, answer)
+
+    def _tell(self, name: str, *arguments: Any) -> None:
+        send(self._writer, Event(name, arguments))
+
+    # the cluster
+
+    async def nodes(self) -> list[Node]:
+        """The nodes that are alive, and what nobody has of them."""
+        found, reported = await asyncio.to_thread(lambda: (ray.nodes(), available_resources_per_node()))
+        nodes = []
+        for each in found:
+            if each["Alive"]:
+                mine = [held for held in self._held.values() if held.node == each["NodeID"]]
+                free = _free(
+                    each["Resources"], reported.get(each["NodeID"], {}), [held.shape for held in mine]
+                )
+                variants = Counter(held.variant for held in mine)
+                nodes.append(
+                    Node(each["NodeID"], each["NodeManagerAddress"], each["Resources"], free, variants)
+                )
+        return nodes
+
+    async def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
+        """Ask Ray's autoscaler for nodes that hold all of these; none takes earlier wishes back."""
+        await asyncio.to_thread(
+            lambda: autoscaler.request_resources(bundles=[dict(each) for each in bundles])
+        )
+
+    async def actors(self) -> list[str]:
+        """The names of the host's actors, those that wait for room too."""
+        return await asyncio.to_thread(lambda: list(ray.util.list_named_actors()))
+
+    # instances
+
+    async def adopt(self, name: str, logs: Path, timeout_s: float) -> ActorState:
+        """What an actor has, that another engine has started; if that runs, it is looked after.
+
+        Args:
+            name: the instance's id.
+            logs: the directory of all logs.
+            timeout_s: how long the actor may take to tell.
+        """
+        actor = await asyncio.to_thread(ray.get_actor, name)
+        try:
+            async with asyncio.timeout(timeout_s):
+                state: ActorState = await _asked(actor.state.remote())
+        except (TimeoutError, LostError):
+            return ActorState()
+        if state.request is not None and state.shape is not None and state.running is not None:
+            held = self._hold(name, actor, state.shape, _variant(state.request), log_of(logs, state.request))
+            held.node = state.running.node
+        return state
+
+    def _hold(self, name: str, actor: Any, shape: Shape, variant: str, log: Path) -> _Held:
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = _Held(actor, shape, variant, log, position=_size(log))
+            held.watch = asyncio.get_running_loop().create_task(self._watch(name, held))
+        return held
+
+    async def launch(self, launch: Launch, logs: Path, wait_s: float, *, spread: bool) -> RunningInstance:
+        """Have an instance, in an actor that may be there already.
+
+        Raises:
+            ApiError: it cannot be started, or there is no room for it for so long.
+            LostError: its node has gone meanwhile.
+        """
+        name = launch.request.id
+        async with self._placing:
+            actor, node = await self._actor(launch, spread=spread)
+            held = self._hold(
+                name, actor, launch.shape, _variant(launch.request), log_of(logs, launch.request)
+            )
+            held.node = node
+        try:
+            held.node = await self._placed(name, held, wait_s)
+            state: ActorState = await _asked(actor.state.remote())
+            if state.running is not None:
+                return state.running
+            running: RunningInstance = await _asked(actor.start.remote(launch))
+            return running
+        except BaseException:
+            await self.terminate(name, 0.0)
+            raise
+
+    async def _actor(self, launch: Launch, *, spread: bool) -> tuple[Any, str]:
+        """The actor of an instance, and where it is about to be."""
+        name, shape = launch.request.id, launch.shape
+        if name in await self.actors():
+            return await asyncio.to_thread(ray.get_actor, name), ""
+        node = choose_node(await self.nodes(), shape, _variant(launch.request), spread=spread)
+        options: dict[str, Any] = {
+            "name": name,
+            "namespace": self._namespace,
+            "lifetime": "detached",
+            "max_restarts": 0,
+            "max_concurrency": _CALLS_AT_A_TIME,
+            "num_cpus": shape.cpus,
+            "num_gpus": shape.gpus,
+            "resources": dict(shape.custom),
+            "scheduling_strategy": "SPREAD" if spread else "DEFAULT",
+        }
+        if shape.memory_bytes:
+            options["memory"] = shape.memory_bytes
+        if node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+                node.id, soft=True, _spill_on_unavailable=True
+            )
+        made = ray.remote(InstanceActor).options(**options)
+        actor = await asyncio.to_thread(made.remote, launch.settings)
+        return actor, "" if node is None else node.id
+
+    async def _placed(self, name: str, held: _Held, wait_s: float) -> str:
+        """The node on which an actor is, once it is on one.
+
+        Raises:
+            ApiError: there is no room for it for so long.
+            LostError: it is gone.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        where = asyncio.ensure_future(_asked(held.actor.where.remote()))
+        while True:
+            await asyncio.wait([where], timeout=_PLACING_S)
+            if where.done():
+                self._tell("waiting", name, "")
+                return where.result()[0]
+            held.node = ""
+            nodes = await self.nodes()
+            if choose_node(nodes, held.shape, held.variant, spread=False) is None:
+                reason = shortage(nodes, held.shape)
+                self._tell("waiting", name, reason)
+                if loop.time() >= end:
+                    where.cancel()
+                    msg = (
+                        f"{reason}. Add nodes, delete endpoints, lower instance counts, or use a smaller type"
+                    )
+                    raise ApiError("InsufficientInstanceCapacity", msg, 503)
+
+    async def terminate(self, name: str, grace_s: float) -> None:
+        """End an instance and its actor, wherever they are."""
+        held = self._held.get(name)
+        if held is None:
+            with suppress(ValueError):  # there is none
+                await self._kill(await asyncio.to_thread(ray.get_actor, name))
+            return
+        held.ending = True
+        if held.watch is not None:
+            held.watch.cancel()
+            await asyncio.wait([held.watch])
+        try:
+            if held.node:
+                async with asyncio.timeout(grace_s + _SETTLING_S):
+                    rest = await _asked(held.actor.stop.remote(grace_s, held.position))
+                await asyncio.to_thread(_append, held.log, rest)
+        except (TimeoutError, LostError, RayError) as error:
+            logging.info("instance %s: %s", name, error)
+        finally:
+            self._held.pop(name, None)
+            await self._kill(held.actor)
+
+    async def _kill(self, actor: Any) -> None:
+        await asyncio.to_thread(lambda: ray.kill(actor, no_restart=True))
+
+    async def _watch(self, name: str, held: _Held) -> None:
+        """Tell what becomes of an instance, and take its log, until it has ended."""
+        progress = None
+        while True:
+            try:
+                events: Events = await _asked(held.actor.events.remote(held.position))
+            except LostError as error:
+                self._held.pop(name, None)
+                self._tell("lost", name, str(error))
+                return
+            except (RayError, OSError) as error:
+                logging.info("instance %s: %s", name, error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if events.log:
+                await asyncio.to_thread(_append, held.log, events.log)
+                held.position += len(events.log)
+            if events.progress is not None and events.progress != progress:
+                self._tell("progress", name, *events.progress)
+            progress = events.progress
+            if events.exit_code is not None:
+                self._tell("exited", name, events.exit_code)
+                return
+
+    async def ask(self, name: str, method: str, *arguments: Any) -> Any:
+        """What a method of an instance's actor gives.
+
+        Raises:
+            ApiError: what that raises.
+            LostError: there is no such actor any more.
+        """
+        held = self._held.get(name)
+        if held is None:
+            raise LostError("it is gone")
+        return await _asked(getattr(held.actor, method).remote(*arguments))
+
+    async def usage(self) -> dict[str, InstanceUse]:
+        """What instances have used since the last call; those that do not tell soon lack."""
+
+        async def of(name: str) -> tuple[str, InstanceUse | None]:
+            with suppress(TimeoutError, LostError, RayError):
+                async with asyncio.timeout(_USAGE_S):
+                    return name, await self.ask(name, "usage")
+            return name, None
+
+        told = await asyncio.gather(*(of(name) for name, held in self._held.items() if held.node))
+        return {name: use for name, use in told if use is not None}
+
+
+def _variant(request: InstanceRequest) -> str:
+    """Whose instances are to be apart."""
+    return f"{request.fleet}/{request.variant}"
+
+
+async def _asked(answer: Awaitable[Any]) -> Any:
+    """What an actor answers.
+
+    Raises:
+        ApiError: the method raised it.
+        LostError: the actor is gone.
+        RayError: it cannot be reached now.
+    """
+    try:
+        return await answer
+    except ActorUnavailableError:
+        raise
+    except RayActorError as error:
+        raise LostError(_told(error)) from None
+    except RayTaskError as error:
+        if isinstance(error.cause, ApiError):
+            raise error.cause from None
+        raise
+
+
+def _told(error: Exception) -> str:
+    """Ray's reason, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    about = [line for line in lines if line.startswith("The actor is dead") or "node" in line.lower()]
+    return (about or lines or [type(error).__name__])[-1][:400]
+
+
+def _free(
+    total: Mapping[str, float], reported: Mapping[str, float], given: Sequence[Shape]
+) -> dict[str, float]:
+    """What nobody has of a node: Ray tells it late, and does not know of others' than its own."""
+    free = dict.fromkeys(total, 0.0) | dict(reported)
+    for name, amount in total.items():
+        mine = sum(shape.bundle().get(name, 0.0) for shape in given)
+        free[name] = min(free[name], amount - mine)
+    return free
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def _append(log: Path, data: bytes) -> None:
+    if data:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            file.write(data)
+
+
+async def _serve(descriptor: int) -> None:
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    try:
+        address, namespace = await receive(reader)
+        try:
+            await asyncio.to_thread(
+                ray.init,
+                address,
+                namespace=namespace,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
+            context = ray.get_runtime_context()
+            send(writer, Event("connected", (context.get_node_id(), ray.util.get_node_ip_address())))
+        except Exception as error:  # whatever Ray has to say of an address
+            send(writer, Event("failed", (_told(error),)))
+            await writer.drain()
+            return
+        engine = Engine(namespace, writer)
+        while True:
+            engine.answer(await receive(reader))
+    except (asyncio.IncompleteReadError, ConnectionError):  # the host is gone
+        pass
+
+
+def main() -> None:
+    """Do what the host asks until it is gone."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+    asyncio.run(_serve(int(sys.argv[1])))
+    os._exit(0)  # actors stay, and Ray's own shutdown takes its time
+
+
+if __name__ == "__main__":
+    main()

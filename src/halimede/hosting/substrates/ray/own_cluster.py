@@ -1,0 +1,119 @@
+"""A Ray cluster of one node, on this machine, that the host starts if it is given none.
+
+It outlives a host that is killed, and is found again by the file that it leaves in the host's directory.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from halimede.hosting.substrates.processes import Watched, start_time
+from halimede.hosting.substrates.ray.engine_process import EngineError
+
+_STARTING_S = 90.0
+_ENDING_S = 20.0
+_POLL_S = 0.1
+_OBJECT_STORE_BYTES = 80 << 20
+"""The least that Ray allows: nothing that is large goes through it."""
+
+_ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # instances are started by Ray's workers, and inherit it
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class OwnCluster:
+    """The cluster of one host. Lives on the event loop."""
+
+    def __init__(self, directory: Path, host_id: str) -> None:
+        """A cluster whose file and log are in a directory."""
+        self._file = directory / "ray.json"
+        self._log = directory / "ray.log"
+        self._sessions = Path(tempfile.gettempdir()) / f"halimede-ray-{host_id[:8]}"
+        self._watched: Watched | None = None
+
+    async def start(self) -> str:
+        """Find the cluster, or start it: its address.
+
+        Raises:
+            EngineError: it does not start.
+        """
+        found = self._found()
+        if found is not None:
+            return found
+        port = _free_port()
+        command = [
+            str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}",
+            "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={self._sessions}",
+            f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={_free_port()}",
+        ]  # fmt: skip
+        with self._log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603 - Ray's own
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,
+            )
+        self._watched = Watched(process.pid, process.poll)
+        address = await self._address(process.pid, port)
+        document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
+        self._file.write_bytes(orjson.dumps(document))
+        return address
+
+    def _found(self) -> str | None:
+        """The address of the cluster that an earlier process of the host started, if it is there."""
+        try:
+            document: Mapping[str, str | int] = orjson.loads(self._file.read_bytes())
+            pid, began = int(document["pid"]), int(document["began"])
+            self._watched = Watched(pid, lambda: None)
+        except (OSError, ValueError, KeyError):
+            return None
+        if began and start_time(pid) == began:
+            return str(document["address"])
+        self._watched.forget()
+        self._watched = None
+        return None
+
+    async def _address(self, pid: int, port: int) -> str:
+        """The address of a cluster that is starting, once it says that it has."""
+        assert self._watched is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STARTING_S):
+                while not self._watched.ended.is_set():
+                    text = await asyncio.to_thread(self._log.read_text, errors="replace")
+                    for line in text.splitlines():
+                        if "Local node IP:" in line:
+                            return f"{line.rpartition(':')[2].strip()}:{port}"
+                    await asyncio.sleep(_POLL_S)
+        await self.stop()
+        raise EngineError(f"Ray does not start on this machine (process {pid}); {self._log} says why")
+
+    async def stop(self) -> None:
+        """End the cluster, and what runs on it."""
+        if self._watched is not None:
+            if not self._watched.ended.is_set():
+                await self._watched.end(_ENDING_S)
+            self._watched = None
+        self._file.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Let it run on."""
+        if self._watched is not None:
+            self._watched.forget()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port: int = listener.getsockname()[1]
+        return port

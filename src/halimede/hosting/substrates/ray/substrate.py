@@ -1,0 +1,426 @@
+"""The substrate on a Ray cluster: what the host wants of it, whatever becomes of Ray's driver meanwhile."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.substrates.base import (
+    InstanceRequest,
+    ModelArchive,
+    OnExit,
+    Resources,
+    RunningInstance,
+    log_of,
+)
+from halimede.hosting.substrates.images import Images
+from halimede.hosting.substrates.output import ended, failure_in
+from halimede.hosting.substrates.ray.engine_process import EngineError, EngineLostError, EngineProcess
+from halimede.hosting.substrates.ray.launch import ActorState, Launch, NodeSettings, Shape
+from halimede.hosting.substrates.ray.messages import Event, LostError
+from halimede.hosting.substrates.ray.model_files import NodeModelFiles
+from halimede.hosting.substrates.ray.own_cluster import OwnCluster
+from halimede.hosting.substrates.ray.placement import Node
+from halimede.hosting.substrates.ray.settings import RaySettings
+from halimede.hosting.substrates.use import InstanceUse
+
+logger = logging.getLogger("halimede")
+
+_ADOPTING_S = 10.0
+"""So long an actor may take to say what it has."""
+
+_RECONNECTING_S = 1.0
+_LONGEST_RECONNECTING_S = 15.0
+_ANY_GPUS = 1024
+"""On a cluster of others' no type has fewer GPUs than it says: a node that has them may yet come."""
+
+_REQUEST_S = 0.5
+"""Wishes for nodes are told together."""
+
+
+@dataclass(slots=True, eq=False)
+class _Instance:
+    """An instance that is being started, runs, or is being ended.
+
+    Attributes:
+        request: what it is started from.
+        shape: what it asks of its node.
+        running: what others know of it; None while it is being started.
+        begin_progress: begins to tell how far its archive's fetch has come.
+        progress: tells that; None before it has begun.
+        waiting: why there is no room for it; "" if it is not known to wait.
+        asked: it has ended, or somebody has asked it to.
+        given_up: the same, for whoever waits.
+    """
+
+    request: InstanceRequest
+    shape: Shape
+    running: RunningInstance | None = None
+    begin_progress: Callable[[], Callable[[int, int], None]] | None = None
+    progress: Callable[[int, int], None] | None = None
+    waiting: str = ""
+    asked: bool = False
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RaySubstrate:
+    """Instances on a Ray cluster (`Substrate`). Lives on the event loop."""
+
+    def __init__(
+        self, directory: Path, images: Images, oversubscription: float, settings: RaySettings
+    ) -> None:
+        """A substrate that is not connected.
+
+        Args:
+            directory: where logs are, and what the host keeps of its cluster.
+            images: what runs for an image, on the nodes.
+            oversubscription: how many times a node's processors instances may be given.
+            settings: of the cluster.
+        """
+        self._directory = directory.absolute()
+        self._logs = self._directory / "logs"
+        self._images = images
+        self._oversubscription = oversubscription
+        self._settings = settings
+        self._node_settings = NodeSettings(_host_id(directory), settings.node_directory, settings.disk_bytes)
+        self._own = None if settings.address else OwnCluster(directory, self._node_settings.host_id)
+        self._address = settings.address
+        self._engine = EngineProcess(self._happened, self._lost)
+        self._connected = asyncio.Event()
+        self._instances: dict[str, _Instance] = {}
+        self._on_exit: OnExit = _ignore
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wishes: asyncio.Task[None] | None = None
+        self._wished: list[Mapping[str, float]] = []
+        self._stopped = False
+        self._largest = Resources(0, 0)
+
+    # the cluster
+
+    async def open(self) -> str:
+        """Connect to the cluster: the address at which its nodes reach this machine.
+
+        Raises:
+            EngineError: it cannot be reached.
+        """
+        if self._own is not None:
+            self._address = await self._own.start()
+        await self._connect()
+        return self._engine.address
+
+    async def _connect(self) -> None:
+        """Start an engine for the cluster."""
+        self._engine = EngineProcess(self._happened, self._lost)
+        log = self._directory / "ray-engine.log"
+        await self._engine.start(self._address, f"halimede-{self._node_settings.host_id}", log)
+        nodes = await self._engine.call("nodes")
+        self._largest = self._most(nodes)
+        logger.info("connected to the Ray cluster at %s, which has %d nodes", self._address, len(nodes))
+
+    def _most(self, nodes: Sequence[Node]) -> Resources:
+        """What an instance can have on the largest node."""
+
+        def most(name: str) -> float:
+            return max((node.total.get(name, 0.0) for node in nodes), default=0.0)
+
+        gpus = int(most("GPU")) if self._own is not None else _ANY_GPUS
+        return Resources(most("CPU"), int(most("memory")), gpus)
+
+    def _lost(self) -> None:
+        """The engine has ended, as it does when the cluster's head is gone."""
+        was_connected = self._connected.is_set()
+        self._connected.clear()
+        if was_connected and not self._stopped:
+            logger.warning("the connection to the Ray cluster at %s is lost; instances run on", self._address)
+            self._spawn(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        """Connect again, and find out what has become of the instances."""
+        pause = _RECONNECTING_S
+        while True:
+            await self._engine.close()
+            try:
+                if self._own is not None:
+                    self._address = await self._own.start()
+                await self._connect()
+                await self._reconcile()
+            except (EngineError, EngineLostError, ApiError) as error:
+                logger.warning("%s; trying again", str(error) or "the connection to Ray was lost again")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_RECONNECTING_S)
+            else:
+                self._connected.set()
+                return
+
+    async def _reconcile(self) -> None:
+        """End actors that nobody wants, and find out which instances have gone."""
+        names = await self._engine.call("actors")
+        for name in set(names) - self._instances.keys():
+            await self._engine.call("terminate", name, 0.0)
+        running = [each for each in self._instances.values() if each.running is not None and not each.asked]
+        states = await asyncio.gather(*(self._adopt(each.request.id) for each in running))
+        for instance, state in zip(running, states, strict=True):
+            if state.running is None:
+                self._ended(instance, "it was lost with a part of the Ray cluster")
+
+    async def _adopt(self, name: str) -> ActorState:
+        """What an actor has that another engine has started."""
+        try:
+            state: ActorState = await self._engine.call("adopt", name, self._logs, _ADOPTING_S)
+        except (ApiError, LostError):
+            return ActorState()
+        return state
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # coming and going
+
+    async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
+        """Begin; the instances that an earlier process of the host left, and that still run."""
+        self._on_exit = on_exit
+        names = await self._engine.call("actors")
+        await asyncio.gather(*(self._take_over(name) for name in names))
+        self._connected.set()
+        return self.instances()
+
+    async def _take_over(self, name: str) -> None:
+        """Look after what an earlier process of the host has started; end it if it does not run."""
+        state = await self._adopt(name)
+        if state.request is None or state.shape is None or state.running is None:
+            await self._engine.call("terminate", name, 0.0)
+            return
+        self._instances[name] = _Instance(state.request, state.shape, self._seen(state.running))
+        logger.info("instance %s still runs (on the node %s)", name, state.running.host)
+
+    def _shape(self, request: InstanceRequest) -> Shape:
+        resources = request.resources
+        return Shape(
+            round(resources.cpus / self._oversubscription, 3),
+            resources.reserved_bytes,
+            resources.gpus,
+            dict(resources.custom),
+        )
+
+    def _seen(self, running: RunningInstance) -> RunningInstance:
+        """An instance as this machine sees it: only on its own node it can be reached by a Unix socket."""
+        if running.node == self._engine.node:
+            return running
+        return replace(running, unix_socket="", pid=0)
+
+    async def prepare(self, archive: ModelArchive) -> None:
+        """Find out that an archive is there; nodes fetch it."""
+        await archive.offer()
+
+    async def launch(
+        self,
+        request: InstanceRequest,
+        variables: Mapping[str, str] | None = None,
+        archive: ModelArchive | None = None,
+    ) -> RunningInstance:
+        """Start an instance on a node; it waits for room.
+
+        Raises:
+            ApiError: there is no room for it for too long (``InsufficientInstanceCapacity``), its image resolves to
+                nothing that the node could start (``ValidationException``), or its archive cannot be had.
+        """
+        shape = self._shape(request)
+        instance = self._instances[request.id] = _Instance(request, shape)
+        if archive is not None:
+            instance.begin_progress = archive.progress
+        try:
+            running = await self._launch(instance, variables or {}, archive)
+        except LostError as error:
+            self._instances.pop(request.id, None)
+            raise ApiError("InternalFailure", f"the node of the instance is gone: {error}", 500) from None
+        except BaseException:
+            self._instances.pop(request.id, None)
+            raise
+        finally:
+            instance.waiting = ""
+            self._wish()
+        instance.running = self._seen(running)
+        return instance.running
+
+    async def _launch(
+        self, instance: _Instance, variables: Mapping[str, str], archive: ModelArchive | None
+    ) -> RunningInstance:
+        """Have an instance started, by however many engines."""
+        while True:
+            await self._until_connected(instance)
+            offer = None if archive is None else await archive.offer()
+            timeout_s = 0.0 if archive is None else archive.timeout_s
+            launch = Launch(
+                instance.request,
+                instance.shape,
+                variables,
+                self._images,
+                self._node_settings,
+                offer,
+                timeout_s,
+            )
+            with suppress(EngineLostError):
+                running: RunningInstance = await self._engine.call(
+                    "launch", launch, self._logs, self._settings.capacity_wait_s, spread=self._settings.spread
+                )
+                return running
+
+    async def _until_connected(self, instance: _Instance) -> None:
+        """Return once there is an engine.
+
+        Raises:
+            ApiError: the instance is not wanted any more.
+        """
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._connected, instance.given_up)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if instance.given_up.is_set():
+            raise ApiError("InternalFailure", "the instance is not wanted any more", 500)
+
+    def waiting(self, instance_id: str) -> str:
+        """Why an instance that is being started is not placed yet; "" if it is, or not known to wait."""
+        instance = self._instances.get(instance_id)
+        return "" if instance is None else instance.waiting
+
+    async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
+        """End an instance and everything that it started; one that waits for room waits no more."""
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            return
+        instance.asked = True
+        instance.given_up.set()
+        try:
+            await self._engine.call("terminate", instance_id, grace_s)
+        except EngineLostError:
+            pass  # what is left of it is ended when the cluster is there again
+        except ApiError as error:
+            logger.warning("instance %s: %s", instance_id, error.message)
+        if instance.running is not None:
+            self._instances.pop(instance_id, None)
+
+    def _ended(self, instance: _Instance, reason: str) -> None:
+        if instance.asked:
+            return
+        instance.asked = True
+        self._spawn(self._clear(instance.request.id))
+        self._on_exit(instance.request.id, reason)
+
+    async def _clear(self, name: str) -> None:
+        with suppress(EngineLostError, ApiError):
+            await self._engine.call("terminate", name, 0.0)
+        self._instances.pop(name, None)
+
+    # what the engine tells
+
+    def _happened(self, event: Event) -> None:
+        name, *details = event.arguments
+        instance = self._instances.get(name)
+        if instance is None:
+            return
+        match event.name:
+            case "waiting":
+                if details[0] and details[0] != instance.waiting:
+                    logger.warning("instance %s waits: %s", name, details[0])
+                instance.waiting = details[0]
+                self._wish()
+            case "progress":
+                if instance.progress is None and instance.begin_progress is not None:
+                    instance.progress = instance.begin_progress()
+                if instance.progress is not None:
+                    instance.progress(*details)
+            case "exited" if instance.running is not None:
+                self._ended(instance, ended(details[0]) + failure_in(self.log(instance.request)))
+            case "lost" if instance.running is not None:
+                self._ended(instance, f"its node or its actor is gone: {details[0]}")
+
+    def _wish(self) -> None:
+        """Ask Ray's autoscaler for the nodes that all instances need together, while some wait for room."""
+        if self._wishes is None or self._wishes.done():
+            self._wishes = asyncio.get_running_loop().create_task(self._tell_wishes())
+
+    async def _tell_wishes(self) -> None:
+        await asyncio.sleep(_REQUEST_S)
+        every = [each for each in self._instances.values() if not each.asked]
+        wished = [each.shape.bundle() for each in every] if any(each.waiting for each in every) else []
+        if wished == self._wished:
+            return
+        self._wished = wished
+        with suppress(EngineLostError, ApiError):
+            await self._engine.call("request_resources", wished)
+
+    # what is there
+
+    def instances(self) -> list[RunningInstance]:
+        """The instances that run."""
+        return [each.running for each in self._instances.values() if each.running is not None]
+
+    def largest(self) -> Resources:
+        """The most that one instance can have; GPUs are never fewer than its type says on a cluster of others'."""
+        return self._largest
+
+    def files(self, instance: RunningInstance) -> NodeModelFiles:
+        """The archives of a multi-model instance."""
+        return NodeModelFiles(instance, self._ask)
+
+    async def _ask(self, *arguments: Any) -> Any:
+        return await self._engine.call("ask", *arguments)
+
+    async def usage(self) -> Mapping[str, InstanceUse]:
+        """What instances have used since the last call, by id."""
+        try:
+            uses: Mapping[str, InstanceUse] = await self._engine.call("usage")
+        except (EngineLostError, ApiError):
+            return {}
+        return uses
+
+    def log(self, request: InstanceRequest) -> Path:
+        """The file of what an instance prints, which is brought here from its node."""
+        return log_of(self._logs, request)
+
+    async def failure(self, instance_id: str) -> str:
+        """What an instance that runs has printed about why it does not answer, as the rest of a sentence."""
+        instance = self._instances.get(instance_id)
+        return "" if instance is None else await asyncio.to_thread(failure_in, self.log(instance.request))
+
+    async def stop(self, *, leave: bool) -> None:
+        """End; `leave` lets the instances run on, for the next process of the host to find."""
+        if not leave:
+            await asyncio.gather(*(self.terminate(each) for each in list(self._instances)))
+        self._stopped = True
+        for task in [*self._tasks, *([self._wishes] if self._wishes is not None else [])]:
+            task.cancel()
+        if self._wished and not leave:
+            with suppress(EngineLostError, ApiError):
+                await self._engine.call("request_resources", [])
+        await self._engine.close()
+        if self._own is not None:
+            if leave:
+                self._own.leave()
+            else:
+                await self._own.stop()
+
+
+def _host_id(directory: Path) -> str:
+    """What tells this host's actors from those of others on the same cluster."""
+    file = directory / "host-id"
+    try:
+        return file.read_text().strip()
+    except OSError:
+        directory.mkdir(parents=True, exist_ok=True)
+        name = secrets.token_hex(8)
+        file.write_text(f"{name}\n")
+        return name
+
+
+def _ignore(_: str, __: str) -> None:
+    """Nobody wants to know yet."""
