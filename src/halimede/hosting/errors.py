@@ -20,9 +20,9 @@ class ApiError(Exception):
         self.status = status
         self.fields = fields or {}
 
-    def __reduce__(self) -> "tuple[type[ApiError], tuple[object, ...]]":
-        # instances on other machines fail with it
-        return type(self), (self.code, self.message, self.status, self.fields)
+    def __reduce__(self) -> tuple[object, ...]:
+        """The same error in another process, but for its class."""
+        return ApiError, (self.code, self.message, self.status, self.fields)
 
 
 def invalid(message: str) -> ApiError:

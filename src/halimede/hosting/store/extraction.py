@@ -25,7 +25,7 @@ async def extract(archive: Path, directory: Path, url: str, threads: Executor) -
         ApiError: it is none that may be served, or does not fit on the disk. Nothing is left then, nor when this is
             cancelled.
     """
-    extraction = _Extraction(archive, directory)
+    extraction = Extraction(archive, directory)
     work = asyncio.get_running_loop().run_in_executor(threads, extraction.run)
     try:
         return await asyncio.shield(work)
@@ -36,17 +36,21 @@ async def extract(archive: Path, directory: Path, url: str, threads: Executor) -
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         raise
     except HalimedeError as error:
-        text = error.message.replace(f"'{archive}'", f"'{url}'")
-        if isinstance(error, InvalidArgumentError):
-            msg = f"{text}. Pack the model repository anew with: tar -czf model.tar.gz MODEL…"
-            raise invalid(msg) from None
-        if isinstance(error, OutOfMemoryError):
-            msg = f"{text}; free some of the disk of {directory.parent}, or use a smaller model"
-            raise ApiError("InsufficientStorage", msg, 507) from None
-        raise ApiError("InternalFailure", text, 500) from None
+        raise refused(error, archive, directory, url) from None
 
 
-class _Extraction:
+def refused(error: HalimedeError, archive: Path, directory: Path, url: str) -> ApiError:
+    """Why an archive from a URL cannot be extracted into a directory."""
+    text = error.message.replace(f"'{archive}'", f"'{url}'")
+    if isinstance(error, InvalidArgumentError):
+        return invalid(f"{text}. Pack the model repository anew with: tar -czf model.tar.gz MODEL…")
+    if isinstance(error, OutOfMemoryError):
+        msg = f"{text}; free some of the disk of {directory.parent}, or use a smaller model"
+        return ApiError("InsufficientStorage", msg, 507)
+    return ApiError("InternalFailure", text, 500)
+
+
+class Extraction:
     """An extraction on a thread, and how it is stopped from another."""
 
     def __init__(self, archive: Path, directory: Path) -> None:

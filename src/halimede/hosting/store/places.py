@@ -61,3 +61,22 @@ def failed(location: Location, why: str, advice: str = "") -> ApiError:
         "Please ensure that there is an object located at the URL and that this host may read it"
     )
     return invalid(f"Failed to download model data ({where}): {why}. {advice}")
+
+
+def too_slow(location: Location, timeout_s: float, reached: str) -> ApiError:
+    """A model has not been there in time; `reached` says what had become of it."""
+    advice = "Raise ModelDataDownloadTimeoutInSeconds of the variant, or pack the model without compression"
+    return failed(location, f"it took longer than {timeout_s:g} seconds, and {reached}", advice)
+
+
+def location_of(url: str, account: str) -> Location:
+    """The object that a URL names, for an account.
+
+    Raises:
+        ApiError: it names none.
+    """
+    if url.startswith("s3://"):
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        if bucket and key:
+            return Location(bucket, key, account)
+    raise invalid(f"'{url}' is no URL of model data; expected s3://BUCKET/KEY")

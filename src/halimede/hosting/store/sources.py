@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.errors import ApiError
 from halimede.hosting.store.directory_place import DirectoryPlace
 from halimede.hosting.store.extraction import extract
 from halimede.hosting.store.object_store import ObjectStore
-from halimede.hosting.store.places import Location, Place, failed
+from halimede.hosting.store.places import Location, Place, failed, location_of, too_slow
 from halimede.hosting.store.remote_place import RemotePlace, check_endpoint
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 from halimede.hosting.store.store_place import StorePlace
@@ -88,10 +88,7 @@ class Places:
                 async with place.archive(location, directory.parent, progress) as archive:
                     return await extract(archive, directory, location.url, self._threads)
         except TimeoutError:
-            advice = "Raise ModelDataDownloadTimeoutInSeconds of the variant, or pack the model without compression"
-            raise failed(
-                location, f"it took longer than {timeout_s:g} seconds, and {reached}", advice
-            ) from None
+            raise too_slow(location, timeout_s, reached) from None
 
     def _place(self, location: Location) -> Place:
         """Where an object is, if it is anywhere.
@@ -118,11 +115,11 @@ class AccountPlaces:
 
     async def describe(self, url: str) -> ObjectInfo:
         """What is known of the object at a URL."""
-        return await self._places.describe(_location(url, self._account))
+        return await self._places.describe(location_of(url, self._account))
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
         """Download an archive and extract it; the bytes that it takes on disk."""
-        location = _location(url, self._account)
+        location = location_of(url, self._account)
         return await self._places.fetch_model(location, directory, timeout_s, on_progress)
 
 
@@ -132,16 +129,3 @@ def _no_bucket(location: Location) -> ApiError:
         f"another S3 service, or with --bucket {location.bucket}=DIRECTORY if it is a directory"
     )
     return failed(location, "there is no such bucket in this host's object store", advice)
-
-
-def _location(url: str, account: str) -> Location:
-    """The object that a URL names, for an account.
-
-    Raises:
-        ApiError: it names none.
-    """
-    if url.startswith("s3://"):
-        bucket, _, key = url.removeprefix("s3://").partition("/")
-        if bucket and key:
-            return Location(bucket, key, account)
-    raise invalid(f"'{url}' is no URL of model data; expected s3://BUCKET/KEY")

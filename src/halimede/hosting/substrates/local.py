@@ -203,7 +203,7 @@ class LocalSubstrate:
         free = self.free()
         if request.resources.custom:
             named = ", ".join(request.resources.custom)
-            msg = f"the instance asks for {named}, which only nodes of a cluster have; start the host with --substrate ray"
+            msg = f"the instance asks for {named}, which only nodes of a cluster have: use --substrate ray"
             raise ApiError("ValidationException", msg)
         if request.resources.cpus > free.cpus:
             machine = self._machine

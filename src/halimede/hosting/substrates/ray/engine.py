@@ -29,6 +29,8 @@ from halimede.hosting.substrates.ray.messages import Answer, Call, Event, LostEr
 from halimede.hosting.substrates.ray.placement import Node, choose_node, shortage
 from halimede.hosting.substrates.use import InstanceUse
 
+logger = logging.getLogger("halimede.ray")
+
 _CALLS_AT_A_TIME = 1000
 """Of one actor: they wait most of the time."""
 
@@ -90,7 +92,7 @@ class Engine:
         except (ApiError, LostError) as error:
             answer = Answer(call.number, error=error)
         except Exception as error:
-            logging.exception("%s failed", call.name)
+            logger.exception("%s failed", call.name)
             answer = Answer(call.number, error=ApiError("InternalFailure", f"Ray: {_told(error)}", 500))
         send(self._writer, answer)
 
@@ -249,7 +251,7 @@ class Engine:
                     rest = await _asked(held.actor.stop.remote(grace_s, held.position))
                 await asyncio.to_thread(_append, held.log, rest)
         except (TimeoutError, LostError, RayError) as error:
-            logging.info("instance %s: %s", name, error)
+            logger.info("instance %s: %s", name, error)
         finally:
             self._held.pop(name, None)
             await self._kill(held.actor)
@@ -268,7 +270,7 @@ class Engine:
                 self._tell("lost", name, str(error))
                 return
             except (RayError, OSError) as error:
-                logging.info("instance %s: %s", name, error)
+                logger.info("instance %s: %s", name, error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             if events.log:

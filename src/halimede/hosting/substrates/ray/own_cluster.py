@@ -55,8 +55,16 @@ class OwnCluster:
             "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={self._sessions}",
             f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={_free_port()}",
         ]  # fmt: skip
+        process = await asyncio.to_thread(self._spawn, command)
+        self._watched = Watched(process.pid, process.poll)
+        address = await self._address(process.pid, port)
+        document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
+        self._file.write_bytes(orjson.dumps(document))
+        return address
+
+    def _spawn(self, command: list[str]) -> "subprocess.Popen[bytes]":
         with self._log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603 - Ray's own
+            return subprocess.Popen(  # noqa: S603 - Ray's own
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -64,11 +72,6 @@ class OwnCluster:
                 env={**os.environ, **_ENVIRONMENT},
                 start_new_session=True,
             )
-        self._watched = Watched(process.pid, process.poll)
-        address = await self._address(process.pid, port)
-        document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
-        self._file.write_bytes(orjson.dumps(document))
-        return address
 
     def _found(self) -> str | None:
         """The address of the cluster that an earlier process of the host started, if it is there."""

@@ -1,0 +1,105 @@
+"""A model that one process of a node makes, while the others wait."""
+
+import os
+from pathlib import Path
+
+from halimede.core.errors import HalimedeError, OutOfMemoryError
+from halimede.hosting.store.extraction import Extraction, refused
+from halimede.hosting.store.source import Offer
+from halimede.hosting.substrates.node.cancellation import Cancellation
+from halimede.hosting.substrates.node.download import Progress, download
+from halimede.hosting.substrates.node.layout import About, Layout, key_of
+from halimede.hosting.substrates.node.locks import lock
+from halimede.hosting.substrates.node.room import Room
+
+
+class Fetch:
+    """The right to make a model, until `end`. What another has begun is continued."""
+
+    def __init__(self, layout: Layout, room: Room, offer: Offer, descriptor: int) -> None:
+        self._layout = layout
+        self._room = room
+        self._offer = offer
+        self._lock = descriptor
+        self._directory = layout.fetch(key_of(offer))
+        self._archive = self._directory / "archive"
+        self._entry = self._directory / "entry"
+
+    @classmethod
+    def begin(cls, layout: Layout, room: Room, offer: Offer) -> "Fetch | None":
+        """The right to make a model, unless another process has it."""
+        path = layout.fetch(key_of(offer))
+        path.mkdir(exist_ok=True)
+        try:
+            descriptor = lock(path)
+        except FileNotFoundError:  # whoever made it has just come to an end
+            return None
+        return None if descriptor is None else cls(layout, room, offer, descriptor)
+
+    def run(self, cancellation: Cancellation, progress: Progress) -> int:
+        """Make the model: a descriptor that holds it.
+
+        Raises:
+            ApiError: it cannot be had.
+            StoppedError: nobody wants it any more.
+            ExpiredError: it took too long.
+        """
+        self._layout.remove(self._entry)  # its maker is dead
+        self._room.reserve(self._directory, self._offer, cancellation)
+        download(self._offer, self._archive, cancellation, progress)
+        size = self._extract(cancellation)
+        About(self._offer.name, size).write(self._entry)
+        (self._entry / "stamp").touch()
+        return self._publish(size, cancellation)
+
+    def _extract(self, cancellation: Cancellation) -> int:
+        """Extract the archive: what its files take on disk."""
+        self._entry.mkdir()
+        extraction = Extraction(self._archive, self._entry / "model")
+        while True:
+            try:
+                with cancellation.interrupting(extraction.stop):
+                    return extraction.run()
+            except HalimedeError as error:
+                cancellation.check()
+                if isinstance(error, OutOfMemoryError) and self._room.evict_one(cancellation):
+                    continue
+                self._archive.unlink(missing_ok=True)
+                raise refused(
+                    error, self._archive, self._layout.directory / "model", self._offer.name
+                ) from None
+
+    def _publish(self, size: int, cancellation: Cancellation) -> int:
+        """Let others see the model."""
+        self._archive.unlink()
+        descriptor = lock(self._entry, shared=True)
+        assert descriptor is not None, "only who makes an entry knows of it"
+        visible = self._layout.model(key_of(self._offer))
+        try:
+            self._room.publish(
+                self._directory,
+                self._offer,
+                size,
+                cancellation,
+                lambda: os.rename(self._entry, visible),  # noqa: PTH104 - returns nothing
+            )
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def end(self) -> None:
+        """Let others make the model. What has been fetched is kept for them."""
+        try:
+            if not self._archive.exists() or self._archive.stat().st_size == 0:
+                self._layout.remove(self._directory)
+        finally:
+            os.close(self._lock)
+
+
+def fetched_bytes(directory: Path) -> int:
+    """How much of an archive is there."""
+    try:
+        return (directory / "archive").stat().st_size
+    except OSError:
+        return 0
