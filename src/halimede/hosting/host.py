@@ -11,6 +11,7 @@ from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.access.web_pages import WebPageGuard
+from halimede.hosting.addresses import is_wildcard
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
@@ -36,6 +37,7 @@ from halimede.hosting.store.sources import model_source
 from halimede.hosting.substrates.catalogue import Catalogue
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
+from halimede.hosting.substrates.ray.substrate import RaySubstrate
 
 _GRACE_S = 5.0
 """What has been asked may take so long to be answered when the host stops."""
@@ -54,18 +56,17 @@ class Host:
         """
         self._settings = settings
         directory = settings.directory
-        self._catalogue = Catalogue(settings.machine, settings.instance_types)
         images = Images(
             settings.image_rules,
             settings.image_rules_file,
             programs=settings.program_images is not ProgramImages.NONE,
         )
-        self._substrate = LocalSubstrate(
-            directory,
-            images,
-            settings.machine,
-            settings.oversubscription,
+        self._substrate = (
+            LocalSubstrate(directory, images, settings.machine, settings.oversubscription)
+            if settings.ray is None
+            else RaySubstrate(directory, images, settings.oversubscription, settings.ray)
         )
+        self._catalogue = Catalogue(settings.machine, settings.instance_types, self._substrate.largest)
         self._table = RoutingTable()
         self._metering = Metering(
             directory / "metrics.db",
@@ -141,6 +142,7 @@ class Host:
             LockError: another host has the directory.
             ListenError: the address cannot be had.
             StoreError: the object store cannot be opened.
+            EngineError: the Ray cluster cannot be reached.
             DatabaseError: the state cannot be read.
         """
         async with AsyncExitStack() as parts:
@@ -159,7 +161,8 @@ class Host:
             parts.callback(self._server.stop_accepting)
             directory, caller = self._settings.directory, self._settings.caller
             await asyncio.to_thread(take_over, directory, caller.scope)
-            await asyncio.to_thread(self._roles.open, self._settings.address, port)
+            reached_at = self._reached_at(await self._substrate.open())
+            await asyncio.to_thread(self._roles.open, reached_at, port)
             await self._store.open()
             parts.push_async_callback(self._store.close)
             parts.callback(self._fetches.close)
@@ -172,6 +175,13 @@ class Host:
             self._parts = parts.pop_all()
         self._is_ready = True
         return port
+
+    def _reached_at(self, node_address: str) -> str:
+        """The address at which instances reach this host; `node_address` is this machine's in its cluster."""
+        settings = self._settings
+        if settings.advertised or not node_address or not is_wildcard(settings.address):
+            return settings.advertised or settings.address
+        return node_address
 
     def _handle(self, request: Request) -> None:
         if self._is_ready:

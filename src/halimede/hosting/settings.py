@@ -13,6 +13,7 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.substrates.base import Resources
 from halimede.hosting.substrates.images import ImageRule
+from halimede.hosting.substrates.ray.settings import RaySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class HostSettings:
         invocation: limits of invocations.
         residency: how the models of multi-model endpoints are kept.
         logs: what the logs of instances may take on disk.
+        ray: the Ray cluster on which instances run; None to run them on this machine.
+        advertised: the address at which instances reach the host; "" for the one that it listens at.
     """
 
     directory: Path
@@ -62,3 +65,5 @@ class HostSettings:
     invocation: InvocationSettings = field(default_factory=InvocationSettings)
     residency: ResidencySettings = field(default_factory=ResidencySettings)
     logs: LogSettings = field(default_factory=LogSettings)
+    ray: RaySettings | None = None
+    advertised: str = ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import importlib.util
 import logging
 import os
 import re
@@ -23,6 +24,7 @@ from halimede.hosting.addresses import url_of
 
 if TYPE_CHECKING:
     from halimede.hosting.settings import HostSettings
+    from halimede.hosting.substrates.ray.settings import RaySettings
 
 logger = logging.getLogger("halimede")
 
@@ -126,6 +128,44 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
     is_flag=True,
     help="Let instances run on when the host stops; its next start finds them.",
 )
+@click.option(
+    "--substrate",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where instances run: as processes of this machine, or on the nodes of a Ray cluster.",
+)
+@click.option(
+    "--ray-address",
+    default="",
+    metavar="ADDRESS",
+    help="Ray cluster, as HOST:PORT or auto; this machine must be one of its nodes. Without it the host starts one "
+    "on this machine.",
+)
+@click.option(
+    "--placement",
+    type=click.Choice(["spread", "pack"]),
+    default="spread",
+    show_default=True,
+    help="With --substrate=ray: put the instances of a variant on different nodes, or fill one node after the other.",
+)
+@click.option(
+    "--node-directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="With --substrate=ray: where nodes keep models and logs of instances; by default halimede-nodes in the "
+    "directory for temporary files.",
+)
+@click.option("--node-disk-gib", type=click.FloatRange(0), default=0.0, show_default=True,
+              help="With --substrate=ray: what models may take on a node's disk, in GiB; 0 for no limit.")  # fmt: skip
+@click.option("--capacity-wait", type=click.FloatRange(0), default=1800.0, show_default=True,
+              help="With --substrate=ray: seconds that an instance waits for a node with room.")  # fmt: skip
+@click.option(
+    "--advertise-address",
+    default="",
+    metavar="ADDRESS",
+    help="Address at which instances reach this host; by default the one that it listens at.",
+)
 @click.option("--print-env", is_flag=True, help="Print the variables that point AWS's SDKs here, and exit.")
 def command(
     address: str,
@@ -150,10 +190,19 @@ def command(
     instance_log_mib: int,
     total_log_mib: int,
     keep_instances: bool,
+    substrate: str,
+    ray_address: str,
+    placement: str,
+    node_directory: Path | None,
+    node_disk_gib: float,
+    capacity_wait: float,
+    advertise_address: str,
     print_env: bool,
 ) -> int:
     """Host models as Amazon SageMaker does: boto3 and the SageMaker SDKs, pointed here, create and invoke endpoints."""
     _check_region(region)
+    if substrate != "ray":
+        _check_no_ray_flags()
     account = _account(account)
     if print_env and not port:
         raise click.UsageError("--print-env: which port it will be is not known; give --port")
@@ -163,8 +212,13 @@ def command(
     if settings is None:
         click.echo(environment(address, port, region, found))
         return 0
+    ray = None
+    if substrate == "ray":
+        ray = _ray(ray_address, placement, node_directory, node_disk_gib, capacity_wait)
     settings = replace(
         settings,
+        ray=ray,
+        advertised=advertise_address,
         address=address,
         port=port,
         receive_bytes=checks.receive_memory_budget(receive_memory_budget),
@@ -273,6 +327,37 @@ def _settings(directory: Path, catalogue: Path | None, image_rules: Path | None)
         raise click.UsageError(str(error)) from None
 
 
+_RAY_FLAGS = ("ray_address", "placement", "node_directory", "node_disk_gib", "capacity_wait")
+
+
+def _check_no_ray_flags() -> None:
+    """Refuse flags that have no effect without a cluster."""
+    context = click.get_current_context()
+    for name in _RAY_FLAGS:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --substrate=ray")
+
+
+def _ray(
+    address: str, placement: str, directory: Path | None, disk_gib: float, capacity_wait: float
+) -> "RaySettings":
+    from halimede.hosting.substrates.ray.settings import RaySettings
+
+    if importlib.util.find_spec("ray") is None:
+        raise click.ClickException(
+            '--substrate=ray needs ray, which is not installed; install it with: pip install "halimede[ray]"'
+        )
+    if address.startswith("ray://"):
+        raise click.UsageError(
+            f"--ray-address: '{address}' is an address for Ray's client, through which the host cannot work; run the "
+            f"host on a node of the cluster, and give HOST:PORT or auto"
+        )
+    settings = RaySettings(
+        address, placement == "spread", disk_bytes=int(disk_gib * (1 << 30)), capacity_wait_s=capacity_wait
+    )
+    return settings if directory is None else replace(settings, node_directory=directory.absolute())
+
+
 async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: bool) -> int:
     """Host until a signal says to stop."""
     from halimede.frontends.server import ListenError
@@ -281,6 +366,7 @@ async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: boo
     from halimede.hosting.host import Host
     from halimede.hosting.lock import LockError
     from halimede.hosting.store.object_store import StoreError
+    from halimede.hosting.substrates.ray.engine_process import EngineError
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -291,7 +377,7 @@ async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: boo
         port = await host.start()
     except ApiError as error:
         raise click.UsageError(error.message) from None
-    except (LockError, ListenError, StoreError, DatabaseError) as error:
+    except (LockError, ListenError, StoreError, DatabaseError, EngineError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""

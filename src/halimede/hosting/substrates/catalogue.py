@@ -5,12 +5,13 @@ cpus = 8
 memory_gib = 32
 gpus = 1
 reserve_memory = true
+resources = { accelerator = 1 }
 """
 
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,7 +27,8 @@ def _sizes(cpus: float, memory_gib: float, gpus: int = 0) -> Resources:
     return Resources(cpus, int(memory_gib * _GIB), gpus)
 
 
-_FIELDS = {"cpus": (int, float), "memory_gib": (int, float), "gpus": (int,), "reserve_memory": (bool,)}
+_NUMBERS: Mapping[str, tuple[type, ...]] = {"cpus": (int, float), "memory_gib": (int, float), "gpus": (int,)}
+_FIELDS = (*_NUMBERS, "reserve_memory", "resources")
 
 
 class CatalogueError(Exception):
@@ -39,9 +41,20 @@ class Catalogue:
     An instance never gets more than the machine has: published code that asks for a large machine runs on a small one.
     """
 
-    def __init__(self, machine: Resources, further: Mapping[str, Resources] | None = None) -> None:
-        """A catalogue for a machine; `further` types come on top of SageMaker's."""
-        self._machine = machine
+    def __init__(
+        self,
+        machine: Resources,
+        further: Mapping[str, Resources] | None = None,
+        largest: Callable[[], Resources] | None = None,
+    ) -> None:
+        """A catalogue.
+
+        Args:
+            machine: this machine.
+            further: types that come on top of SageMaker's.
+            largest: the most that an instance can have; what this machine has if it is None.
+        """
+        self._largest = largest or (lambda: machine)
         local = {
             "ml.local.cpu": replace(machine, cpus=1, gpus=0),
             "ml.local.gpu": replace(machine, cpus=1, gpus=1),
@@ -69,12 +82,13 @@ class Catalogue:
                 f"types. Others can be added with --catalogue"
             )
             raise invalid(msg)
-        machine = self._machine
+        machine = self._largest()
         return Resources(
             min(wanted.cpus, machine.cpus),
             min(wanted.memory_bytes, machine.memory_bytes),
             min(wanted.gpus, machine.gpus),
             min(wanted.reserved_bytes, machine.memory_bytes),
+            wanted.custom,
         )
 
 
@@ -98,10 +112,12 @@ def _read(path: Path, name: str, table: object) -> Resources:
     if not isinstance(table, dict):
         raise CatalogueError(f"{where}: expected a table with {', '.join(_FIELDS)}")
     for field, value in table.items():
-        kinds = _FIELDS.get(field)
-        if kinds is None:
+        kinds = _NUMBERS.get(field)
+        if field not in _FIELDS:
             raise CatalogueError(f"{where}: unknown field '{field}'; there are {', '.join(_FIELDS)}")
-        if kinds == (bool,):
+        if field == "resources":
+            _check_custom(where, value)
+        elif kinds is None:
             if not isinstance(value, bool):
                 raise CatalogueError(f"{where}: '{field}' must be true or false, got {value!r}")
         elif not isinstance(value, kinds) or isinstance(value, bool) or not 0 <= value < math.inf:
@@ -110,7 +126,19 @@ def _read(path: Path, name: str, table: object) -> Resources:
     if missing:
         raise CatalogueError(f"{where}: '{missing[0]}' is missing")
     sizes = _sizes(table["cpus"], table["memory_gib"], table.get("gpus", 0))
+    sizes = replace(
+        sizes, custom={name: float(amount) for name, amount in table.get("resources", {}).items()}
+    )
     return replace(sizes, reserved_bytes=sizes.memory_bytes) if table.get("reserve_memory") else sizes
+
+
+def _check_custom(where: str, value: object) -> None:
+    """Refuse what names no resources of a cluster's nodes."""
+    amounts = value.values() if isinstance(value, dict) else [None]
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) and each > 0 for each in amounts):
+        raise CatalogueError(
+            f"{where}: 'resources' must be a table of numbers above 0, such as {{ accelerator = 1 }}, got {value!r}"
+        )
 
 
 def this_machine(gpus: int) -> Resources:

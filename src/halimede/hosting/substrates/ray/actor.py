@@ -48,7 +48,7 @@ class InstanceActor:
         """An actor that has started nothing."""
         self._settings = settings
         self._node = ray.get_runtime_context().get_node_id()
-        self._address = ray.util.get_node_ip_address()
+        self._address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._state = ActorState()
         self._files: NodeDirectory | None = None
         self._store: NodeStore | None = None
@@ -88,12 +88,12 @@ class InstanceActor:
             if launch.offer is not None:
                 model = (await self._take("", launch.offer, launch.timeout_s)).directory
             await self._usage.start()
-            self._process, running = await asyncio.to_thread(self._spawn, launch, model)
+            process, running = await asyncio.to_thread(self._spawn, launch, model)
         except OSError as error:
             msg = f"an instance cannot be started on the node {self._address}: {error}"
             raise ApiError("InternalFailure", msg, 500) from None
         self._state = ActorState(launch.request, launch.shape, running)
-        self._watched = Watched(self._process.pid, lambda: None)
+        self._process, self._watched = process, Watched(process.pid, lambda: None)
         return running
 
     def _node_directory(self) -> NodeDirectory:

@@ -103,7 +103,7 @@ class Engine:
 
     async def nodes(self) -> list[Node]:
         """The nodes that are alive, and what nobody has of them."""
-        found, reported = await asyncio.to_thread(lambda: (ray.nodes(), available_resources_per_node()))
+        found, reported = await asyncio.to_thread(_cluster)
         nodes = []
         for each in found:
             if each["Alive"]:
@@ -137,11 +137,10 @@ class Engine:
             logs: the directory of all logs.
             timeout_s: how long the actor may take to tell.
         """
-        actor = await asyncio.to_thread(ray.get_actor, name)
         try:
-            async with asyncio.timeout(timeout_s):
-                state: ActorState = await _asked(actor.state.remote())
-        except (TimeoutError, LostError):
+            actor = await asyncio.to_thread(ray.get_actor, name)
+            state: ActorState = await asyncio.wait_for(_asked(actor.state.remote()), timeout_s)
+        except (TimeoutError, ValueError, LostError):  # ValueError: it has gone meanwhile
             return ActorState()
         if state.request is not None and state.shape is not None and state.running is not None:
             held = self._hold(name, actor, state.shape, _variant(state.request), log_of(logs, state.request))
@@ -221,7 +220,8 @@ class Engine:
             await asyncio.wait([where], timeout=_PLACING_S)
             if where.done():
                 self._tell("waiting", name, "")
-                return where.result()[0]
+                node: str = where.result()[0]
+                return node
             held.node = ""
             nodes = await self.nodes()
             if choose_node(nodes, held.shape, held.variant, spread=False) is None:
@@ -308,6 +308,11 @@ class Engine:
         return {name: use for name, use in told if use is not None}
 
 
+def _cluster() -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
+    """What Ray says of its nodes, and what nobody has of them, by their ids."""
+    return ray.nodes(), available_resources_per_node()  # type: ignore[no-untyped-call]
+
+
 def _variant(request: InstanceRequest) -> str:
     """Whose instances are to be apart."""
     return f"{request.fleet}/{request.variant}"
@@ -378,7 +383,8 @@ async def _serve(descriptor: int) -> None:
                 logging_level=logging.WARNING,
             )
             context = ray.get_runtime_context()
-            send(writer, Event("connected", (context.get_node_id(), ray.util.get_node_ip_address())))
+            own = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+            send(writer, Event("connected", (context.get_node_id(), own)))
         except Exception as error:  # whatever Ray has to say of an address
             send(writer, Event("failed", (_told(error),)))
             await writer.drain()

@@ -56,7 +56,7 @@ class OwnCluster:
             f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={_free_port()}",
         ]  # fmt: skip
         process = await asyncio.to_thread(self._spawn, command)
-        self._watched = Watched(process.pid, process.poll)
+        self._watched = Watched(process.pid, lambda: _reap(process))
         address = await self._address(process.pid, port)
         document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
         self._file.write_bytes(orjson.dumps(document))
@@ -113,6 +113,10 @@ class OwnCluster:
         """Let it run on."""
         if self._watched is not None:
             self._watched.forget()
+
+
+def _reap(process: "subprocess.Popen[bytes]") -> None:
+    process.wait()
 
 
 def _free_port() -> int:

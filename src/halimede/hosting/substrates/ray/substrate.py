@@ -96,7 +96,7 @@ class RaySubstrate:
         self._on_exit: OnExit = _ignore
         self._tasks: set[asyncio.Task[None]] = set()
         self._wishes: asyncio.Task[None] | None = None
-        self._wished: list[Mapping[str, float]] = []
+        self._wished: Sequence[Mapping[str, float]] = []
         self._stopped = False
         self._largest = Resources(0, 0)
 
