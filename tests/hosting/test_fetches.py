@@ -8,7 +8,7 @@ import pytest
 
 from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.store.source import ObjectInfo, OnProgress
+from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 
 URL = "s3://bucket/model.tar.gz"
 MB = 1_000_000
@@ -30,6 +30,9 @@ class Source:
 
     async def describe(self, url: str) -> ObjectInfo:
         return ObjectInfo(4 * MB, "etag")
+
+    async def offer(self, url: str) -> Offer:
+        return Offer("http://host/offers/token", 4 * MB, "etag", url)
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
         on_progress(2 * MB, 4 * MB)
@@ -65,6 +68,7 @@ def test_fetches_of_a_source_are_told_of_and_passed_on(tmp_path: Path) -> None:
 
     async def fetch() -> int:
         assert (await source.describe(URL)).etag == "etag"
+        assert (await source.offer(URL)).name == URL
         return await source.fetch_model(URL, tmp_path / "model", 1.0, lambda *how_far: seen.append(how_far))
 
     assert asyncio.run(fetch()) == 7

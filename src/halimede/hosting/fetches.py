@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.store.source import ModelSource, ObjectInfo, OnProgress
+from halimede.hosting.store.source import ModelSource, ObjectInfo, Offer, OnProgress
 
 logger = logging.getLogger("halimede")
 
@@ -65,6 +65,10 @@ class ObservedSource:
     async def describe(self, url: str) -> ObjectInfo:
         """What is known of the object at a URL."""
         return await self._source.describe(url)
+
+    async def offer(self, url: str) -> Offer:
+        """An offer of the object at a URL."""
+        return await self._source.offer(url)
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
         """Fetch and extract a model, and tell of it."""

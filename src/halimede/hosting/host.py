@@ -11,7 +11,7 @@ from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.access.web_pages import WebPageGuard
-from halimede.hosting.addresses import is_wildcard
+from halimede.hosting.addresses import is_wildcard, url_of
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
@@ -32,6 +32,7 @@ from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.offers import OfferService, OfferTokens
 from halimede.hosting.store.s3_service import S3Service
 from halimede.hosting.store.sources import model_source
 from halimede.hosting.substrates.catalogue import Catalogue
@@ -78,7 +79,8 @@ class Host:
         )
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
-        self._places = model_source(self._store, settings.s3_endpoint, settings.buckets)
+        self._offers = OfferTokens(directory / "offers.key")
+        self._places = model_source(self._store, self._offers, settings.s3_endpoint, settings.buckets)
         self._roles = InstanceRoles(directory / "roles.key")
         dependencies = Dependencies(
             self._substrate,
@@ -107,6 +109,7 @@ class Host:
             WebPageGuard(OriginPolicy((settings.address, *settings.allowed_hosts), settings.allowed_origins)),
             ProgramImageGate(settings.program_images, images.is_program),
             self._denials,
+            OfferService(self._offers, self._places, self._store, self._denials.note).handle,
         )
         self._server = Server()
         self._connections: Connections[ClientConnection] = Connections()
@@ -163,6 +166,7 @@ class Host:
             await asyncio.to_thread(take_over, directory, caller.scope)
             reached_at = self._reached_at(await self._substrate.open())
             await asyncio.to_thread(self._roles.open, reached_at, port)
+            await asyncio.to_thread(self._offers.open, url_of(reached_at, port))
             await self._store.open()
             parts.push_async_callback(self._store.close)
             parts.callback(self._fetches.close)

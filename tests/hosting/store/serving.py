@@ -2,7 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,9 @@ from halimede.hosting.identity import Caller
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.offers import OfferService, OfferTokens
 from halimede.hosting.store.s3_service import S3Service
+from halimede.hosting.store.sources import model_source
 from halimede.hosting.substrates.images import Images
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
@@ -35,6 +38,7 @@ class StoreHost:
     Attributes:
         loop: where it runs.
         store: its store.
+        tokens: with which its objects are offered to other machines.
         port: where it listens.
         connections: those that are open.
         scheme: http or https.
@@ -43,6 +47,7 @@ class StoreHost:
 
     loop: LoopThread
     store: ObjectStore
+    tokens: OfferTokens
     port: int
     connections: set[ClientConnection]
     scheme: str
@@ -66,6 +71,8 @@ def store_host(
     certificate: tuple[Path, Path] | None = None,
     domains: tuple[str, ...] = ("localhost",),
     policy: OriginPolicy | None = None,
+    directories: Mapping[str, Path] | None = None,
+    now: Callable[[], float] = time.time,
 ) -> Iterator[StoreHost]:
     """A host while the block runs; the store stays on disk."""
     with LoopThread() as loop:
@@ -79,6 +86,7 @@ def store_host(
             await store.open()
             invocations = Invocations(RoutingTable())
             denials = Denials()
+            places = model_source(store, tokens, directories=directories)
             service = S3Service(store, domains, denials.note)
             dispatcher = Dispatcher(
                 Gate(keys, Caller()),
@@ -89,6 +97,7 @@ def store_host(
                 WebPageGuard(policy or OriginPolicy(["x", *domains])),
                 ProgramImageGate(ProgramImages.LOOPBACK, Images().is_program),
                 denials,
+                OfferService(tokens, places, store, denials.note).handle,
             )
             server = await asyncio.get_running_loop().create_server(
                 lambda: ClientConnection(dispatcher.handle, connections=connections),
@@ -107,9 +116,11 @@ def store_host(
             await store.close()
 
         connections: set[ClientConnection] = set()
+        tokens = OfferTokens(directory.with_name(f"{directory.name}.key"), now)
         store, invocations, dispatcher, server = loop.run(start())
         scheme = "https" if certificate else "http"
-        host = StoreHost(loop, store, server.sockets[0].getsockname()[1], connections, scheme)
+        host = StoreHost(loop, store, tokens, server.sockets[0].getsockname()[1], connections, scheme)
+        tokens.open(host.endpoint)
         try:
             yield host
         finally:

@@ -89,14 +89,14 @@ def parent(tmp_path: Path) -> Path:
 @pytest.fixture
 def own(host: StoreHost, parent: Path) -> Fetching:
     """From the host's own store."""
-    return Fetching(host, model_source(host.store), parent)
+    return Fetching(host, model_source(host.store, host.tokens), parent)
 
 
 @pytest.fixture
 def elsewhere(host: StoreHost, parent: Path, tmp_path: Path) -> Iterator[Fetching]:
     """From another S3 service, which is the first host; the second has an empty store."""
     with store_host(tmp_path / "second") as second:
-        yield Fetching(second, model_source(second.store, host.endpoint), parent)
+        yield Fetching(second, model_source(second.store, second.tokens, host.endpoint), parent)
 
 
 @pytest.fixture(params=["own", "elsewhere"])
@@ -201,7 +201,7 @@ def test_an_extraction_that_takes_too_long_is_stopped(
 def test_a_service_that_does_not_answer(host: StoreHost, parent: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        fetching = Fetching(host, model_source(host.store, endpoint), parent)
+        fetching = Fetching(host, model_source(host.store, host.tokens, endpoint), parent)
         assert "it took longer than 0.3 seconds" in fetching.refusal("s3://models/a", 0.3).message
 
 
@@ -211,12 +211,12 @@ def test_a_service_that_cannot_be_reached(
     monkeypatch.setattr(remote_place, "_RETRIES", 0)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    fetching = Fetching(host, model_source(host.store, endpoint), parent)
+    fetching = Fetching(host, model_source(host.store, host.tokens, endpoint), parent)
     message = fetching.refusal("s3://models/a").message
     assert f"the S3 service at {endpoint} does not give it" in message
     assert "Debug source" not in message
     with pytest.raises(ApiError, match="the endpoint of an S3 service is a URL"):
-        model_source(host.store, "localhost:9000")
+        model_source(host.store, host.tokens, "localhost:9000")
 
 
 def test_a_service_that_refuses(tmp_path: Path, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,13 +225,13 @@ def test_a_service_that_refuses(tmp_path: Path, parent: Path, monkeypatch: pytes
         s3 = service.client()
         s3.create_bucket(Bucket="models")
         s3.put_object(Bucket="models", Key="a", Body=archive())
-        fetching = Fetching(host, model_source(host.store, service.endpoint), parent)
+        fetching = Fetching(host, model_source(host.store, host.tokens, service.endpoint), parent)
         message = fetching.refusal("s3://models/a").message
         assert "refuses to give it" in message
         assert "credentials in the host's environment" in message
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
-        fetching = Fetching(host, model_source(host.store, service.endpoint), parent)
+        fetching = Fetching(host, model_source(host.store, host.tokens, service.endpoint), parent)
         assert "refuses to give it" in fetching.refusal("s3://models/a").message
 
 
@@ -279,7 +279,7 @@ def test_a_directory_that_is_called_like_a_bucket(host: StoreHost, parent: Path,
     (files / "below/a.tar.gz").write_bytes(archive(1000))
     (tmp_path / "secret.tar.gz").write_bytes(archive())
     (files / "out.tar.gz").symlink_to(tmp_path / "secret.tar.gz")
-    fetching = Fetching(host, model_source(host.store, directories={"local": files}), parent)
+    fetching = Fetching(host, model_source(host.store, host.tokens, directories={"local": files}), parent)
     assert fetching.refusal("s3://local/absent").message.startswith(
         "Failed to download model data (bucket: local"
     )
@@ -301,7 +301,7 @@ def test_a_second_implementation_of_s3(host: StoreHost, parent: Path) -> None:
         with closing(boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")) as s3:
             s3.create_bucket(Bucket="models")
             s3.put_object(Bucket="models", Key="x/ü.tar.gz", Body=archive(9 * MIB))
-        fetching = Fetching(host, model_source(host.store, endpoint), parent)
+        fetching = Fetching(host, model_source(host.store, host.tokens, endpoint), parent)
         fetching.fetch("s3://models/x/ü.tar.gz")
         assert (parent / "model/simple/1/weights").stat().st_size == 9 * MIB
     finally:

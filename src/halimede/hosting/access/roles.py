@@ -6,19 +6,14 @@ so that another process of the host knows them again, and they need not be writt
 
 import base64
 import hmac
-import logging
-import os
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from halimede.hosting.access.keys import Key
 from halimede.hosting.addresses import url_of
 from halimede.hosting.identity import DEFAULT_ROLE, EndpointId
+from halimede.hosting.secret_file import read_secret
 from halimede.hosting.specs import Variant
-
-logger = logging.getLogger("halimede")
 
 ACTIONS = (
     "s3:*",
@@ -32,7 +27,6 @@ ACTIONS = (
 _SESSION = "SageMaker"
 """The name of the session in which SageMaker assumes execution roles."""
 
-_SECRET_BYTES = 32
 _ID_CHARACTERS = 16
 
 
@@ -49,26 +43,7 @@ class InstanceRoles:
     def open(self, address: str, port: int) -> None:
         """Read the secret, or make it; the host listens at an address and port."""
         self._url = url_of(address, port)
-        with suppress(FileNotFoundError):
-            self._secret = self._path.read_bytes()
-        if len(self._secret) == _SECRET_BYTES:
-            return
-        self._secret = secrets.token_bytes(_SECRET_BYTES)
-        try:
-            self._write()
-        except OSError as error:
-            logger.warning(
-                "keys of instances will not hold after a restart: %s: %s", self._path, error.strerror
-            )
-
-    def _write(self) -> None:
-        beside = self._path.with_name(f"{self._path.name}.new")
-        beside.unlink(missing_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(self._secret)
-            os.fsync(file.fileno())
-        beside.rename(self._path)
+        self._secret = read_secret(self._path, "keys of instances")
 
     def begin(self, endpoint: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
         """The variables that point AWS's SDKs in the instances of a variant to the host; its keys hold from now on."""

@@ -5,6 +5,7 @@ X-Amz-Target          JSON services: sagemaker, application-autoscaling, monitor
 smithy-protocol       refused: CBOR, which newer SDKs of other languages would rather speak
 POST / with a form    the query protocol: sts, monitoring
 /metrics, /ping       the host's own pages
+/offers/…             objects for other machines; the path is the permission
 anything else         the object store
 """
 
@@ -46,6 +47,9 @@ _FOR_ALL = "sts:GetCallerIdentity"
 """No permission is needed for that."""
 
 Page = Callable[[Request], None]
+Offers = Callable[[Request], Coroutine[Any, Any, None]]
+
+_OFFERS = "/offers/"
 
 
 class _Kind(Enum):
@@ -53,6 +57,7 @@ class _Kind(Enum):
 
     RUNTIME = "the runtime's"
     PAGE = "one of the host's own pages"
+    OFFER = "for an object that was offered"
     JSON = "a JSON service's"
     CBOR = "a service's that speaks CBOR"
     QUERY = "a service's of the query protocol"
@@ -82,6 +87,7 @@ class Dispatcher:
         guard: WebPageGuard,
         images: ProgramImageGate,
         denials: Denials,
+        offers: Offers | None = None,
     ) -> None:
         """A dispatcher.
 
@@ -94,6 +100,7 @@ class Dispatcher:
             guard: judges requests by the web pages that they come from.
             images: who may create models whose image is a program.
             denials: the log of requests that were denied.
+            offers: answers requests for objects that were offered to other machines; None if none are.
         """
         self._gate = gate
         self._web_pages = guard
@@ -101,6 +108,7 @@ class Dispatcher:
         self._denials = denials
         self._invocations = invocations
         self._s3 = s3
+        self._offers = offers
         self._pages = pages
         services = list(services)
         self._targets = {
@@ -126,6 +134,8 @@ class Dispatcher:
                 self._invoke_now(request, self._gate.scope_of(head))
         elif kind is _Kind.PAGE:
             self._pages[head.path](request)
+        elif kind is _Kind.OFFER and self._offers is not None:
+            self._later(request, self._offers(request))
         elif kind is _Kind.JSON:
             self._later(request, self._json(request))
         elif kind is _Kind.CBOR:
@@ -146,6 +156,8 @@ class Dispatcher:
             return _Kind.RUNTIME
         if path in self._pages and head.method == "GET":
             return _Kind.PAGE
+        if path.startswith(_OFFERS) and self._offers is not None and _may_be_offer(head):
+            return _Kind.OFFER
         if "x-amz-target" in head.headers:
             return _Kind.JSON
         if "smithy-protocol" in head.headers:
@@ -329,6 +341,11 @@ class Dispatcher:
 
 def _target(head: Head) -> str:
     return f"{head.path}?{head.query}" if head.query else head.path
+
+
+def _may_be_offer(head: Head) -> bool:
+    """Whether it is no request of the object store for a bucket of that name, which would be signed."""
+    return head.method in ("GET", "HEAD") and not head.query and "authorization" not in head.headers
 
 
 async def _digest(body: bytes) -> str:

@@ -8,7 +8,7 @@ from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.s3_call import S3Call
 
 _NAME = re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9]|[.-](?=[a-z0-9-])){1,61}[a-z0-9]")
-_TAKEN = {"endpoints", "metrics", "ping", "service"}
+_TAKEN = {"endpoints", "metrics", "offers", "ping", "service"}
 """Paths of the host's own, on the same port."""
 
 _XML_BYTES = 4 << 20

@@ -5,10 +5,13 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.places import Location, failed
+from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 
 
@@ -41,6 +44,24 @@ class DirectoryPlace:
         on_progress(info.size, info.size)
         yield path
 
+    async def open(self, location: Location) -> tuple[StoredObject, FileIO]:
+        """An object and its file.
+
+        Raises:
+            ApiError: there is no such file below the directory, or it cannot be read.
+        """
+        return await asyncio.to_thread(self._open, location)
+
+    def _open(self, location: Location) -> tuple[StoredObject, FileIO]:
+        path, _ = self._find(location)
+        try:
+            file = FileIO(path)
+        except OSError as error:
+            raise _unreadable(location, str(error.strerror)) from None
+        found = os.fstat(file.fileno())
+        modified = datetime.fromtimestamp(found.st_mtime, UTC)
+        return StoredObject("", found.st_size, _etag(found), modified, {}), file
+
     def _find(self, location: Location) -> tuple[Path, ObjectInfo]:
         advice = f"Objects of this bucket are files below {self._directory}; put one there"
         try:
@@ -60,7 +81,11 @@ class DirectoryPlace:
             )
         if not readable:
             raise _unreadable(location, "Permission denied")
-        return path, ObjectInfo(found.st_size, f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}")
+        return path, ObjectInfo(found.st_size, _etag(found))
+
+
+def _etag(found: os.stat_result) -> str:
+    return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 
 
 def _unreadable(location: Location, reason: str) -> ApiError:

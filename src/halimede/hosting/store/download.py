@@ -27,12 +27,14 @@ async def send(
         ApiError: nothing could be read, and nothing has been sent.
     """
     offset, left = extent
-    piece = await store.run(os.pread, file.fileno(), min(left, _PIECE_BYTES), offset)
+    piece, state = await store.run(_read, file.fileno(), min(left, _PIECE_BYTES), offset)
+    first_state = state
     request.begin(response_head(status, (*headers, ("Content-Length", str(left)))))
     changed = asyncio.Event()
     request.on_writable = request.on_disconnect = changed.set
     while not request.answered:
-        if left and not piece:  # the file is shorter than it was: the client must not take it for all
+        if (left and not piece) or state != first_state:
+            # the file is not what it was: the client must not take it for all, or for one version
             request.abort()
             return
         request.write(piece)
@@ -41,7 +43,14 @@ async def send(
         if not left:
             request.end()
             return
-        piece = await store.run(os.pread, file.fileno(), min(left, _PIECE_BYTES), offset)
+        piece, state = await store.run(_read, file.fileno(), min(left, _PIECE_BYTES), offset)
         while not request.is_writable and not request.answered:
             changed.clear()
             await changed.wait()
+
+
+def _read(file: int, size: int, offset: int) -> tuple[bytes, tuple[int, int]]:
+    """Bytes of a file, and what changes when it is written to."""
+    piece = os.pread(file, size, offset)
+    found = os.fstat(file)
+    return piece, (found.st_mtime_ns, found.st_size)

@@ -2,10 +2,12 @@
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 
 
@@ -51,6 +53,17 @@ class Place(Protocol):
 
         Raises:
             ApiError: it is not there, cannot be read, or does not fit on the disk.
+        """
+
+
+class LocalPlace(Place, Protocol):
+    """Has objects whose bytes are files of this machine."""
+
+    async def open(self, location: Location) -> tuple[StoredObject, FileIO]:
+        """An object and a file with its bytes, which the caller closes.
+
+        Raises:
+            ApiError: it is not there, or cannot be read.
         """
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import boto3
 import obstore
@@ -21,8 +22,9 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.store.offers import LIFETIME_S
 from halimede.hosting.store.places import Location, failed
-from halimede.hosting.store.source import ObjectInfo, OnProgress
+from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.repository.private_directories import PrivateDirectory
 
 AWS = "aws"
@@ -61,6 +63,24 @@ class RemotePlace:
         except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
             raise self._refused(location, error) from None
         return ObjectInfo(found["size"], found["e_tag"] or "")
+
+    async def offer(self, location: Location) -> Offer:
+        """A URL of the service's own, which is signed with this host's credentials if it has any.
+
+        Raises:
+            ApiError: as `describe` does.
+        """
+        info = await self.describe(location)
+        store = await self._store(location)
+        settings = self._settings or {}
+        if settings.get("skip_signature"):
+            url = f"{settings['endpoint'].rstrip('/')}/{location.bucket}/{quote(location.key)}"
+        else:
+            try:
+                url = await obstore.sign_async(store, "GET", location.key, timedelta(seconds=LIFETIME_S))
+            except (BaseError, ValueError) as error:
+                raise self._refused(location, error) from None
+        return Offer(url, info.size, info.etag.removeprefix("W/").strip('"'), location.url)
 
     @asynccontextmanager
     async def archive(

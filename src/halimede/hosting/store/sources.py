@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.directory_place import DirectoryPlace
 from halimede.hosting.store.extraction import extract
 from halimede.hosting.store.object_store import ObjectStore
-from halimede.hosting.store.places import Location, Place, failed, location_of, too_slow
+from halimede.hosting.store.offers import OfferTokens
+from halimede.hosting.store.places import LocalPlace, Location, Place, failed, location_of, too_slow
+from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.remote_place import RemotePlace, check_endpoint
-from halimede.hosting.store.source import ObjectInfo, OnProgress
+from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.hosting.store.store_place import StorePlace
 
 _EXTRACTIONS = 8
@@ -20,6 +23,7 @@ _EXTRACTIONS = 8
 
 def model_source(
     store: ObjectStore,
+    tokens: OfferTokens,
     s3_endpoint: str = "",
     directories: Mapping[str, Path] | None = None,
 ) -> "Places":
@@ -27,6 +31,7 @@ def model_source(
 
     Args:
         store: the host's own store.
+        tokens: with which other machines may fetch what is here.
         s3_endpoint: the URL of an S3 service that has the buckets which the store has not; ``aws`` for AWS's; "" for
             none.
         directories: bucket → directory whose files are its objects; these come first.
@@ -38,14 +43,21 @@ def model_source(
         check_endpoint(s3_endpoint)
     aliases = {bucket: DirectoryPlace(path) for bucket, path in (directories or {}).items()}
     remote = RemotePlace(s3_endpoint) if s3_endpoint else None
-    return Places(StorePlace(store), remote, aliases)
+    return Places(StorePlace(store), tokens, remote, aliases)
 
 
 class Places:
     """All places. Lives on the event loop."""
 
-    def __init__(self, store: StorePlace, remote: RemotePlace | None, aliases: Mapping[str, Place]) -> None:
+    def __init__(
+        self,
+        store: StorePlace,
+        tokens: OfferTokens,
+        remote: RemotePlace | None,
+        aliases: Mapping[str, LocalPlace],
+    ) -> None:
         self._store = store
+        self._tokens = tokens
         self._remote = remote
         self._aliases = aliases
         self._threads = ThreadPoolExecutor(_EXTRACTIONS, "halimede-models")
@@ -62,6 +74,29 @@ class Places:
         """
         place = self._place(location)
         return await place.describe(location)
+
+    async def offer(self, location: Location) -> Offer:
+        """Let other machines fetch an object as it is now; from where it is, not through this host.
+
+        Raises:
+            ApiError: as `describe` does.
+        """
+        place = self._local(location)
+        if place is None:
+            return await self._elsewhere(location).offer(location)
+        info = await place.describe(location)
+        return self._tokens.offer(location, info.size, info.etag)
+
+    async def open(self, location: Location) -> tuple[StoredObject, FileIO]:
+        """An object that is on this machine, and a file with its bytes, which the caller closes.
+
+        Raises:
+            ApiError: it is not there, or cannot be read.
+        """
+        place = self._local(location)
+        if place is None:
+            raise _no_bucket(location)
+        return await place.open(location)
 
     async def fetch_model(
         self, location: Location, directory: Path, timeout_s: float, on_progress: OnProgress
@@ -96,11 +131,16 @@ class Places:
         Raises:
             ApiError: nothing here has such a bucket.
         """
+        return self._local(location) or self._elsewhere(location)
+
+    def _local(self, location: Location) -> LocalPlace | None:
+        """Where an object is on this machine; None if nothing here has such a bucket."""
         alias = self._aliases.get(location.bucket)
         if alias is not None:
             return alias
-        if self._store.has(location.bucket):
-            return self._store
+        return self._store if self._store.has(location.bucket) else None
+
+    def _elsewhere(self, location: Location) -> RemotePlace:
         if self._remote is None:
             raise _no_bucket(location)
         return self._remote
@@ -116,6 +156,10 @@ class AccountPlaces:
     async def describe(self, url: str) -> ObjectInfo:
         """What is known of the object at a URL."""
         return await self._places.describe(location_of(url, self._account))
+
+    async def offer(self, url: str) -> Offer:
+        """Let other machines fetch the object at a URL as it is now."""
+        return await self._places.offer(location_of(url, self._account))
 
     async def fetch_model(self, url: str, directory: Path, timeout_s: float, on_progress: OnProgress) -> int:
         """Download an archive and extract it; the bytes that it takes on disk."""

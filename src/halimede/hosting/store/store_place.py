@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import FileIO
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.places import Location, failed
+from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 
 
@@ -43,15 +45,23 @@ class StorePlace:
             ApiError: it is not there.
         """
         del directory
-        self._check_owner(location)
-        try:
-            stored, file = await self._store.open_object(location.bucket, location.key)
-        except ApiError as error:
-            raise _absent(location, error) from None
+        stored, file = await self.open(location)
         with file:
             on_progress(stored.size, stored.size)
             # by the open file, since the name goes when the object is replaced
             yield Path(f"/proc/self/fd/{file.fileno()}")
+
+    async def open(self, location: Location) -> tuple[StoredObject, FileIO]:
+        """An object and a file with its bytes.
+
+        Raises:
+            ApiError: it is not there.
+        """
+        self._check_owner(location)
+        try:
+            return await self._store.open_object(location.bucket, location.key)
+        except ApiError as error:
+            raise _absent(location, error) from None
 
     def _check_owner(self, location: Location) -> None:
         owner = self._store.owner(location.bucket)

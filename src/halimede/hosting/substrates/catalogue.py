@@ -27,7 +27,11 @@ def _sizes(cpus: float, memory_gib: float, gpus: int = 0) -> Resources:
     return Resources(cpus, int(memory_gib * _GIB), gpus)
 
 
-_NUMBERS: Mapping[str, tuple[type, ...]] = {"cpus": (int, float), "memory_gib": (int, float), "gpus": (int,)}
+_NUMBERS: Mapping[str, tuple[type[int | float], ...]] = {
+    "cpus": (int, float),
+    "memory_gib": (int, float),
+    "gpus": (int,),
+}
 _FIELDS = (*_NUMBERS, "reserve_memory", "resources")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import extraction
+from halimede.repository.model_archives import extract_model
 from tests.hosting.substrates.node.serving import CONFIG, MIB, ArchiveServer, Asked, Handler, archive
 from tests.hosting.substrates.node.taking import Taking
 
@@ -105,14 +106,12 @@ def test_an_extraction_that_takes_too_long_is_stopped(
     server: ArchiveServer, node: Taking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    real = extraction.extract_model
-
     def never_ending(path: Path, directory: Path, on_started: Callable[[Process], None]) -> None:
         def started(process: Process) -> None:
             process.send_signal(signal.SIGSTOP)
             on_started(process)
 
-        real(path, directory, on_started=started)
+        extract_model(path, directory, on_started=started)
 
     offer = server.offer(archive(1000))
     with monkeypatch.context() as patch:

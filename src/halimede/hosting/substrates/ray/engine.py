@@ -138,7 +138,7 @@ class Engine:
             timeout_s: how long the actor may take to tell.
         """
         try:
-            actor = await asyncio.to_thread(ray.get_actor, name)
+            actor: Any = await asyncio.to_thread(ray.get_actor, name)
             state: ActorState = await asyncio.wait_for(_asked(actor.state.remote()), timeout_s)
         except (TimeoutError, ValueError, LostError):  # ValueError: it has gone meanwhile
             return ActorState()
