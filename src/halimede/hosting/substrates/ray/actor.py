@@ -198,7 +198,6 @@ class InstanceActor:
             held = await asyncio.to_thread(lambda: self._node_store().take(offer, timeout_s, progress, stop))
         finally:
             self._fetches.pop(name, None)
-            self._progress = None
         if self._asked:
             held.release()
             raise ApiError("InternalFailure", "the instance is being ended", 500)
@@ -248,9 +247,9 @@ class InstanceActor:
 
 
 def _show(directory: Path, model: Path) -> None:
-    """Let an instance see the files of a model that the node's instances share."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "model").symlink_to(model, target_is_directory=True)
+    """Let an instance have the files of a model that the node's instances share: as links, which take no room."""
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(model, directory / "model", symlinks=True, copy_function=os.link)
 
 
 def _read(log: Path, position: int, limit: int) -> bytes:

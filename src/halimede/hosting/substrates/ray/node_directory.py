@@ -49,7 +49,7 @@ class NodeDirectory:
                     _remove_unused(other)
         finally:
             os.close(guard)
-        self._held: list[int] = []
+        self._held: dict[Path, int] = {}
 
     def free_port(self, address: str) -> int:
         """A port at which nobody listens, and which no other actor of this node has been given. It stays taken.
@@ -61,20 +61,23 @@ class NodeDirectory:
             with socket.socket() as listener:
                 listener.bind((address, 0))
                 port: int = listener.getsockname()[1]
-            descriptor = os.open(self._ports / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = self._ports / str(port)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
                 continue
-            self._held.append(descriptor)
+            self._held[file] = descriptor
             return port
 
     def leave(self) -> None:
         """Take part no more."""
-        for descriptor in (*self._held, self._lock):
+        for file, descriptor in self._held.items():
+            file.unlink(missing_ok=True)
             os.close(descriptor)
         self._held.clear()
+        os.close(self._lock)
 
 
 def _remove_unused(directory: Path) -> None:

@@ -36,8 +36,9 @@ _ADOPTING_S = 10.0
 
 _RECONNECTING_S = 1.0
 _LONGEST_RECONNECTING_S = 15.0
-_ANY_GPUS = 1024
-"""On a cluster of others' no type has fewer GPUs than it says: a node that has them may yet come."""
+_LOOK_S = 5.0
+_ANY = Resources(1 << 20, 1 << 60, 1 << 10)
+"""Instance types have what they say. On a cluster of others' they have their GPUs always: a node may yet come."""
 
 _REQUEST_S = 0.5
 """Wishes for nodes are told together."""
@@ -128,8 +129,17 @@ class RaySubstrate:
         def most(name: str) -> float:
             return max((node.total.get(name, 0.0) for node in nodes), default=0.0)
 
-        gpus = int(most("GPU")) if self._own is not None else _ANY_GPUS
+        if not most("CPU"):  # what a node has that is to come, nobody knows
+            return _ANY
+        gpus = int(most("GPU")) if self._own is not None else _ANY.gpus
         return Resources(most("CPU"), int(most("memory")), gpus)
+
+    async def _look(self) -> None:
+        """Know how large nodes are, which come and go."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            with suppress(EngineLostError, ApiError):
+                self._largest = self._most(await self._engine.call("nodes"))
 
     def _lost(self) -> None:
         """The engine has ended, as it does when the cluster's head is gone."""
@@ -188,6 +198,7 @@ class RaySubstrate:
         self._on_exit = on_exit
         names = await self._engine.call("actors")
         await asyncio.gather(*(self._take_over(name) for name in names))
+        self._spawn(self._look())
         self._connected.set()
         return self.instances()
 

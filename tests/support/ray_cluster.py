@@ -1,0 +1,137 @@
+"""A Ray cluster of several nodes on this machine: `python -m tests.support.ray_cluster`, told by lines what to do.
+
+Ray's own processes are those of a real cluster; only the machine is one.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_OBJECT_STORE_BYTES = 80 << 20
+_QUICK = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+"""Dead nodes are noticed within two seconds, and not within fifteen."""
+
+
+class RayCluster:
+    """A cluster in a process of its own.
+
+    Attributes:
+        address: its address.
+        nodes: name → the id of a node that is alive; the head is called ``head``.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", head: dict[str, Any]) -> None:
+        self._process = process
+        self.address: str = head["address"]
+        self.nodes: dict[str, str] = {"head": head["id"]}
+
+    def _tell(self, **command: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the cluster has ended"
+        return json.loads(line)
+
+    def add(self, name: str, **resources: Any) -> str:
+        """Add a node: its id."""
+        self.nodes[name] = self._tell(do="add", name=name, resources=resources)
+        return self.nodes[name]
+
+    def kill(self, name: str) -> None:
+        """Kill a node's raylet with SIGKILL, which is what its actors die of too."""
+        self._tell(do="kill", name=name)
+        del self.nodes[name]
+
+    def remove(self, name: str) -> None:
+        """Take a node away as its administrator does."""
+        self._tell(do="remove", name=name)
+        del self.nodes[name]
+
+    def kill_head(self) -> None:
+        """Kill the process that knows of the cluster, with SIGKILL."""
+        self._tell(do="kill_head")
+
+
+@contextmanager
+def ray_cluster(head_cpus: int = 0, **environment: str) -> Iterator[RayCluster]:
+    """A cluster whose head has so many processors; it is gone afterwards."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.ray_cluster", str(head_cpus)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "RAY_worker_niceness": "0", **environment},
+    )
+    try:
+        assert process.stdout is not None
+        yield RayCluster(process, json.loads(process.stdout.readline()))
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def main() -> None:
+    """Do what the lines of the standard input say."""
+    from ray.cluster_utils import Cluster
+
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # Ray prints
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": int(sys.argv[1]),
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "_system_config": _QUICK,
+        },
+    )
+    answers.write(json.dumps({"address": cluster.address, "id": cluster.head_node.node_id}) + "\n")
+    nodes: dict[str, Any] = {"head": cluster.head_node}
+    for line in sys.stdin:
+        command = json.loads(line)
+        answer = None
+        match command["do"]:
+            case "add":
+                node = cluster.add_node(
+                    object_store_memory=_OBJECT_STORE_BYTES, **{"num_cpus": 1, **command["resources"]}
+                )
+                nodes[command["name"]] = node
+                answer = node.node_id
+            case "kill":
+                _kill(nodes.pop(command["name"]), "raylet")
+            case "remove":
+                cluster.remove_node(nodes.pop(command["name"]))
+            case "kill_head":
+                _kill(nodes["head"], "gcs_server")
+        answers.write(json.dumps(answer) + "\n")
+    cluster.shutdown()
+
+
+def _kill(node: Any, kind: str) -> None:
+    for info in node.all_processes[kind]:
+        os.kill(info.process.pid, signal.SIGKILL)
+        info.process.wait()  # its workers look whether its number is in use
+
+
+if __name__ == "__main__":
+    main()
