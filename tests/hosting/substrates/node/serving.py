@@ -15,11 +15,12 @@ CONFIG = b'backend: "identity"'
 MIB = 1 << 20
 
 
-def archive(size: int = 0) -> bytes:
-    """A model archive, not compressed, with so many random bytes of weights."""
+def archive(size: int = 0, *, zeros: bool = False) -> bytes:
+    """A model archive, not compressed, with so many bytes of weights, which are random or zeros."""
+    weights = bytes(size) if zeros else os.urandom(size)
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
-        for name, content in (("simple/config.pbtxt", CONFIG), ("simple/1/weights", os.urandom(size))):
+        for name, content in (("simple/config.pbtxt", CONFIG), ("simple/1/weights", weights)):
             about = tarfile.TarInfo(name)
             about.size = len(content)
             tar.addfile(about, io.BytesIO(content))
