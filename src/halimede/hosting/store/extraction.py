@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
 from halimede.core.errors import HalimedeError, InvalidArgumentError, OutOfMemoryError
@@ -77,8 +78,10 @@ class Extraction:
 
 
 def disk_bytes(directory: Path) -> int:
-    """What the files of a directory take on disk; blocks."""
+    """What the files of a directory take on disk, as far as others do not remove them meanwhile; blocks."""
     total = 0
     for place, _, names in os.walk(directory):
-        total += sum(os.lstat(os.path.join(place, name)).st_blocks * 512 for name in names)  # noqa: PTH118 - speed
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512  # noqa: PTH118 - speed
     return total

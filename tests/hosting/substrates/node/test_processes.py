@@ -64,6 +64,20 @@ def test_ten_processes_share_one_fetch(server: ArchiveServer, node: Taking) -> N
         assert len(node.names()) == 1
 
 
+def test_ten_processes_fetch_once_what_is_no_archive(server: ArchiveServer, node: Taking) -> None:
+    offer = server.offer(b"no archive" * 1000)
+    server.gate.clear()
+    with ExitStack() as running:
+        processes = [node.process(offer) for _ in range(10)]
+        for process in processes:
+            running.callback(process.kill)
+        select_said(processes, 9)
+        server.gate.set()
+        messages = {process.wait_for("code")["message"] for process in processes}
+    assert len(messages) == 1
+    assert len(server.asked) == 1
+
+
 def test_waiting_processes_see_how_far_the_fetching_one_has_come(server: ArchiveServer, node: Taking) -> None:
     data = archive(MIB)
     offer = server.offer(data)
@@ -154,6 +168,17 @@ def test_processes_killed_at_any_moment_leave_nothing_that_stays(server: Archive
         held = node.take(offer)
         assert (held.directory / "simple/1/weights").stat().st_size == 200_000
     assert [name.partition("-")[0] for name in node.names()] == ["model"] * 3
+
+
+def test_an_archive_left_beside_its_model_is_removed(server: ArchiveServer, node: Taking) -> None:
+    offer = server.offer(archive(1000))
+    directory = node.take(offer).directory.parent
+    left = directory.with_name(directory.name.replace("model-", "fetch-"))
+    left.mkdir()
+    (left / "archive").write_bytes(bytes(MIB))
+    assert node.take(offer).directory.parent == directory
+    node.store.tidy()
+    assert node.names() == [directory.name]
 
 
 def test_unknown_files_are_left_alone(server: ArchiveServer, tmp_path: Path) -> None:

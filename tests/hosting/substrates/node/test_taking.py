@@ -52,7 +52,21 @@ def test_what_is_no_archive_is_refused_as_on_the_host(server: ArchiveServer, nod
         assert "'s3://models/model.tar.gz'" in error.message
         assert "tar -czf model.tar.gz" in error.message
         assert str(node.directory) not in error.message
-        assert node.names() == []
+        assert node.refusal(server.offer(data)).message == error.message
+    assert len(server.asked) == 2  # of each that is not empty
+    assert not any(name.startswith("model") for name in node.names())
+
+
+def test_an_archive_that_was_refused_is_tried_again_after_a_minute(
+    server: ArchiveServer, tmp_path: Path
+) -> None:
+    clock = [1e9]
+    node = Taking(tmp_path / "node", now=lambda: clock[0])
+    offer = server.offer(b"no archive")
+    for later in (0.0, 59.0, 1.0):
+        clock[0] += later
+        assert "cannot be extracted" in node.refusal(offer).message
+    assert len(server.asked) == 2
 
 
 def test_an_archive_that_leads_out_of_its_directory_is_refused(
@@ -62,7 +76,6 @@ def test_an_archive_that_leads_out_of_its_directory_is_refused(
     error = node.refusal(server.offer(data))
     assert error.code == "ValidationException"
     assert not list(tmp_path.rglob("out"))
-    assert node.names() == []
 
 
 def test_a_model_of_which_a_part_was_removed_is_fetched_again(server: ArchiveServer, node: Taking) -> None:

@@ -17,7 +17,7 @@ from halimede.hosting.substrates.node.cancellation import Cancellation, ExpiredE
 Progress = Callable[[int, int], None]
 """Called with how many bytes there are, and of how many."""
 
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 20
 _SILENCE_S = 30.0
 """A connection on which nothing comes for so long is given up."""
 

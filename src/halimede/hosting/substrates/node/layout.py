@@ -82,6 +82,10 @@ class Layout:
         """The directory in which a model is made."""
         return self.directory / f"fetch-{key}"
 
+    def is_made(self, fetch: Path) -> bool:
+        """Whether the model of a directory in which it was made may be used."""
+        return self.model(fetch.name.removeprefix("fetch-")).exists()
+
     def all(self, kind: str) -> Iterator[Path]:
         """The directories of a kind: ``model``, ``fetch`` or ``trash``."""
         with os.scandir(self.directory) as found:

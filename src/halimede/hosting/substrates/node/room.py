@@ -121,7 +121,7 @@ class Room:
         for path in self._layout.all("trash"):
             shutil.rmtree(path, ignore_errors=True)
         for path in self._layout.all("fetch"):
-            if self._now() - _last_use(path) / 1e9 > _ABANDONED_S:
+            if self._layout.is_made(path) or self._now() - _last_use(path) / 1e9 > _ABANDONED_S:
                 self._remove(path)
 
     @contextmanager

@@ -73,7 +73,7 @@ class NodeStore:
         Args:
             offer: its archive.
             timeout_s: how long it may take. What has been fetched until then is kept for the next attempt.
-            on_progress: called on this thread now and then with how many bytes of the archive there are, and of how
+            on_progress: called on this thread, often, with how many bytes of the archive there are, and of how
                 many; whoever fetches them.
             stop: set by another thread when nobody wants it any more.
 
@@ -110,7 +110,7 @@ class NodeStore:
                 progress(offer.size, offer.size)
                 return held
             cancellation.check()
-            fetch = Fetch.begin(self._layout, self._room, offer)
+            fetch = Fetch.begin(self._layout, self._room, offer, self._now)
             if fetch is None:
                 progress(fetched_bytes(self._layout.fetch(key)), offer.size)
                 cancellation.pause(_LOOK_S)
