@@ -9,10 +9,8 @@ POST / with a form    the query protocol: sts, monitoring
 anything else         the object store
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
-from hashlib import sha256
 from typing import Any, Protocol
 
 from halimede.frontends.http.head import Head
@@ -25,21 +23,18 @@ from halimede.hosting.access.refusals import RefusedError, for_query, for_s3
 from halimede.hosting.access.web_pages import Judgement, WebPageGuard
 from halimede.hosting.api import json_protocol, query_protocol
 from halimede.hosting.api.bodies import decoded
-from halimede.hosting.api.invocation_heads import REFUSALS
+from halimede.hosting.api.digests import digest, target_of
+from halimede.hosting.api.runtime import Runtime
 from halimede.hosting.api.services import Service
+from halimede.hosting.api.tasks import RequestTasks
 from halimede.hosting.errors import ApiError
-from halimede.hosting.http.request import DisconnectedError, Request
-from halimede.hosting.identity import Caller, Scope
+from halimede.hosting.http.request import Request
+from halimede.hosting.identity import Caller
 from halimede.hosting.request_ids import new_request_id
-from halimede.hosting.routing.answers import answer_error as answer_runtime_error
-from halimede.hosting.routing.heads import TARGET_MODEL
-from halimede.hosting.routing.invocations import PREFIX, STREAMED, Invocations, operation_of
+from halimede.hosting.routing.invocations import PREFIX, Invocations
 
 _BODY_BYTES = 1 << 20
 """Largest request of the JSON and query protocols."""
-
-_HASHED_HERE_BYTES = 1 << 18
-"""The hash of a longer body is computed on another thread."""
 
 _MAX_SHOWN = 128
 
@@ -55,7 +50,6 @@ _OFFERS = "/offers/"
 class _Kind(Enum):
     """Whose a request is."""
 
-    RUNTIME = "the runtime's"
     PAGE = "one of the host's own pages"
     OFFER = "for an object that was offered"
     JSON = "a JSON service's"
@@ -106,7 +100,7 @@ class Dispatcher:
         self._web_pages = guard
         self._images = images
         self._denials = denials
-        self._invocations = invocations
+        self._runtime = Runtime(gate, invocations, guard, denials)
         self._s3 = s3
         self._offers = offers
         self._pages = pages
@@ -118,42 +112,38 @@ class Dispatcher:
         }
         self._versions = {service.model.api_version: service for service in services}
         self._signed_for = sorted({service.model.signing_name for service in services})
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = RequestTasks()
 
     def handle(self, request: Request) -> None:
         """Answer a request, now or later."""
         head = request.head
+        if head.path.startswith(PREFIX):
+            self._runtime.handle(request)
+            return
         judgement = self._web_pages.judge(head, from_loopback=request.from_loopback)
         if judgement is not None and not self._passes(request, judgement):
             return
         kind = self._kind_of(head)
-        if kind is _Kind.RUNTIME:
-            if self._gate.verifies:
-                self._later(request, self._invoke(request))
-            else:
-                self._invoke_now(request, self._gate.scope_of(head))
-        elif kind is _Kind.PAGE:
+        if kind is _Kind.PAGE:
             self._pages[head.path](request)
         elif kind is _Kind.OFFER and self._offers is not None:
-            self._later(request, self._offers(request))
+            self._tasks.begin(request, self._offers(request))
         elif kind is _Kind.JSON:
-            self._later(request, self._json(request))
+            self._tasks.begin(request, self._json(request))
         elif kind is _Kind.CBOR:
             msg = "Smithy RPC with CBOR is not available in this version; use AWS JSON 1.0 or the query protocol"
             error = ApiError("UnknownOperationException", msg, 404)
             json_protocol.answer_error(request, error, "1.0", new_request_id())
         elif kind is _Kind.QUERY:
-            self._later(request, self._query(request))
+            self._tasks.begin(request, self._query(request))
         elif self._s3 is not None:
-            self._later(request, self._store(request))
+            self._tasks.begin(request, self._store(request))
         else:
             msg = f"there is nothing at {head.path}, and this host has no object store"
             request.respond(404, msg.encode(), (("Content-Type", "text/plain"),))
 
     def _kind_of(self, head: Head) -> _Kind:
         path = head.path
-        if path.startswith(PREFIX):
-            return _Kind.RUNTIME
         if path in self._pages and head.method == "GET":
             return _Kind.PAGE
         if path.startswith(_OFFERS) and self._offers is not None and _may_be_offer(head):
@@ -182,9 +172,7 @@ class Dispatcher:
         """Answer as the service does that was asked."""
         head = request.head
         kind = self._kind_of(head)
-        if kind is _Kind.RUNTIME:
-            answer_runtime_error(request, error)
-        elif kind is _Kind.JSON or kind is _Kind.CBOR:
+        if kind is _Kind.JSON or kind is _Kind.CBOR:
             version = "1.0" if kind is _Kind.CBOR else _json_version(self._service_of(head))
             json_protocol.answer_error(request, error, version, new_request_id(), query=_speaks_query(head))
         elif kind is _Kind.QUERY:
@@ -198,43 +186,6 @@ class Dispatcher:
         """Log a request that was denied."""
         if error.status == 403 or isinstance(error, RefusedError):
             self._denials.note(request, error)
-
-    def _later(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guard(request, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guard(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except DisconnectedError:
-            pass
-        except Exception as error:  # of one request, which is no reason for others to suffer
-            request.fail(error)
-
-    async def _invoke(self, request: Request) -> None:
-        """Let the runtime answer, once the signature, which covers the body, has been verified."""
-        head = request.head
-        try:
-            self._gate.recognize(head)
-            body = await request.read(self._invocations.payload_bytes)
-            caller, key = self._gate.admit(head, _target(head), await _digest(body), ("sagemaker",))
-            if key is not None:
-                endpoint, operation = operation_of(head.path)
-                action = "InvokeEndpointWithResponseStream" if operation == STREAMED else "InvokeEndpoint"
-                key.check(f"sagemaker:{action}", endpoint, head.headers.get(TARGET_MODEL))
-        except ApiError as error:
-            self._note(request, error)
-            answer_runtime_error(request, error)
-            return
-        self._invoke_now(request, caller.scope, body)
-
-    def _invoke_now(self, request: Request, scope: Scope, body: bytes | None = None) -> None:
-        refusal = REFUSALS[request.head]
-        if refusal is None:
-            self._invocations.handle(request, scope, body)
-        else:
-            answer_runtime_error(request, refusal)
 
     def _service_of(self, head: Head) -> Service | None:
         """The JSON service that a request is for."""
@@ -296,15 +247,15 @@ class Dispatcher:
         head = request.head
         self._gate.recognize(head)
         body = await request.read(_BODY_BYTES)
-        digest = await _digest(body) if self._gate.verifies else None
-        caller, key = self._gate.admit(head, _target(head), digest, services)
+        hashed = await digest(body) if self._gate.verifies else None
+        caller, key = self._gate.admit(head, target_of(head), hashed, services)
         return body, caller, key
 
     async def _store(self, request: Request) -> None:
         assert self._s3 is not None
         head = request.head
         try:
-            caller, key = self._gate.admit(head, _target(head), None, ("s3",))
+            caller, key = self._gate.admit(head, target_of(head), None, ("s3",))
         except ApiError as error:
             self._note(request, error)
             self._s3.refuse(request, for_s3(error))
@@ -333,26 +284,13 @@ class Dispatcher:
 
     async def close(self) -> None:
         """End what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-def _target(head: Head) -> str:
-    return f"{head.path}?{head.query}" if head.query else head.path
+        await self._runtime.close()
+        await self._tasks.close()
 
 
 def _may_be_offer(head: Head) -> bool:
     """Whether it is no request of the object store for a bucket of that name, which would be signed."""
     return head.method in ("GET", "HEAD") and not head.query and "authorization" not in head.headers
-
-
-async def _digest(body: bytes) -> str:
-    """The SHA-256 of a body, in hexadecimal digits."""
-    if len(body) <= _HASHED_HERE_BYTES:
-        return sha256(body).hexdigest()
-    return await asyncio.to_thread(lambda: sha256(body).hexdigest())
 
 
 def _json_version(service: Service | None) -> str:

@@ -1,10 +1,11 @@
 """InvokeEndpoint and InvokeEndpointWithResponseStream: every invocation that is under way. Lives on the event loop."""
 
 import asyncio
+from dataclasses import dataclass
 from time import monotonic_ns
 from urllib.parse import unquote
 
-from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.head import Head
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Scope
@@ -22,6 +23,34 @@ OPERATIONS = (_WHOLE, STREAMED)
 
 _TICK_S = 0.25
 """How exact deadlines are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request to the runtime asks for.
+
+    Attributes:
+        endpoint: account, region and name of the endpoint that is meant.
+        streamed: the response is an event stream.
+        variant: the variant that is wanted; None for any.
+        refusal: why there can be no answer.
+    """
+
+    endpoint: tuple[str, str, str]
+    streamed: bool
+    variant: str | None
+    refusal: ApiError | None
+
+
+def asked_of(head: Head, scope: Scope) -> Asked:
+    """What a request asks for whose path begins with `PREFIX`, in a scope."""
+    name, operation = operation_of(head.path)
+    refusal = None
+    if operation not in OPERATIONS:
+        refusal = _unknown(head.path, operation)
+    elif head.method != "POST":
+        refusal = ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
+    return Asked((*scope, name), operation == STREAMED, head.headers.get(TARGET_VARIANT), refusal)
 
 
 class Invocations:
@@ -53,28 +82,36 @@ class Invocations:
             scope: whose endpoint is meant.
             body: its whole body, if it has been read already.
         """
+        self.begin(request, asked_of(request.head, scope), body)
+
+    def begin(self, request: Request, asked: Asked, body: bytes | None = None) -> None:
+        """Answer a request.
+
+        Args:
+            request: the client's.
+            asked: what it asks for.
+            body: its whole body, if it has been read already.
+        """
         try:
-            self._begin(request, scope, body)
+            self._begin(request, asked, body)
         except ApiError as error:
             answer_error(request, error)
 
-    def _begin(self, request: Request, scope: Scope, body: bytes | None) -> None:
-        head = request.head
-        name, operation = _PATHS[head.path]
-        if operation not in OPERATIONS:
-            raise _unknown(head.path, operation)
-        if head.method != "POST":
-            raise ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
-        route = self._table.find(*scope, name)
+    def _begin(self, request: Request, asked: Asked, body: bytes | None) -> None:
+        if asked.refusal is not None:
+            answer_error(request, asked.refusal)
+            return
+        route = self._table.find(*asked.endpoint)
         if route is None:
-            raise invalid_invocation(f"Endpoint {name} of account {scope.account} not found.")
-        size = head.length if body is None else len(body)
+            account, _, name = asked.endpoint
+            raise invalid_invocation(f"Endpoint {name} of account {account} not found.")
+        size = request.head.length if body is None else len(body)
         if size > self._settings.payload_bytes:
             raise too_large(size, self._settings.payload_bytes)
-        variant = choose_variant(route, head.headers.get(TARGET_VARIANT))
+        variant = choose_variant(route, asked.variant)
         invocation = Invocation(
             request, body, route, variant, self._settings, self._under_way.discard, self._connect,
-            streamed=operation == STREAMED,
+            streamed=asked.streamed,
         )  # fmt: skip
         self._under_way.add(invocation)
         try:
@@ -117,9 +154,6 @@ def operation_of(path: str) -> tuple[str, str]:
     """The endpoint's name in a path that begins with `PREFIX`, and what follows it."""
     name, _, operation = path[len(PREFIX) :].partition("/")
     return unquote(name), operation
-
-
-_PATHS = Memo(operation_of)
 
 
 def _unknown(path: str, operation: str) -> ApiError:
