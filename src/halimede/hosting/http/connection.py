@@ -42,6 +42,10 @@ class _State(Enum):
     CLOSED = "nothing"
 
 
+# an enumeration is asked for its members by a lookup that costs as much as a call
+_HEAD, _BODY, _DROPPED, _ANSWERING, _LINGERING, _CLOSED = _State
+
+
 class ClientConnection(asyncio.Protocol):
     """One connection.
 
@@ -77,7 +81,7 @@ class ClientConnection(asyncio.Protocol):
         self._connections = connections if connections is not None else set()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._state = _State.HEAD
+        self._state = _HEAD
         self._held = b""
         self._since = 0.0  # when the client was last waited for
         self._timer = CoarseTimer(limits.linger / 2, limits.send_timeout, self._look_at_the_time)
@@ -102,7 +106,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        self._state = _State.CLOSED
+        self._state = _CLOSED
         self._connections.discard(self)
         self._timer.stop()
         self._held = b""
@@ -135,13 +139,13 @@ class ClientConnection(asyncio.Protocol):
         """Bytes have arrived."""
         while data:
             state = self._state
-            if state is _State.HEAD:
+            if state is _HEAD:
                 if self._held:
                     data, self._held = self._held + data, b""
                 data = self._receive_head(data)
-            elif state is _State.BODY or state is _State.DROPPED:
+            elif state is _BODY or state is _DROPPED:
                 data = self._receive_body(data)
-            elif state is _State.ANSWERING:
+            elif state is _ANSWERING:
                 self._held += data
                 if len(self._held) > WINDOW_BYTES:
                     self._read(False)
@@ -184,16 +188,16 @@ class ClientConnection(asyncio.Protocol):
             if length:
                 request.arrived(data[end:stop])
             request.complete = True
-            self._state = _State.ANSWERING
+            self._state = _ANSWERING
             rest = data[stop:]
         else:
             self._since = self._loop.time()
-            self._state = _State.BODY
+            self._state = _BODY
             self._missing = length
             self._chunks = _BodyChunks(self) if length < 0 else None
             self._continue_due = head.expects_continue and len(data) == end
             rest = self._receive_body(data[end:]) if len(data) > end else b""
-            if self._state is _State.LINGERING:
+            if self._state is _LINGERING:
                 return b""
         if rest:
             # before the handler, which may answer at once and go on with what is held
@@ -221,16 +225,16 @@ class ClientConnection(asyncio.Protocol):
             self._missing -= taken
             rest = data[taken:]
             complete = not self._missing
-            if self._state is _State.BODY and request is not None:
+            if self._state is _BODY and request is not None:
                 request.arrived(data[:taken] if rest else data)
-        if self._state is _State.DROPPED:
+        if self._state is _DROPPED:
             if complete:
                 self._next()
             return rest
         assert request is not None
         if complete:
             request.complete = True
-            self._state = _State.ANSWERING
+            self._state = _ANSWERING
             self._chunks = None
         elif request.waiting > WINDOW_BYTES:
             self._read(False)
@@ -239,7 +243,7 @@ class ClientConnection(asyncio.Protocol):
 
     def chunk(self, piece: memoryview) -> None:
         """Some of a chunked body."""
-        if self._state is _State.BODY and self._request is not None:
+        if self._state is _BODY and self._request is not None:
             self._request.arrived(bytes(piece))
 
     def body_wanted(self) -> None:
@@ -251,14 +255,14 @@ class ClientConnection(asyncio.Protocol):
 
     def taken(self) -> None:
         """There is room for more of the body."""
-        if self._state is _State.BODY:
+        if self._state is _BODY:
             self._read(True)
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer a request that cannot be taken, and take no more."""
         request = self._request = Request(self, _UNKNOWN_HEAD)
         self._last = True
-        self._state = _State.LINGERING
+        self._state = _LINGERING
         body = orjson.dumps({"message": refusal.message})
         request.respond(refusal.status, body, (("Content-Type", "application/json"),))
 
@@ -275,7 +279,7 @@ class ClientConnection(asyncio.Protocol):
 
     def end_of_head(self) -> bytes:
         """What ends the head of the response."""
-        if self._state is _State.BODY and self._must_close:
+        if self._state is _BODY and self._must_close:
             self._last = True
         if self._last:
             return b"Connection: close\r\n\r\n"
@@ -290,7 +294,7 @@ class ClientConnection(asyncio.Protocol):
 
         A client that was not asked for the body may leave it out (RFC 9110, section 10.1.1).
         """
-        if self._state is not _State.BODY:
+        if self._state is not _BODY:
             return False
         return self._continue_due or self._chunks is not None or self._missing > WINDOW_BYTES
 
@@ -308,13 +312,13 @@ class ClientConnection(asyncio.Protocol):
 
     def answered(self, request: Request) -> None:
         """The response has been written: go on with what the client sends next, or close."""
-        if self._request is not request or self._state is _State.CLOSED:
+        if self._request is not request or self._state is _CLOSED:
             return
-        if self._state is _State.ANSWERING:
+        if self._state is _ANSWERING:
             self._next()
-        elif self._state is _State.BODY and not self._last and not self._must_close:
+        elif self._state is _BODY and not self._last and not self._must_close:
             request.take()
-            self._state = _State.DROPPED
+            self._state = _DROPPED
             self._read(True)
         else:
             self._linger()
@@ -324,10 +328,10 @@ class ClientConnection(asyncio.Protocol):
         self._request = None
         self._since = 0.0
         if self._last:
-            self._state = _State.CLOSED
+            self._state = _CLOSED
             self._transport.close()
             return
-        self._state = _State.HEAD
+        self._state = _HEAD
         if not self._reading:
             self._read(True)
         if self._held:
@@ -335,13 +339,13 @@ class ClientConnection(asyncio.Protocol):
             self._loop.call_soon(self._read_held)
 
     def _read_held(self) -> None:
-        if self._state is _State.HEAD and self._held:
+        if self._state is _HEAD and self._held:
             data, self._held = self._held, b""
             self.data_received(data)
 
     def _linger(self) -> None:
         """Close when the client has stopped sending, so that it gets to read the answer."""
-        self._state = _State.LINGERING
+        self._state = _LINGERING
         self._chunks = None
         self._continue_due = False
         self._since = self._loop.time()
@@ -366,22 +370,22 @@ class ClientConnection(asyncio.Protocol):
         """Refuse or close what takes too long."""
         limits = self._limits
         waited = now - self._since if self._since and self._reading else 0.0
-        if self._state is _State.HEAD:
+        if self._state is _HEAD:
             if waited > limits.head_timeout:
                 self._refuse(Refusal(408, f"the headers took longer than {limits.head_timeout:g} seconds"))
-        elif self._state is _State.LINGERING:
+        elif self._state is _LINGERING:
             if waited > limits.linger:
                 self._transport.close()
         elif self._continue_due:
             pass  # it has not been asked for the body
-        elif self._state in {_State.BODY, _State.DROPPED} and waited > limits.body_timeout:
+        elif self._state in {_BODY, _DROPPED} and waited > limits.body_timeout:
             self._broken(Refusal(408, f"nothing came of the body for {limits.body_timeout:g} seconds"))
 
     def shutdown(self) -> None:
         """Answer what has been asked, then close."""
         self._last = True
-        if self._state is _State.HEAD:
-            self._state = _State.CLOSED
+        if self._state is _HEAD:
+            self._state = _CLOSED
             self._transport.close()
 
 

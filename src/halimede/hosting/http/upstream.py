@@ -95,6 +95,10 @@ class _State(Enum):
     CLOSED = "nothing any more"
 
 
+# an enumeration is asked for its members by a lookup that costs as much as a call
+_IDLE, _HEAD, _BODY, _CLOSED = _State
+
+
 class UpstreamConnection(asyncio.Protocol):
     """One connection to an instance.
 
@@ -106,7 +110,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
         self._transport: asyncio.Transport
-        self._state = _State.IDLE
+        self._state = _IDLE
         self._sink: ResponseSink | None = None
         self._held = b""
         self._missing = 0
@@ -121,7 +125,7 @@ class UpstreamConnection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether it may take a request."""
-        return self._state is _State.IDLE and not self._transport.is_closing()
+        return self._state is _IDLE and not self._transport.is_closing()
 
     # requests
 
@@ -136,7 +140,7 @@ class UpstreamConnection(asyncio.Protocol):
             chunked: the body goes out in chunks.
         """
         self._sink = sink
-        self._state = _State.HEAD
+        self._state = _HEAD
         self._request_complete = complete
         self._chunked_request = chunked
         if chunked:
@@ -148,7 +152,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._request_complete = complete
         if self._chunked_request:
             data = _chunk(data) + (_LAST_CHUNK if complete else b"")
-        if data and self._state is not _State.CLOSED:
+        if data and self._state is not _CLOSED:
             self._transport.write(data)
 
     def give_up(self) -> None:
@@ -159,13 +163,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more of the response for now."""
-        if self._reading and self._state is not _State.CLOSED:
+        if self._reading and self._state is not _CLOSED:
             self._reading = False
             self._transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if not self._reading and self._state is not _State.CLOSED:
+        if not self._reading and self._state is not _CLOSED:
             self._reading = True
             self._transport.resume_reading()
 
@@ -178,7 +182,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         ended_by_close = (
-            self._state is _State.BODY and self._missing < 0 and self._chunks is None and exc is None
+            self._state is _BODY and self._missing < 0 and self._chunks is None and exc is None
         )
         sink, self._sink = self._sink, None
         self._close()
@@ -203,11 +207,11 @@ class UpstreamConnection(asyncio.Protocol):
         """Bytes have arrived."""
         try:
             while data:
-                if self._state is _State.HEAD:
+                if self._state is _HEAD:
                     data = self._receive_head(self._held + data if self._held else data)
-                elif self._state is _State.BODY:
+                elif self._state is _BODY:
                     data = self._receive_body(data)
-                elif self._state is _State.CLOSED:
+                elif self._state is _CLOSED:
                     return
                 else:  # a response to no request
                     self._close()
@@ -246,7 +250,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._head = head
         self._missing = length
         self._chunks = _ResponseChunks(self) if head.chunked else None
-        self._state = _State.BODY
+        self._state = _BODY
         sink.response_begun(head)
         return data[end:]
 
@@ -287,7 +291,7 @@ class UpstreamConnection(asyncio.Protocol):
         """After a response the connection is free if nothing came behind it, and nothing is still to be sent."""
         self._sink = None
         if clean and self._request_complete and head.keep_alive:
-            self._state = _State.IDLE
+            self._state = _IDLE
             if not self._reading:
                 self.resume()
             self._pool.free(self)
@@ -296,7 +300,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.abort()  # what it has not read of the request is of no use to it
 
     def _close(self) -> None:
-        self._state = _State.CLOSED
+        self._state = _CLOSED
         self._held = b""
         self._chunks = None
         self._pool.gone(self)
