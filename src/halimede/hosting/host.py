@@ -1,6 +1,7 @@
 """The host: all its parts, started and stopped together. Lives on the event loop."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from halimede.core.origins import OriginPolicy
@@ -27,6 +28,7 @@ from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
 from halimede.hosting.pages import pages
+from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
@@ -111,6 +113,9 @@ class Host:
             self._denials,
             OfferService(self._offers, self._places, self._store, self._denials.note).handle,
         )
+        self._routers: Routers | None = None
+        if settings.router_processes > 1:
+            self._routers = Routers(settings, self._table, self._roles, self._metering.absorb)
         self._server = Server()
         self._connections: Connections[ClientConnection] = Connections()
         self._parts = AsyncExitStack()  # what has been started
@@ -150,14 +155,13 @@ class Host:
         """
         async with AsyncExitStack() as parts:
             parts.callback(DirectoryLock(self._settings.directory).release)
-            budget = ReceiveBudget(self._settings.receive_bytes)
             port = await self._server.open(
                 Endpoint(
                     "SageMaker host",
                     "--port",
                     self._settings.address,
                     self._settings.port,
-                    lambda: ClientConnection(self._handle, None, self._connections, budget),
+                    self._connection_factory(),
                     self._connections,
                 )
             )
@@ -176,6 +180,8 @@ class Host:
             await self._controller.start()
             parts.callback(self._invocations.close)
             parts.push_async_callback(self._stop_answering)
+            if self._routers is not None:
+                await self._routers.start()
             self._parts = parts.pop_all()
         self._is_ready = True
         return port
@@ -187,6 +193,13 @@ class Host:
             return settings.advertised or settings.address
         return node_address
 
+    def _connection_factory(self) -> Callable[[], ClientConnection]:
+        """What makes the connections of new clients."""
+        if self._routers is not None:
+            return self._routers.listen(self._handle, self._connections)
+        budget = ReceiveBudget(self._settings.receive_bytes)
+        return lambda: ClientConnection(self._handle, None, self._connections, budget)
+
     def _handle(self, request: Request) -> None:
         if self._is_ready:
             self._dispatcher.handle(request)
@@ -195,6 +208,9 @@ class Host:
 
     async def _stop_answering(self) -> None:
         self._controller.release()
+        self._server.stop_accepting()
+        if self._routers is not None:
+            await self._routers.stop(_GRACE_S)
         await self._server.close(_GRACE_S)
         await self._dispatcher.close()
         self._denials.close()

@@ -125,7 +125,7 @@ def _instances(variant: VariantRoute) -> int:
 
 
 def _inflight(variant: VariantRoute) -> int:
-    return sum(target.inflight for target in variant.targets)
+    return sum(target.outstanding for target in variant.targets)
 
 
 def _of(table: RoutingTable, value: Callable[[VariantRoute], int]) -> Iterator[Sample]:

@@ -25,6 +25,7 @@ class HostSettings:
         machine: what instances may use together.
         address: where it listens.
         port: where it listens; 0 for any free port.
+        router_processes: how many processes answer invocations; 1 for the host's own, which does everything else too.
         receive_bytes: memory that request bodies may take together while they are received, in bytes.
         keys: access keys, by id; None to let anybody in.
         allowed_hosts: further names of this host, which `Host` headers of requests may say.
@@ -49,6 +50,7 @@ class HostSettings:
     machine: Resources
     address: str = "127.0.0.1"
     port: int = 8088
+    router_processes: int = 1
     receive_bytes: int = 1 << 30
     keys: Mapping[str, Key] | None = None
     allowed_hosts: Sequence[str] = ()

@@ -5,20 +5,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from halimede.frontends.server import Connections
+from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
-from halimede.hosting.identity import Scope
+from halimede.hosting.identity import Caller, EndpointId, Scope
+from halimede.hosting.routers.routers import Routers
+from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.settings import HostSettings
 from halimede.hosting.specs import Container, Variant
+from halimede.hosting.substrates.base import Resources
 from tests.frontends.http.serving import Client
 from tests.hosting.instances import FakeInstance
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
+
+one_process = pytest.mark.parametrize("processes", [1], ids=["one-process"], indirect=True)
+"""For a test that looks into what only one process has, or for which it makes no difference how many there are."""
 
 ENDPOINT = "my-endpoint"
 ACCOUNT = "123456789012"
@@ -42,6 +53,81 @@ class Meter:
 
     def placed(self, wait_ns: int, *, cache_hit: bool) -> None:
         self.placements.append(cache_hit)
+
+    def absorb(self, counts: InvocationCounts) -> None:
+        """Write down what another process has counted, as far as that says."""
+        if counts.sent:
+            self.sent_to += [round(counts.sent / counts.per_instance)] * counts.sent
+        failed, broken = counts.client_errors - counts.model_errors, counts.server_errors
+        self.answers += (
+            [(424, True)] * counts.model_errors + [(499, False)] * failed + [(503, False)] * broken
+        )
+        self.answers += [(200, False)] * (counts.answered - counts.client_errors - broken)
+        self.placements += [False] * (counts.placed - counts.hits) + [True] * counts.hits
+
+
+@dataclass
+class Processes:
+    """How many processes answer invocations.
+
+    Attributes:
+        count: so many, 1 for the tests' own.
+        farms: routers that have been started, by the settings that they have.
+    """
+
+    count: int = 1
+    farms: dict[InvocationSettings, "Farm"] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for farm in self.farms.values():
+            farm.close()
+        self.farms.clear()
+
+
+PROCESSES = Processes()
+
+
+class Farm:
+    """Two router processes, which test after test has as its own."""
+
+    def __init__(self, settings: InvocationSettings) -> None:
+        self.loop = LoopThread()
+        self.loop.__enter__()
+        self.table = RoutingTable()
+        self.connections: Connections[ClientConnection] = Connections()
+        self.meters: dict[str, Meter] = {}
+
+        async def start() -> tuple[Invocations, Routers, asyncio.Server]:
+            invocations = Invocations(self.table, settings)
+            host = HostSettings(
+                Path("/nowhere"),
+                Resources(1, 1),
+                router_processes=2,
+                caller=Caller(account=ACCOUNT, region="eu-west-1"),
+                invocation=settings,
+                allowed_hosts=("*",),
+            )
+            routers = Routers(host, self.table, InstanceRoles(Path("/nowhere")), self._absorb)
+            factory = routers.listen(
+                lambda request: request.respond(404, b"the host's own process"), self.connections
+            )
+            server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
+            await routers.start()
+            return invocations, routers, server
+
+        self.invocations, self.routers, self.server = self.loop.run(start())
+
+    def _absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
+        self.meters[variant].absorb(counts)
+
+    def close(self) -> None:
+        self.loop.call(self.server.close)
+        self.loop.run(self.routers.stop(1.0))
+        self.loop.call(self.routers.close)
+        self.loop.call(self.connections.shutdown)
+        self.loop.run(self.connections.gone())
+        self.loop.call(self.invocations.close)
+        self.loop.__exit__(None, None, None)
 
 
 class Runtime:
@@ -87,8 +173,13 @@ class Runtime:
     def targets(self) -> list[Target]:
         return [target for variant in self.route.variants.values() for target in variant.targets]
 
+    def settle(self) -> None:
+        """Return when requests go where the table says, and everything that was counted is known here."""
+        self.loop.run(self.table.settled())
+
     @property
     def meter(self) -> Meter:
+        self.settle()
         meter = self.variant.meter
         assert isinstance(meter, Meter)
         return meter
@@ -97,7 +188,7 @@ class Runtime:
     def is_idle(self) -> bool:
         """Whether nothing is under way, and nothing is left of what was."""
         return self.loop.call(
-            lambda: not self.invocations.count and not any(target.inflight for target in self.targets)
+            lambda: not self.invocations.count and not any(target.outstanding for target in self.targets)
         )
 
     def client(self, attempts: int = 1, **settings: Any) -> Any:
@@ -118,6 +209,31 @@ class Runtime:
         self.loop.call(self.invocations.close)
         for target in self.targets:
             self.loop.call(target.pool.close)
+
+
+class SharedRuntime(Runtime):
+    """A runtime that two router processes share."""
+
+    def __init__(self, farm: Farm, route: EndpointRoute) -> None:
+        self.loop = farm.loop
+        self.table = farm.table
+        self.route = route
+        self.invocations = farm.invocations
+        self.port = farm.server.sockets[0].getsockname()[1]
+        self._clients = Clients()
+        for name, variant in route.variants.items():
+            assert isinstance(variant.meter, Meter)
+            farm.meters[name] = variant.meter
+        self.loop.call(self.table.publish, route)
+        self.settle()
+
+    def close(self) -> None:
+        self._clients.close()
+        self.loop.call(self.table.withdraw, self.route.id)
+        for variant in self.route.variants.values():
+            for target in list(variant.targets):
+                self.loop.call(self.table.leave, variant, target)
+        self.settle()
 
 
 def invoke(client: Any, body: bytes = b"body", **more: Any) -> Any:
@@ -150,7 +266,18 @@ def endpoint_route(*variants: VariantRoute) -> EndpointRoute:
 
 @contextmanager
 def runtime(*variants: VariantRoute, settings: InvocationSettings | None = None) -> Iterator[Runtime]:
-    """A runtime before those variants."""
+    """A runtime before those variants, in as many processes as the test wants."""
+    if PROCESSES.count > 1:
+        farms, settings = PROCESSES.farms, settings or InvocationSettings()
+        farm = farms.get(settings)
+        if farm is None:
+            farm = farms[settings] = Farm(settings)
+        shared = SharedRuntime(farm, endpoint_route(*variants))
+        try:
+            yield shared
+        finally:
+            shared.close()
+        return
     with LoopThread() as loop:
         one = Runtime(loop, endpoint_route(*variants), settings)
         try:

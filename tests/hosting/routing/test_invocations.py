@@ -23,6 +23,7 @@ from tests.hosting.routing.serving import (
     instances,
     invoke,
     one_instance,
+    one_process,
     runtime,
     variant_route,
 )
@@ -48,6 +49,7 @@ class TestWhatIsPassedOn:
             [received] = instance.seen
             assert (received.method, received.path, received.body) == ("POST", "/invocations", body)
 
+    @one_process
     def test_headers_there(self) -> None:
         with one_instance() as (host, instance):
             invoke(
@@ -101,6 +103,7 @@ class TestWhatIsPassedOn:
             assert client.read().body == body
             assert instance.seen[0].body == body
 
+    @one_process
     def test_a_chunked_request_to_a_slow_instance_ends_once(self) -> None:
         # an instance that reads slowly is written to later; nothing must be sent after the end
         body = b"x" * (8 << 20)
@@ -212,6 +215,7 @@ class TestWhichVariant:
                 for future in futures:
                     future.result(5)
 
+    @one_process
     def test_a_draining_instance_gets_nothing(self) -> None:
         with instances(2) as two, runtime(variant_route("A", two)) as host:
             host.targets[0].draining = True
@@ -220,6 +224,7 @@ class TestWhichVariant:
                 invoke(client)
             assert [len(each.seen) for each in two] == [0, 20]
 
+    @one_process
     def test_a_draining_instance_is_idle_when_its_last_request_is_answered(self) -> None:
         held, idle = threading.Event(), threading.Event()
         with one_instance() as (host, instance), ThreadPoolExecutor(2) as threads:
@@ -349,7 +354,7 @@ class TestLimits:
         with one_instance(self.SMALL) as (host, instance), host.raw() as client:
             data = chunked(b"x" * 1001, [600]).replace(b"POST /", b"POST " + PATH.encode(), 1)
             client.send(data[:-20])
-            until(lambda: host.targets[0].inflight)
+            until(lambda: host.targets[0].outstanding)
             client.send(data[-20:])
             assert client.read().status == 413
             until(lambda: host.is_idle)
@@ -476,7 +481,7 @@ class TestClients:
         with one_instance() as (host, instance):
             client = host.raw()
             client.send(f"POST {PATH} HTTP/1.1\r\nContent-Length: 10\r\n\r\n12345".encode())
-            until(lambda: host.targets[0].inflight)
+            until(lambda: host.targets[0].outstanding)
             client.vanish()
             until(lambda: host.is_idle)
             assert instance.seen == []
@@ -511,7 +516,7 @@ class TestClients:
     def test_a_malformed_body_gives_the_request_up(self) -> None:
         with one_instance() as (host, instance), host.raw() as client:
             client.send(f"POST {PATH} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n".encode())
-            until(lambda: host.targets[0].inflight)
+            until(lambda: host.targets[0].outstanding)
             client.send(b"zz\r\n")
             assert client.read().status == 400
             until(lambda: host.is_idle)

@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halimede.hosting.routing.invocations import PREFIX, operation_of
+from tests.hosting.routing.serving import one_process
+
+pytestmark = one_process
 
 
 @given(st.text(min_size=1))

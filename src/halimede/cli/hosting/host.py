@@ -40,6 +40,8 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8088, show_default=True, help="Where to listen."
 )
+@click.option("--router-processes", type=click.IntRange(1, 64), default=1, show_default=True,
+              help="Processes that answer invocations; with 1 the host does everything in one.")  # fmt: skip
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -170,6 +172,7 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 def command(
     address: str,
     port: int,
+    router_processes: int,
     directory: Path,
     region: str,
     account: str,
@@ -221,6 +224,7 @@ def command(
         advertised=advertise_address,
         address=address,
         port=port,
+        router_processes=router_processes,
         receive_bytes=checks.receive_memory_budget(receive_memory_budget),
         caller=replace(settings.caller, account=account, region=region),
         allowed_hosts=allowed_hosts,

@@ -6,8 +6,9 @@ so that another process of the host knows them again, and they need not be writt
 
 import base64
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from halimede.hosting.access.keys import Key
 from halimede.hosting.addresses import url_of
@@ -30,8 +31,22 @@ _SESSION = "SageMaker"
 _ID_CHARACTERS = 16
 
 
+class RoleWatcher(Protocol):
+    """Is told which keys of instances hold."""
+
+    def began(self, key: Key) -> None:
+        """A key holds from now on."""
+
+    def ended(self, access_key: str) -> None:
+        """The key with an id holds no more."""
+
+
 class InstanceRoles:
-    """The keys of instances. Lives on the event loop; `open` before, which blocks."""
+    """The keys of instances. Lives on the event loop; `open` before, which blocks.
+
+    Attributes:
+        watcher: is told which keys hold; None for nobody.
+    """
 
     def __init__(self, path: Path) -> None:
         """Roles whose keys follow from the secret in a file, which `open` makes if there is none."""
@@ -39,6 +54,7 @@ class InstanceRoles:
         self._secret = b""
         self._url = ""
         self._keys: dict[str, Key] = {}
+        self.watcher: RoleWatcher | None = None
 
     def open(self, address: str, port: int) -> None:
         """Read the secret, or make it; the host listens at an address and port."""
@@ -49,6 +65,8 @@ class InstanceRoles:
         """The variables that point AWS's SDKs in the instances of a variant to the host; its keys hold from now on."""
         key = self._key(endpoint, fleet, variant)
         self._keys[key.id] = key
+        if self.watcher is not None:
+            self.watcher.began(key)
         return {
             "AWS_ENDPOINT_URL": self._url,
             "AWS_REGION": endpoint.region,
@@ -60,7 +78,13 @@ class InstanceRoles:
 
     def end(self, fleet: str, variant: str) -> None:
         """The keys of a variant of a fleet hold no more."""
-        self._keys.pop(self._id(fleet, variant), None)
+        key = self._keys.pop(self._id(fleet, variant), None)
+        if key is not None and self.watcher is not None:
+            self.watcher.ended(key.id)
+
+    def all(self) -> Sequence[Key]:
+        """The keys that hold."""
+        return list(self._keys.values())
 
     def find(self, access_key: str) -> Key | None:
         """The key with an id, if it holds."""

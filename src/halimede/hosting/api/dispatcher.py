@@ -9,7 +9,7 @@ POST / with a form    the query protocol: sts, monitoring
 anything else         the object store
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from enum import Enum
 from typing import Any, Protocol
 

@@ -271,7 +271,8 @@ class Endpoint:
         self._settled.set()
 
     async def _become(self, status: Status, reason: str = "") -> None:
-        """Go to a state, and keep it."""
+        """Go to a state, and keep it; requests go by then where the table says."""
+        await self._dependencies.table.settled()
         self.record.status = status
         self.record.reason = reason
         self.record.modified = time.time()

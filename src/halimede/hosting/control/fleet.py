@@ -124,13 +124,13 @@ class VariantFleet:
         return False
 
     def _joined(self, target: Target, instance: RunningInstance) -> None:
-        self.route.targets.append(target)
+        self._dependencies.table.join(self.route, target)
         if self.route.residency is not None:
             self.route.residency.joined(target, instance)
 
     def _left(self, target: Target) -> None:
         if target in self.route.targets:
-            self.route.targets.remove(target)
+            self._dependencies.table.leave(self.route, target)
             if self.route.residency is not None:
                 self.route.residency.left(target)
 
@@ -214,7 +214,7 @@ class Fleet:
             ApiError: an instance does not come up.
         """
         for name, variant in self._variants.items():
-            variant.route.weight = self.record.weights[name]
+            self._dependencies.table.weigh(variant.route, self.record.weights[name])
         await _all([variant.scale(self.record.counts[name]) for name, variant in self._variants.items()])
 
     def publish(self) -> None:

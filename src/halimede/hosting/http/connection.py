@@ -310,6 +310,11 @@ class ClientConnection(asyncio.Protocol):
         """Break the connection off."""
         self._transport.abort()
 
+    def leave(self) -> None:
+        """Have no more to do with the connection, which goes on elsewhere if somebody has been given it."""
+        self._state = _CLOSED
+        self._transport.abort()
+
     def answered(self, request: Request) -> None:
         """The response has been written: go on with what the client sends next, or close."""
         if self._request is not request or self._state is _CLOSED:

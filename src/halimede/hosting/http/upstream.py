@@ -181,9 +181,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        ended_by_close = (
-            self._state is _BODY and self._missing < 0 and self._chunks is None and exc is None
-        )
+        ended_by_close = self._state is _BODY and self._missing < 0 and self._chunks is None and exc is None
         sink, self._sink = self._sink, None
         self._close()
         if sink is None:

@@ -21,6 +21,7 @@ from halimede.hosting.metering.log_times import LogTimes
 from halimede.hosting.metering.metric_file import MetricFile, mark_unsaved, take_changes
 from halimede.hosting.metering.store import MINUTE, MetricStores
 from halimede.hosting.metering.variant import VariantMeter
+from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
 from halimede.hosting.substrates.use import InstanceUse
@@ -92,6 +93,16 @@ class Metering:
             store = self.stores.of(endpoint.scope)
             found = self._meters[endpoint, variant] = VariantMeter(store, endpoint.name, variant)
         return found
+
+    def absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
+        """Count what another process has counted of a variant."""
+        meter = self._meters.get((endpoint, variant))
+        if meter is not None:
+            meter.add(counts)
+            return
+        gone = VariantMeter(self.stores.of(endpoint.scope), endpoint.name, variant)
+        gone.add(counts)
+        gone.flush(self._now())
 
     def meters(self) -> Mapping[tuple[EndpointId, str], VariantMeter]:
         """All of them, by endpoint and variant."""

@@ -1,8 +1,7 @@
 """What is counted of one variant, with the names, units and rules of SageMaker's metrics."""
 
-from dataclasses import dataclass, field
-
 from halimede.hosting.metering.store import MINUTE, Metric, MetricStore
+from halimede.hosting.routing.counts import CountingMeter
 
 INVOCATIONS = "AWS/SageMaker"
 """Namespace of what is counted of requests."""
@@ -29,27 +28,7 @@ METRICS = (
 _MICROSECOND = 1_000
 
 
-@dataclass(slots=True)
-class _Counts:
-    """What has been counted since it was last put into the store. The hot path adds to plain numbers and lists."""
-
-    sent: int = 0
-    per_instance: float = 0.0
-    answered: int = 0
-    client_errors: int = 0
-    server_errors: int = 0
-    model_errors: int = 0
-    hits: int = 0
-    placed: int = 0
-    model_ns: list[int] = field(default_factory=list)
-    overhead_ns: list[int] = field(default_factory=list)
-    wait_ns: list[int] = field(default_factory=list)
-    download_ns: list[int] = field(default_factory=list)
-    load_ns: list[int] = field(default_factory=list)
-    unload_ns: list[int] = field(default_factory=list)
-
-
-class VariantMeter:
+class VariantMeter(CountingMeter):
     """Counts the invocations of a variant, and what becomes of its models (`InvocationMeter`, `ModelMeter`).
 
     Attributes:
@@ -58,62 +37,17 @@ class VariantMeter:
     """
 
     def __init__(self, store: MetricStore, endpoint: str, variant: str) -> None:
+        super().__init__()
         self._store = store
         self._dimensions = (("EndpointName", endpoint), ("VariantName", variant))
-        self._counts = _Counts()
         self.sums: dict[str, float] = dict.fromkeys(METRICS, 0)
         self.counts: dict[str, float] = dict.fromkeys(METRICS, 0)
-
-    # InvocationMeter
-
-    def sent(self, instances: int) -> None:
-        """A request is on its way to one of so many instances."""
-        counts = self._counts
-        counts.sent += 1
-        if instances:
-            counts.per_instance += 1 / instances
-
-    def ended(self, status: int, model_ns: int, overhead_ns: int, *, model_error: bool) -> None:
-        """A request has been answered."""
-        counts = self._counts
-        counts.answered += 1
-        counts.model_errors += model_error
-        if status >= 400:
-            if status >= 500:
-                counts.server_errors += 1
-            else:
-                counts.client_errors += 1
-        if model_ns:
-            counts.model_ns.append(model_ns)
-        counts.overhead_ns.append(overhead_ns)
-
-    def placed(self, wait_ns: int, *, cache_hit: bool) -> None:
-        """A request for one of many models has found it."""
-        counts = self._counts
-        counts.placed += 1
-        counts.hits += cache_hit
-        if not cache_hit:
-            counts.wait_ns.append(wait_ns)
-
-    # ModelMeter
-
-    def downloaded(self, duration_ns: int) -> None:
-        """An archive was fetched and extracted."""
-        self._counts.download_ns.append(duration_ns)
-
-    def loaded(self, duration_ns: int) -> None:
-        """An instance has loaded a model."""
-        self._counts.load_ns.append(duration_ns)
-
-    def unloaded(self, duration_ns: int) -> None:
-        """An instance has unloaded a model."""
-        self._counts.unload_ns.append(duration_ns)
 
     # the store
 
     def flush(self, when: float) -> None:
         """Put what has been counted into the store, as of a time in seconds since 1970."""
-        counts, self._counts = self._counts, _Counts()
+        counts = self.take()
         if counts.sent:
             self._add("Invocations", 1, counts.sent, when)
             self._add("InvocationsPerInstance", counts.per_instance / counts.sent, counts.sent, when)

@@ -17,7 +17,7 @@ from halimede.hosting.routing.event_stream import payload_part, stream_error
 from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
 from halimede.hosting.routing.selection import choose_target
 from halimede.hosting.routing.settings import InvocationSettings
-from halimede.hosting.routing.table import EndpointRoute, Placement, Target, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute, NothingDoneError, Placement, Target, VariantRoute
 
 _TEXT_BYTES = 16_384
 """So much of what an instance says of an error is passed on."""
@@ -159,8 +159,12 @@ class Invocation:
                 placement.release()
             return
         if isinstance(placement, ApiError):
-            self._fail(placement)
+            if isinstance(placement, NothingDoneError) and self._response is not None:
+                self._fail_as_answered(self._response.status)
+            else:
+                self._fail(placement)
             return
+        self._response = self._text = None  # of an earlier placement
         if self._placements == 1:
             wait = monotonic_ns() - self._began_ns
             self._variant.meter.placed(wait, cache_hit=placement.cache_hit)
@@ -329,8 +333,12 @@ class Invocation:
             return
         if response.status in _MISSED and self._retry(response.status):
             return
-        text = self._text.decode(errors="replace")
-        self._fail(model_error(self._route, self._variant, response.status, text), model=True)
+        self._fail_as_answered(response.status)
+
+    def _fail_as_answered(self, status: int) -> None:
+        """Answer with the error that the instance has answered with."""
+        text = (self._text or b"").decode(errors="replace")
+        self._fail(model_error(self._route, self._variant, status, text), model=True)
 
     def response_failed(self, reason: str) -> None:
         """There is no response, or no more of it."""
@@ -350,7 +358,6 @@ class Invocation:
         if self._body is None or self._placements >= self._settings.placements:
             return False
         self._leave()
-        self._response = self._text = None
         self.deadline_ns = 0
         self._place(self._request.head.headers[TARGET_MODEL])
         return True

@@ -47,6 +47,7 @@ def choose_target(variant: VariantRoute) -> Target:
         msg = f"Variant {variant.spec.name} has no instance that takes requests now; try again later"
         raise ApiError("ServiceUnavailable", msg, 503)
     if variant.spec.least_outstanding:
-        fewest = min(target.inflight for target in able)
-        able = [target for target in able if target.inflight == fewest]
+        counts = [target.outstanding for target in able]
+        fewest = min(counts)
+        able = [target for target, count in zip(able, counts, strict=True) if count == fewest]
     return random.choice(able)  # noqa: S311

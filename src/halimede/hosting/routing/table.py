@@ -19,9 +19,11 @@ class Target:
     Attributes:
         id: the instance's.
         pool: connections to it.
-        inflight: requests that have been sent to it and not been answered.
+        inflight: requests that have been sent to it by this process and not been answered.
         draining: it gets no new requests.
         on_idle: called when a request has been answered and no other is under way.
+        elsewhere: how many requests other processes have sent to it that have not been answered; None if there are no
+            such processes.
     """
 
     id: str
@@ -29,6 +31,12 @@ class Target:
     inflight: int = 0
     draining: bool = False
     on_idle: Callable[[], None] | None = None
+    elsewhere: Callable[[], int] | None = None
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that any process has sent to it and that have not been answered."""
+        return self.inflight if self.elsewhere is None else self.inflight + self.elsewhere()
 
     def answered(self) -> None:
         """One of its requests is over."""
@@ -56,6 +64,13 @@ class Placement:
     cache_hit: bool
     release: Callable[[], None]
     failed: Callable[[int], bool]
+
+
+class NothingDoneError(ApiError):
+    """Nothing could be done about what `Placement.failed` was told, though that could not say so at once."""
+
+    def __init__(self) -> None:
+        super().__init__("ServiceUnavailable", "the instance did not run the model", 503)
 
 
 OnPlaced = Callable[["Placement | ApiError"], None]
@@ -142,19 +157,72 @@ class EndpointRoute:
         return EndpointId(self.account, self.region, self.name)
 
 
+class TableWatcher(Protocol):
+    """Is told what has changed in a table, after it has."""
+
+    def published(self, route: EndpointRoute) -> None:
+        """Requests for the endpoint go where the route says."""
+
+    def withdrawn(self, endpoint: EndpointId) -> None:
+        """The endpoint takes no more requests."""
+
+    def joined(self, variant: VariantRoute, target: Target) -> None:
+        """An instance takes requests."""
+
+    def left(self, variant: VariantRoute, target: Target) -> None:
+        """An instance takes none any more."""
+
+    def weighed(self, variant: VariantRoute) -> None:
+        """The variant has another weight."""
+
+    async def settled(self) -> None:
+        """Return once requests go where the table says, whichever process has them."""
+
+
 class RoutingTable:
-    """The endpoints that take requests, by account, region and name."""
+    """The endpoints that take requests, by account, region and name.
+
+    Attributes:
+        watcher: is told of each change; None for nobody.
+    """
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str, str], EndpointRoute] = {}
+        self.watcher: TableWatcher | None = None
 
     def publish(self, route: EndpointRoute) -> None:
         """From now on requests for the endpoint go where the route says."""
         self._routes[route.id] = route
+        if self.watcher is not None:
+            self.watcher.published(route)
 
     def withdraw(self, endpoint: EndpointId) -> None:
         """The endpoint takes no more requests."""
-        self._routes.pop(endpoint, None)
+        if self._routes.pop(endpoint, None) is not None and self.watcher is not None:
+            self.watcher.withdrawn(endpoint)
+
+    def join(self, variant: VariantRoute, target: Target) -> None:
+        """From now on an instance of a variant takes requests."""
+        variant.targets.append(target)
+        if self.watcher is not None:
+            self.watcher.joined(variant, target)
+
+    def leave(self, variant: VariantRoute, target: Target) -> None:
+        """An instance of a variant takes no more requests. It is idle once all processes have had their answers."""
+        variant.targets.remove(target)
+        if self.watcher is not None:
+            self.watcher.left(variant, target)
+
+    def weigh(self, variant: VariantRoute, weight: float) -> None:
+        """From now on a variant has another weight."""
+        variant.weight = weight
+        if self.watcher is not None:
+            self.watcher.weighed(variant)
+
+    async def settled(self) -> None:
+        """Return once requests go where the table says, whichever process has them."""
+        if self.watcher is not None:
+            await self.watcher.settled()
 
     def find(self, account: str, region: str, name: str) -> EndpointRoute | None:
         """The route of an endpoint that takes requests."""

@@ -1,0 +1,157 @@
+"""A router's copy of the routing table, kept as the host's own process says. Lives on the event loop."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.identity import EndpointId
+from halimede.hosting.routers.messages import (
+    Counted,
+    Forget,
+    Idle,
+    Join,
+    Leave,
+    Publish,
+    TargetEntry,
+    VariantEntry,
+    Weigh,
+    Withdraw,
+)
+from halimede.hosting.routers.placements import RemotePlacements
+from halimede.hosting.routers.shared_counts import SharedCounts
+from halimede.hosting.routing.counts import CountingMeter
+from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+
+Send = Callable[[object], None]
+
+
+class SharedTarget(Target):
+    """An instance whose requests in flight all processes see."""
+
+    def __init__(self, entry: TargetEntry, counts: SharedCounts, row: int) -> None:
+        self._counts = counts
+        self._row = row
+        self.column = entry.column
+        super().__init__(
+            entry.id,
+            UpstreamPool(entry.host, entry.port, entry.unix_socket),
+            elsewhere=lambda: counts.total(entry.column, without=row),
+        )
+
+    @property
+    def inflight(self) -> int:
+        """Requests that this process has sent to it and that have not been answered."""
+        return self._counts.get(self._row, self.column)
+
+    @inflight.setter
+    def inflight(self, count: int) -> None:
+        self._counts.put(self._row, self.column, count)
+
+
+class Replica:
+    """The copy.
+
+    Attributes:
+        table: what requests are routed by.
+        placements: asks where models are.
+    """
+
+    def __init__(self, counts: SharedCounts, row: int, send: Send) -> None:
+        """An empty copy.
+
+        Args:
+            counts: requests in flight, of all processes.
+            row: the router's own row of them.
+            send: tells the host's own process something.
+        """
+        self.table = RoutingTable()
+        self.placements = RemotePlacements(send, self._target)
+        self._counts = counts
+        self._row = row
+        self._send = send
+        self._variants: dict[int, VariantRoute] = {}
+        self._targets: dict[int, tuple[VariantRoute, SharedTarget]] = {}
+        self._meters: dict[tuple[EndpointId, str], CountingMeter] = {}
+        self._does: dict[type, Callable[[Any], None]] = {
+            Publish: self._publish,
+            Withdraw: lambda message: self.table.withdraw(message.endpoint),
+            Join: self._join,
+            Leave: self._leave,
+            Weigh: self._weigh,
+            Forget: self._forget,
+        }
+
+    def apply(self, message: object) -> bool:
+        """Do what a message says; False if it is about something else."""
+        does = self._does.get(type(message))
+        if does is None:
+            return self.placements.apply(message)
+        does(message)
+        return True
+
+    def _target(self, column: int) -> Target:
+        return self._targets[column][1]
+
+    def _publish(self, message: Publish) -> None:
+        variants = {each.spec.name: self._variant(message.endpoint, each) for each in message.variants}
+        account, region, name = message.endpoint
+        self.table.publish(EndpointRoute(name, message.arn, region, account, message.config, variants))
+
+    def _variant(self, endpoint: EndpointId, entry: VariantEntry) -> VariantRoute:
+        meter = self._meters.setdefault((endpoint, entry.spec.name), CountingMeter())
+        route = self._variants[entry.number] = VariantRoute(entry.spec, entry.weight, meter=meter)
+        if entry.spec.container.multi_model:
+            route.residency = self.placements.of(entry.number)
+        for target in entry.targets:
+            self._add(route, target)
+        return route
+
+    def _add(self, route: VariantRoute, entry: TargetEntry) -> None:
+        target = SharedTarget(entry, self._counts, self._row)
+        self._targets[entry.column] = route, target
+        self.table.join(route, target)
+
+    def _join(self, message: Join) -> None:
+        self._add(self._variants[message.variant], message.target)
+
+    def _leave(self, message: Leave) -> None:
+        found = self._targets.pop(message.column, None)
+        if found is None:  # it left while this router was being started
+            self._send(Idle(message.column))
+            return
+        route, target = found
+        target.draining = True
+        self.table.leave(route, target)
+
+        def idle() -> None:
+            target.on_idle = None
+            self.send_counts()  # before whoever waits for it forgets the variant
+            self._send(Idle(message.column))
+
+        if target.inflight:
+            target.on_idle = idle
+        else:
+            idle()
+        target.pool.close()
+
+    def _weigh(self, message: Weigh) -> None:
+        self.table.weigh(self._variants[message.variant], message.weight)
+
+    def _forget(self, message: Forget) -> None:
+        self._variants.pop(message.variant, None)
+
+    # what is counted
+
+    def send_counts(self) -> None:
+        """Tell what has been counted since this was last called."""
+        taken = list(self._take_counts())
+        if taken:
+            self._send(Counted(taken))
+
+    def _take_counts(self) -> Iterator[Any]:
+        for (endpoint, variant), meter in list(self._meters.items()):
+            counts = meter.take()
+            if counts.answered or counts.sent or counts.placed:
+                yield endpoint, variant, counts
+            elif self.table.find(*endpoint) is None:
+                del self._meters[endpoint, variant]

@@ -1,0 +1,202 @@
+"""All router processes: started, given connections, told of changes, and replaced when they end.
+
+    a client ─▶ the host's own process accepts ─▶ the router with the fewest connections
+                          ▲                                   │
+                          └──── any request but an invocation ┘
+
+The host's own process accepts, and does not leave that to whichever router comes first: so connections are spread
+evenly, a router that ends takes none with it but its own, and the port is never without a listener.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from halimede.frontends.receiving import ReceiveBudget
+from halimede.hosting.access.roles import InstanceRoles
+from halimede.hosting.http.connection import ClientConnection, Handler
+from halimede.hosting.identity import EndpointId
+from halimede.hosting.routers.connection import SharedConnection, is_invocation
+from halimede.hosting.routers.door import Adoption, Handed
+from halimede.hosting.routers.link import RouterLink
+from halimede.hosting.routers.messages import Begin
+from halimede.hosting.routers.publisher import Publisher
+from halimede.hosting.routers.shared_counts import SharedCounts
+from halimede.hosting.routing.counts import InvocationCounts
+from halimede.hosting.routing.table import RoutingTable
+from halimede.hosting.settings import HostSettings
+
+logger = logging.getLogger("halimede")
+
+_SOON_S = 10.0
+"""A router that ends so soon after its start is replaced with more patience."""
+
+_BACKOFF_S = 0.1
+_LONGEST_BACKOFF_S = 5.0
+_LAST_WORDS_S = 2.0
+
+
+class Routers:
+    """The router processes. Lives on the event loop."""
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        table: RoutingTable,
+        roles: InstanceRoles,
+        absorb: Callable[[EndpointId, str, InvocationCounts], None],
+    ) -> None:
+        """No router has been started.
+
+        Args:
+            settings: the host's, with how many routers there are to be.
+            table: the endpoints that take requests.
+            roles: the keys of instances.
+            absorb: takes what routers have counted of variants.
+        """
+        self._settings = settings
+        self._count = settings.router_processes
+        self._roles = roles
+        self._absorb = absorb
+        self._counts = SharedCounts(self._count)
+        self._links: set[RouterLink] = set()
+        self._publisher = Publisher(table, self._counts, self._links, self._settle)
+        table.watcher = roles.watcher = self._publisher
+        self._table = table
+        # of the routers and of the host's own process, as each knows only of its own bodies
+        self._receive_bytes = settings.receive_bytes // (self._count + 1)
+        self._keepers: list[asyncio.Task[None]] = []
+        self._adoption = Adoption(self._adopt)
+        self._make: Callable[[Handed | None], SharedConnection]
+        self._stopping = False
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the processes that take connections."""
+        return [link.pid for link in self._links if link.is_ready]
+
+    # connections
+
+    def listen(
+        self, handler: Handler, connections: "set[ClientConnection]"
+    ) -> Callable[[], ClientConnection]:
+        """What makes new connections; `handler` answers what no router does.
+
+        Args:
+            handler: called with each request of the host's own process.
+            connections: those that it has.
+        """
+        budget = ReceiveBudget(self._receive_bytes)
+
+        def make(handed: Handed | None) -> SharedConnection:
+            if handed is None:
+                return SharedConnection(handler, self, connections, budget)
+            return SharedConnection(
+                handler,
+                self,
+                connections,
+                budget,
+                client=handed.client,
+                from_loopback=handed.from_loopback,
+                data=handed.data,
+            )
+
+        self._make = make
+        return lambda: make(None)
+
+    def _adopt(self, handed: Handed) -> SharedConnection:
+        return self._make(handed)
+
+    def wants(self, data: bytes) -> bool:
+        """Whether a request that begins so is a router's."""
+        return is_invocation(data)
+
+    def hand(self, descriptor: int, client: str, data: bytes, *, from_loopback: bool) -> bool:
+        """Hand a connection to the router that has the fewest; False if there is none."""
+        ready = [link for link in self._links if link.is_ready]
+        if not ready:
+            return False
+        link = min(ready, key=lambda each: each.connections)
+        try:
+            link.hand(descriptor, client, data, from_loopback=from_loopback)
+        except OSError:  # it is about to be replaced
+            return False
+        return True
+
+    # processes
+
+    async def start(self) -> None:
+        """Return when all routers take connections.
+
+        Raises:
+            OSError: a process cannot be started.
+        """
+        links = await asyncio.gather(*(self._begin(row) for row in range(self._count)))
+        loop = asyncio.get_running_loop()
+        self._keepers = [loop.create_task(self._keep(row, link)) for row, link in enumerate(links)]
+
+    async def _begin(self, row: int) -> RouterLink:
+        link = RouterLink(row, self._counts, self._publisher, self._adoption.take, self._absorb)
+        await link.start(self._count)
+        link.send(Begin(self._settings, self._receive_bytes, self._roles.all()))
+        for message in self._publisher.whole():
+            link.send(message)
+        self._links.add(link)  # in the same turn: it misses no change
+        await link.sync()
+        link.is_ready = not link.gone.is_set()
+        return link
+
+    async def _keep(self, row: int, link: RouterLink) -> None:
+        """Have a router, and another one when it has ended."""
+        loop = asyncio.get_running_loop()
+        backoff = _BACKOFF_S
+        while True:
+            since = loop.time()
+            await link.gone.wait()
+            self._links.discard(link)
+            await link.bury()
+            if self._stopping:
+                return
+            logger.error("router process %d has ended; another one is started", link.pid)
+            if loop.time() - since < _SOON_S:
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
+            else:
+                backoff = _BACKOFF_S
+            link = await self._replaced(row)
+
+    async def _replaced(self, row: int) -> RouterLink:
+        while True:
+            try:
+                return await self._begin(row)
+            except OSError as error:
+                logger.error("a router process cannot be started: %s", error.strerror or error)
+                await asyncio.sleep(_LONGEST_BACKOFF_S)
+
+    async def _settle(self) -> None:
+        await asyncio.gather(*(link.sync() for link in list(self._links)))
+
+    async def stop(self, grace_s: float) -> None:
+        """Have the routers answer what they have been asked, and end."""
+        self._stopping = True
+        self._table.watcher = self._roles.watcher = None
+        self._adoption.stop()
+        for link in self._links:
+            link.stop(grace_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s + _LAST_WORDS_S):
+                await asyncio.gather(*(link.gone.wait() for link in list(self._links)))
+        if self._keepers:
+            await asyncio.wait(self._keepers, timeout=_LAST_WORDS_S)
+        for task in self._keepers:
+            task.cancel()
+        if self._keepers:
+            await asyncio.wait(self._keepers)
+        for link in list(self._links):
+            await link.bury()
+        self._links.clear()
+
+    def close(self) -> None:
+        """Give back what they shared; they have been stopped, and nobody looks at the table any more."""
+        self._counts.close()
