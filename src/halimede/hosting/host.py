@@ -23,6 +23,8 @@ from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.lock import DirectoryLock
+from halimede.hosting.metering.alarms.alarms import Alarms
+from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
@@ -79,6 +81,7 @@ class Host:
             self._table,
             log_settings=settings.logs,
         )
+        self._alarms = Alarms(directory / "alarms.db", self._metering.stores)
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
         self._offers = OfferTokens(directory / "offers.key")
@@ -131,7 +134,9 @@ class Host:
                 further={"ProductionVariantInstanceType": self._catalogue.names},
             ),
             Service("application-autoscaling", {}, later=later),
-            cloudwatch_service(self._metering.stores, self._metering.flush),
+            cloudwatch_service(
+                self._metering.stores, self._metering.flush, alarms=alarm_operations(self._alarms)
+            ),
             logs_service(self._settings.directory / "logs"),
             sts_service(),
         ]
@@ -176,6 +181,8 @@ class Host:
             parts.callback(self._fetches.close)
             await self._metering.start()
             parts.push_async_callback(self._metering.stop)
+            await self._alarms.start()
+            parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._stop_controller)
             await self._controller.start()
             parts.callback(self._invocations.close)

@@ -177,7 +177,7 @@ def test_alarms_say_what_there_is_instead(host: ApiHost, method: str, arguments:
         getattr(host.client("cloudwatch"), method)(**arguments)
     assert error.value.response["Error"]["Code"] == "UnknownOperationException"
     assert error.value.response["Error"]["Message"].endswith(
-        "is not available in this version: alarms come with autoscaling. Available are GetMetricData, "
+        "is not available in this version. Available are GetMetricData, "
         "GetMetricStatistics, ListMetrics, PutMetricData"
     )
 

@@ -17,6 +17,8 @@ from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller, EndpointId, Scope
+from halimede.hosting.metering.alarms.alarms import Alarms
+from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
@@ -62,6 +64,7 @@ class Metered:
     Attributes:
         loop: where it runs.
         metering: what measures.
+        alarms: the alarms; `tick` evaluates them.
         table: its endpoints.
         now: the time, which stands still.
         instances: the instances that run.
@@ -78,6 +81,7 @@ class Metered:
     port: int = 0
     metering: Metering = field(init=False)
     usage: UsageMeter = field(init=False)
+    alarms: Alarms = field(init=False)
     clients: Clients = field(default_factory=Clients)
 
     @property
@@ -122,6 +126,7 @@ class Metered:
         self.now = now
         self.loop.run(self.usage.note_gpus())
         self.loop.run(self.metering.tick())
+        self.loop.run(self.alarms.tick())
 
 
 @contextmanager
@@ -143,9 +148,16 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
                 lambda: host.now,
             )
             await host.metering.start()
+            host.alarms = Alarms(directory / "alarms.db", host.metering.stores, lambda: host.now)
+            await host.alarms.start()
             invocations = Invocations(host.table)
             services = [
-                cloudwatch_service(host.metering.stores, host.metering.flush, lambda: host.now),
+                cloudwatch_service(
+                    host.metering.stores,
+                    host.metering.flush,
+                    lambda: host.now,
+                    alarm_operations(host.alarms),
+                ),
                 logs_service(directory / "logs"),
             ]
             dispatcher = Dispatcher(
@@ -172,6 +184,7 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
                 connection.abort()
             await dispatcher.close()
             invocations.close()
+            await host.alarms.stop()
             await host.metering.stop()
             await host.usage.stop()
 

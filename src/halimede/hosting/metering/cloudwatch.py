@@ -4,9 +4,10 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
-from halimede.hosting.api.services import Service
+from halimede.hosting.api.services import Operation, Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
@@ -37,7 +38,10 @@ def _nothing() -> None:
 
 
 def cloudwatch_service(
-    stores: MetricStores, refresh: Callable[[], None] = _nothing, now: Callable[[], float] = time.time
+    stores: MetricStores,
+    refresh: Callable[[], None] = _nothing,
+    now: Callable[[], float] = time.time,
+    alarms: Mapping[str, Operation] = MappingProxyType({}),
 ) -> Service:
     """PutMetricData, GetMetricStatistics, GetMetricData and ListMetrics over the caller's account and region.
 
@@ -45,6 +49,7 @@ def cloudwatch_service(
         stores: the metrics.
         refresh: called before they are read.
         now: the time, in seconds since 1970.
+        alarms: the operations on alarms.
     """
 
     def reading(caller: Caller) -> CloudWatch:
@@ -65,8 +70,8 @@ def cloudwatch_service(
             ),
             "GetMetricData": lambda request, caller: reading(caller).get_metric_data(request, caller),
             "ListMetrics": lambda request, caller: reading(caller).list_metrics(request, caller),
+            **alarms,
         },
-        later="alarms come with autoscaling",
         refusal="ValidationError",
     )
 

@@ -37,8 +37,12 @@ class Row:
 class MetricQueries:
     """The queries of one request, found to be sound."""
 
-    def __init__(self, queries: Sequence[Query]) -> None:
+    def __init__(self, queries: Sequence[Query], resolution: int = MINUTE) -> None:
         """Check queries.
+
+        Args:
+            queries: those of the request.
+            resolution: the store's, in seconds, of which periods are multiples.
 
         Raises:
             ApiError: they are too many, two have the same id, or one asks for what cannot be had.
@@ -49,7 +53,8 @@ class MetricQueries:
             msg = f"MetricDataQueries: at most {_MAX_QUERIES}, and the Id '{twice[0]}' only once"
             raise ApiError("InvalidParameterValue", msg)
         for number, query in enumerate(queries, 1):
-            _check(query, f"MetricDataQueries.member.{number}")
+            _check(query, f"MetricDataQueries.member.{number}", resolution)
+        self._resolution = resolution
         self._queries = queries
         self._metrics = {query["Id"]: query["MetricStat"] for query in queries if "MetricStat" in query}
         texts = {query["Id"]: query["Expression"] for query in queries if "Expression" in query}
@@ -72,7 +77,7 @@ class MetricQueries:
             series = {name: [_series(store, self._metrics[name], begin, end)] for name in asked}
         else:
             metrics = {name: _series(store, stat, begin, end) for name, stat in self._metrics.items()}
-            period = min((metric.period for metric in metrics.values()), default=MINUTE)
+            period = min((metric.period for metric in metrics.values()), default=self._resolution)
             context = Context(begin, end, period, metrics)
             computed = await asyncio.to_thread(self._expressions.compute, context)
             series = {**{name: [metric] for name, metric in metrics.items()}, **computed}
@@ -91,19 +96,19 @@ class MetricQueries:
                 yield Row(query["Id"], label, times, list(each.points.values()))
 
 
-def check_period(seconds: int) -> int:
+def check_period(seconds: int, resolution: int = MINUTE) -> int:
     """The period, if it can be had.
 
     Raises:
-        ApiError: it is not a multiple of a minute.
+        ApiError: it is not a multiple of the store's resolution.
     """
-    if seconds < MINUTE or seconds % MINUTE:
-        msg = f"The parameter Period must be a multiple of {MINUTE} seconds, got {seconds}"
+    if seconds < resolution or seconds % resolution:
+        msg = f"The parameter Period must be a multiple of {resolution} seconds, got {seconds}"
         raise ApiError("InvalidParameterValue", msg)
     return seconds
 
 
-def _check(query: Query, path: str) -> None:
+def _check(query: Query, path: str, resolution: int) -> None:
     if "Expression" in query and "MetricStat" in query:
         both = f"{path}.Expression and {path}.MetricStat"
         msg = f"The parameters {both} are mutually exclusive and you have specified both."
@@ -113,9 +118,9 @@ def _check(query: Query, path: str) -> None:
             msg = f"Error in expression '{query['Id']}': Metrics Insights (SELECT) is not available in this version"
             raise ApiError("ValidationError", msg)
         if "Period" in query:
-            check_period(query["Period"])
+            check_period(query["Period"], resolution)
     elif "MetricStat" in query:
-        check_period(query["MetricStat"]["Period"])
+        check_period(query["MetricStat"]["Period"], resolution)
         check_statistic(query["MetricStat"]["Stat"])
     else:
         raise ApiError("ValidationError", f"The parameter {path}.MetricStat is required.")
