@@ -80,8 +80,9 @@ class Host:
             self._substrate.usage,
             self._table,
             log_settings=settings.logs,
+            pace=settings.pace,
         )
-        self._alarms = Alarms(directory / "alarms.db", self._metering.stores)
+        self._alarms = Alarms(directory / "alarms.db", self._metering.stores, pace=settings.pace)
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
         self._offers = OfferTokens(directory / "offers.key")

@@ -9,6 +9,7 @@ from halimede.hosting.access.program_images import ProgramImages
 from halimede.hosting.control.settings import ControlSettings
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.log_space import LogSettings
+from halimede.hosting.metering.pace import Pace
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.substrates.base import Resources
@@ -44,6 +45,7 @@ class HostSettings:
         logs: what the logs of instances may take on disk.
         ray: the Ray cluster on which instances run; None to run them on this machine.
         advertised: the address at which instances reach the host; "" for the one that it listens at.
+        pace: how long AWS's periods take.
     """
 
     directory: Path
@@ -69,3 +71,4 @@ class HostSettings:
     logs: LogSettings = field(default_factory=LogSettings)
     ray: RaySettings | None = None
     advertised: str = ""
+    pace: Pace = field(default_factory=Pace)

@@ -22,6 +22,7 @@ from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
+from halimede.hosting.metering.pace import Pace
 from halimede.hosting.metering.store import MetricStore
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.pages import pages
@@ -130,7 +131,7 @@ class Metered:
 
 
 @contextmanager
-def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
+def metered(directory: Path, now: float = NOON, pace: Pace = Pace()) -> Iterator[Metered]:  # noqa: B008
     """A host while the block runs; what it measured stays in the directory."""
     with LoopThread() as loop:
         host = Metered(loop, directory, now)
@@ -146,9 +147,10 @@ def metered(directory: Path, now: float = NOON) -> Iterator[Metered]:
                 host.usage.take,
                 host.table,
                 lambda: host.now,
+                pace=pace,
             )
             await host.metering.start()
-            host.alarms = Alarms(directory / "alarms.db", host.metering.stores, lambda: host.now)
+            host.alarms = Alarms(directory / "alarms.db", host.metering.stores, lambda: host.now, pace)
             await host.alarms.start()
             invocations = Invocations(host.table)
             services = [

@@ -125,6 +125,9 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
               help="What the log of an instance may take on disk, in MiB; its oldest lines go.")  # fmt: skip
 @click.option("--total-log-mib", type=click.IntRange(1), default=10_240, show_default=True,
               help="What all logs may take, in MiB; the oldest of instances that are gone go.")  # fmt: skip
+@click.option("--metric-period", type=click.IntRange(1, 60), default=60, show_default=True,
+              help="Seconds that AWS's shortest period of metrics and alarms takes here; less shortens all periods of "
+              "alarms together. A divisor of 60.")  # fmt: skip
 @click.option(
     "--keep-instances",
     is_flag=True,
@@ -192,6 +195,7 @@ def command(
     describe_hold: float,
     instance_log_mib: int,
     total_log_mib: int,
+    metric_period: int,
     keep_instances: bool,
     substrate: str,
     ray_address: str,
@@ -206,6 +210,7 @@ def command(
     _check_region(region)
     if substrate != "ray":
         _check_no_ray_flags()
+    _check_metric_period(metric_period)
     account = _account(account)
     if print_env and not port:
         raise click.UsageError("--print-env: which port it will be is not known; give --port")
@@ -239,6 +244,7 @@ def command(
         ),
         control=replace(settings.control, describe_hold_s=describe_hold),
         logs=replace(settings.logs, instance_bytes=instance_log_mib * _MIB, total_bytes=total_log_mib * _MIB),
+        pace=replace(settings.pace, period_s=metric_period),
     )
     logs.configure(LogSettings())
     tuning.keep_freed_memory()
@@ -272,6 +278,12 @@ def environment(address: str, port: int, region: str, found: HostKeys, *, secret
 def _check_region(region: str) -> None:
     if not _REGION.fullmatch(region):
         raise click.UsageError(f"--region: '{region}' is no region; one is called like us-east-1")
+
+
+def _check_metric_period(seconds: int) -> None:
+    if 60 % seconds:
+        divisors = ", ".join(str(each) for each in range(1, 61) if not 60 % each)
+        raise click.UsageError(f"--metric-period: {seconds} does not divide 60; use one of {divisors}")
 
 
 def _bucket(text: str) -> tuple[str, Path]:

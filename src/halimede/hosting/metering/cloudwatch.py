@@ -13,7 +13,7 @@ from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
 from halimede.hosting.metering.metric_queries import MetricQueries, check_period
 from halimede.hosting.metering.statistics import check_extended
-from halimede.hosting.metering.store import MINUTE, Metric, MetricStore, MetricStores, first_period
+from halimede.hosting.metering.store import Metric, MetricStore, MetricStores, first_period
 from halimede.hosting.paging import begin_of
 
 _MAX_POINTS = 1_440
@@ -27,7 +27,7 @@ _MAX_SERIES = 10_000
 
 _OLDEST = timedelta(days=14)
 _FUTURE = timedelta(hours=2)
-_RECENT_MINUTES = 3 * 60
+_RECENT_S = 3 * 3600
 _LISTED = 500
 
 Request = Mapping[str, Any]
@@ -123,7 +123,7 @@ class CloudWatch:
         for name in extended:
             check_extended(name)
         metric = metric_of(request)
-        period = check_period(request["Period"])
+        period = check_period(request["Period"], self._store.resolution)
         begin, end = self._span(request)
         if (end - begin) / period > _MAX_POINTS:
             msg = (
@@ -149,7 +149,7 @@ class CloudWatch:
     async def get_metric_data(self, request: Request, _: Caller) -> dict[str, Any]:
         """Several metrics' statistics and what is computed of them, as rows of times and values."""
         begin, end = self._span(request)
-        queries = MetricQueries(request["MetricDataQueries"])
+        queries = MetricQueries(request["MetricDataQueries"], self._store.resolution)
         self._refresh()
         rows = await queries.rows(self._store, begin, end)
         descending = request.get("ScanBy", "TimestampDescending") == "TimestampDescending"
@@ -183,7 +183,7 @@ class CloudWatch:
         begin, end = request["StartTime"].timestamp(), request["EndTime"].timestamp()
         if begin >= end:
             raise _parameter("The parameter StartTime must be less than the parameter EndTime.")
-        return first_period(begin, self._now()), end
+        return first_period(begin, self._now(), self._store.resolution), end
 
     def _unit(self, metric: Metric, request: Request) -> str:
         """The unit of a metric's values, "" if there are none of the one that is asked for."""
@@ -195,7 +195,7 @@ class CloudWatch:
     async def list_metrics(self, request: Request, _: Caller) -> dict[str, Any]:
         """The metrics that there are values of."""
         self._refresh()
-        recent = int(self._now() // MINUTE) - _RECENT_MINUTES if "RecentlyActive" in request else 0
+        recent = self._now() - _RECENT_S if "RecentlyActive" in request else 0
         found = [
             {
                 "Namespace": metric.namespace,
@@ -205,7 +205,7 @@ class CloudWatch:
             for metric in sorted(
                 self._store.metrics(), key=lambda each: (each.namespace, each.name, each.dimensions)
             )
-            if _is_listed(metric, request) and (not recent or self._newest(metric) >= recent)
+            if _is_listed(metric, request) and (not recent or self._newest(metric) > recent)
         ]
         begin = begin_of(request.get("NextToken"))
         answer: dict[str, Any] = {"Metrics": found[begin : begin + _LISTED]}
@@ -215,7 +215,7 @@ class CloudWatch:
 
     def _newest(self, metric: Metric) -> int:
         series = self._store.series(metric)
-        return max(series.minutes, default=0) if series is not None else 0
+        return (max(series.minutes, default=0) + 1) * self._store.resolution if series is not None else 0
 
 
 def _is_listed(metric: Metric, request: Request) -> bool:

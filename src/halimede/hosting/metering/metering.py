@@ -1,7 +1,10 @@
 """Everything that is measured: meters of variants, samples of instances, sizes of logs.
 
 every second    what meters have counted goes into the store; logs that have grown are noted, and shortened
-every minute    instances are measured, quiet variants get zeros, what has changed is saved, old logs are removed
+every period    instances are measured, quiet variants get zeros, what has changed is saved
+every minute    old logs are removed
+
+A period is a minute, unless the host's pace is another one than AWS's.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.log_space import LogSettings, bound, remove_empty, remove_oldest
 from halimede.hosting.metering.log_times import LogTimes
 from halimede.hosting.metering.metric_file import MetricFile, mark_unsaved, take_changes
+from halimede.hosting.metering.pace import Pace
 from halimede.hosting.metering.store import MINUTE, MetricStores
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.routing.counts import InvocationCounts
@@ -29,6 +33,8 @@ from halimede.hosting.substrates.use import InstanceUse
 logger = logging.getLogger("halimede")
 
 _SECOND = 1.0
+_LATE_S = 5
+"""So late the end of a period may be noticed, and quiet variants still get their zeros."""
 
 Instances = Callable[[], Iterable[RunningInstance]]
 Usage = Callable[[], Awaitable[Mapping[str, InstanceUse]]]
@@ -59,6 +65,7 @@ class Metering:
         table: RoutingTable,
         now: Callable[[], float] = time.time,
         log_settings: LogSettings = LogSettings(),  # noqa: B008 - never changes
+        pace: Pace = Pace(),  # noqa: B008 - never changes
     ) -> None:
         """Nothing is measured before `start`.
 
@@ -70,8 +77,10 @@ class Metering:
             table: the endpoints that take requests.
             now: the time, in seconds since 1970.
             log_settings: what logs may take on disk.
+            pace: of how long periods there is one aggregate each.
         """
-        self.stores = MetricStores()
+        self._period_s = pace.period_s
+        self.stores = MetricStores(self._period_s)
         self.samples: dict[str, InstanceSample] = {}
         self._file = MetricFile(path)
         self._logs = logs
@@ -84,7 +93,7 @@ class Metering:
         self._meters: dict[tuple[EndpointId, str], VariantMeter] = {}
         self._thread = ThreadPoolExecutor(1, "halimede-metering")
         self._task: asyncio.Task[None] | None = None
-        self._minute = int(now() // MINUTE)
+        self._period, self._minute = int(now() // self._period_s), int(now() // MINUTE)
 
     def meter(self, endpoint: EndpointId, variant: str) -> VariantMeter:
         """Counts a variant, whichever fleet its instances are of."""
@@ -152,18 +161,24 @@ class Metering:
         now = self._now()
         self._flush(now - _SECOND / 2)
         await self._note_logs()
-        minute = int(now // MINUTE)
-        if minute == self._minute:
+        length, period = self._period_s, int(now // self._period_s)
+        if period == self._period:
             return
-        over, self._minute = self._minute * MINUTE, minute
-        for route in self._table.routes():
-            for variant in route.variants:
-                self.meter(route.id, variant).end_minute(over)
-        await self._measure(over)
-        if not minute % 60:
+        before, self._period = self._period, period
+        # short periods may be over several at a time, if this was late
+        overs = [before, *range(max(before + 1, period - _LATE_S // length), period)]
+        for over in overs:
+            for route in self._table.routes():
+                for variant in route.variants:
+                    self.meter(route.id, variant).end_period(over * length)
+        await self._measure(overs[-1] * length)
+        minute = int(now // MINUTE)
+        is_new_minute, self._minute = minute != self._minute, minute
+        if is_new_minute and not minute % length:
             self.stores.forget(now)
         await self._save()
-        await self._remove_logs()
+        if is_new_minute:
+            await self._remove_logs()
 
     def flush(self) -> None:
         """Put into the store what has been counted up to now."""

@@ -4,14 +4,14 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from halimede.hosting.identity import Scope
 from halimede.hosting.metering.statistics import Values
-from halimede.hosting.metering.store import MINUTE, Metric, MetricStores, Series, oldest_minute
+from halimede.hosting.metering.store import Metric, MetricStores, Series, oldest_time
 
 logger = logging.getLogger("halimede")
 
@@ -25,6 +25,13 @@ CREATE TABLE IF NOT EXISTS minutes (
     PRIMARY KEY (account, region, namespace, name, dimensions, minute))
 """
 
+_RESOLUTION = """
+CREATE TABLE IF NOT EXISTS resolution (seconds INTEGER NOT NULL);
+INSERT INTO resolution SELECT 60 WHERE NOT EXISTS (SELECT * FROM resolution)
+"""
+"""Of what length the minutes of the table are; files that do not say it have minutes."""
+
+_PUT = "INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ROW = "account = ? AND region = ? AND namespace = ? AND name = ? AND dimensions = ? AND minute = ?"
 
 Place = tuple[Scope, Metric, int]
@@ -89,9 +96,13 @@ class MetricFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._resolution = 0
 
     def load(self, stores: MetricStores, now: float) -> None:
         """Read all that was measured. A file that cannot be read is put aside: measuring goes on without it.
+
+        What was measured with another resolution comes to the stores': what is finer is merged, and what is coarser
+        stands where it begins.
 
         Raises:
             sqlite3.Error: there cannot be a file.
@@ -111,6 +122,8 @@ class MetricFile:
             with suppress(FileNotFoundError):
                 self._path.rename(aside)
             self._load(stores)
+        if self._resolution != stores.resolution:
+            self._rewrite(take_changes(stores), stores.resolution)
         for _, _, series in _every(stores):
             series.unsaved.clear()
         stores.forget(now)
@@ -121,13 +134,26 @@ class MetricFile:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version < VERSION:
             self._connection.executescript(f"BEGIN; {SCHEMA}; PRAGMA user_version = {VERSION}; COMMIT;")
+        self._connection.executescript(f"BEGIN; {_RESOLUTION}; COMMIT;")
+        (self._resolution,) = self._connection.execute("SELECT seconds FROM resolution").fetchone()
         with closing(self._connection.execute("SELECT * FROM minutes")) as cursor:
             for account, region, namespace, name, dimensions, minute, unit, *numbers, sketch in cursor:
                 count, total, least, most = numbers
                 metric = Metric.of(namespace, name, dict(json.loads(dimensions)))
                 powers = {int(power): number for power, number in json.loads(sketch).items()}
                 store = stores.of(Scope(account, region))
-                store.merge(metric, Values(count, total, least, most, powers), unit, minute * MINUTE)
+                store.merge(
+                    metric, Values(count, total, least, most, powers), unit, minute * self._resolution
+                )
+
+    def _rewrite(self, changes: Changes, resolution: int) -> None:
+        """Have what is in the stores, in place of all that was there."""
+        assert self._connection is not None
+        with _transaction(self._connection) as connection:
+            connection.execute("DELETE FROM minutes")
+            connection.executemany(_PUT, changes.rows)
+            connection.execute("UPDATE resolution SET seconds = ?", (resolution,))
+        self._resolution = resolution
 
     def write(self, changes: Changes, now: float) -> None:
         """Write what has changed, all of it or nothing.
@@ -135,27 +161,32 @@ class MetricFile:
         Raises:
             sqlite3.Error: it cannot be written.
         """
-        connection = self._connection
-        assert connection is not None
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        assert self._connection is not None
+        with _transaction(self._connection) as connection:
             gone = [_key(place) for place in changes.gone]
             connection.executemany(f"DELETE FROM minutes WHERE {_ROW}", gone)  # noqa: S608 - ours alone
-            connection.executemany(
-                "INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.rows
-            )
-            connection.execute("DELETE FROM minutes WHERE minute < ?", (oldest_minute(now),))
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            with suppress(sqlite3.Error):  # some errors have done so already
-                connection.execute("ROLLBACK")
-            raise
+            connection.executemany(_PUT, changes.rows)
+            oldest = oldest_time(now) // self._resolution
+            connection.execute("DELETE FROM minutes WHERE minute < ?", (oldest,))
 
     def close(self) -> None:
         """Write and read no more."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Do all of the block or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):  # some errors have done so already
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _key(place: Place) -> tuple[str, str, str, str, str, int]:

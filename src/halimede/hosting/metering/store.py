@@ -2,7 +2,8 @@
 
 Each account and region has a store of its own.
 
-What is older than a day is folded into hours, so that a series takes no more than some two thousand aggregates.
+What is older than a day is folded into hours, so that a series takes no more than some two thousand aggregates. A store
+of a finer resolution than a minute folds all but its latest 1,440 aggregates into minutes before, for the same reason.
 """
 
 import math
@@ -14,12 +15,11 @@ from halimede.hosting.identity import Scope
 from halimede.hosting.metering.statistics import Values
 
 MINUTE = 60
-_HOUR = 60
-"""In minutes, as all that follows."""
-
-_RETENTION = 15 * 24 * _HOUR
-_FINE = 24 * _HOUR
-"""Minutes are kept apart for so long."""
+_HOUR = 60 * MINUTE
+_DAY = 24 * _HOUR
+_RETENTION = 15 * _DAY
+_FINE = 1_440
+"""So many aggregates of a store's resolution are kept apart: minutes for a day."""
 
 Dimensions = tuple[tuple[str, str], ...]
 """Names and values, sorted."""
@@ -51,7 +51,8 @@ class Series:
 
     Attributes:
         unit: of the values, as CloudWatch calls it.
-        minutes: minute since 1970 → the values of that minute, or of the hour that begins with it.
+        minutes: minute since 1970 → the values of that minute, or of the hour that begins with it. In a store of a
+            finer resolution, periods of that take the place of minutes.
         unsaved: minutes that have changed since they were saved.
         gone: minutes that have been folded into their hours since.
     """
@@ -71,9 +72,14 @@ class Series:
 
 
 class MetricStore:
-    """The series, by metric."""
+    """The series, by metric.
 
-    def __init__(self) -> None:
+    Attributes:
+        resolution: of which length there is one aggregate each, in seconds; a divisor of 60.
+    """
+
+    def __init__(self, resolution: int = MINUTE) -> None:
+        self.resolution = resolution
         self._series: dict[Metric, Series] = defaultdict(Series)
 
     def __len__(self) -> int:
@@ -94,7 +100,7 @@ class MetricStore:
     def _at(self, metric: Metric, unit: str, when: float) -> Values:
         series = self._series[metric]
         series.unit = unit
-        return series.at(int(when // MINUTE))
+        return series.at(int(when // self.resolution))
 
     def metrics(self) -> list[Metric]:
         """All that there are values of."""
@@ -104,20 +110,25 @@ class MetricStore:
         """The values of a metric."""
         return self._series.get(metric)
 
+    def has(self, metric: Metric, when: float) -> bool:
+        """Whether there are values at a time, to the store's resolution."""
+        series = self._series.get(metric)
+        return series is not None and int(when // self.resolution) in series.minutes
+
     def periods(self, metric: Metric, begin: float, end: float, period: int) -> Iterator[tuple[int, Values]]:
         """Periods in which there are values, in order: each one's beginning and its values.
 
         Args:
             metric: of what.
-            begin: the beginning of the first period, in seconds since 1970, on a whole minute.
+            begin: the beginning of the first period, in seconds since 1970, a multiple of the store's resolution.
             end: values of this time and later do not count.
-            period: its length in seconds, a multiple of 60.
+            period: its length in seconds, a multiple of the store's resolution.
         """
         series = self._series.get(metric)
         if series is None:
             return
-        minutes, first, last = series.minutes, int(begin // MINUTE), math.ceil(end / MINUTE)
-        span = period // MINUTE
+        minutes, length = series.minutes, self.resolution
+        first, last, span = int(begin // length), math.ceil(end / length), period // length
         among = range(first, last) if last - first < len(minutes) else minutes
         merged: dict[int, Values] = {}
         for minute in among:
@@ -125,40 +136,53 @@ class MetricStore:
             if values is not None and first <= minute < last:
                 merged.setdefault(first + (minute - first) // span * span, Values()).merge(values)
         for minute in sorted(merged):
-            yield minute * MINUTE, merged[minute]
+            yield minute * length, merged[minute]
 
     def forget(self, now: float) -> None:
         """Drop what is too old, and fold what is not new any more into hours."""
-        minute = int(now // MINUTE)
-        oldest, fine = ((minute - age) // _HOUR * _HOUR for age in (_RETENTION, _FINE))
+        length = self.resolution
+        oldest, hours = oldest_time(now) // length, _floor(now - _DAY, _HOUR) // length
+        minutes = max(hours, _floor(now - _FINE * length, MINUTE) // length)
+        an_hour, a_minute = _HOUR // length, MINUTE // length
         for metric, series in list(self._series.items()):
-            for each in [each for each in series.minutes if each < oldest or (each < fine and each % _HOUR)]:
+            old = [
+                each
+                for each in series.minutes
+                if each < minutes and (each < oldest or each % (an_hour if each < hours else a_minute))
+            ]
+            for each in old:
                 values = series.minutes.pop(each)
                 series.unsaved.discard(each)
                 series.gone.add(each)
                 if each >= oldest:
-                    series.at(each // _HOUR * _HOUR).merge(values)
+                    span = an_hour if each < hours else a_minute
+                    series.at(each // span * span).merge(values)
             if not series.minutes:
                 del self._series[metric]
 
 
 class MetricStores:
-    """The stores, by account and region."""
+    """The stores, by account and region.
 
-    def __init__(self) -> None:
+    Attributes:
+        resolution: of all of them, in seconds.
+    """
+
+    def __init__(self, resolution: int = MINUTE) -> None:
+        self.resolution = resolution
         self._stores: dict[Scope, MetricStore] = {}
 
     def of(self, scope: Scope) -> MetricStore:
         """The store of an account and region, to be written to."""
         store = self._stores.get(scope)
         if store is None:
-            store = self._stores[scope] = MetricStore()
+            store = self._stores[scope] = MetricStore(self.resolution)
         return store
 
     def find(self, scope: Scope) -> MetricStore:
         """The store of an account and region, to be read; an empty one if there is none."""
         store = self._stores.get(scope)
-        return MetricStore() if store is None else store
+        return MetricStore(self.resolution) if store is None else store
 
     def keep(self, scope: Scope, store: MetricStore) -> None:
         """Keep a store that `find` gave, in which there is something now."""
@@ -178,12 +202,24 @@ class MetricStores:
             store.forget(now)
 
 
-def first_period(begin: float, now: float) -> int:
-    """Where the first period begins that a time is asked for from: at its minute, or at its hour if it is old."""
-    grid = MINUTE if begin >= now - _FINE * MINUTE else _HOUR * MINUTE
-    return int(begin // grid) * grid
+def first_period(begin: float, now: float, resolution: int = MINUTE) -> int:
+    """Where the first period begins that a time is asked for from: at its minute, or at its hour if it is old.
+
+    Args:
+        begin: the time, in seconds since 1970.
+        now: the time that it is.
+        resolution: the store's, in seconds; periods of that take the place of minutes while they are kept apart.
+    """
+    if begin >= now - _FINE * resolution:
+        return _floor(begin, resolution)
+    return _floor(begin, MINUTE if begin >= now - _DAY else _HOUR)
 
 
-def oldest_minute(now: float) -> int:
-    """Minutes before this one are forgotten."""
-    return (int(now // MINUTE) - _RETENTION) // _HOUR * _HOUR
+def oldest_time(now: float) -> int:
+    """What is before this time is forgotten; in seconds since 1970."""
+    return _floor(int(now // MINUTE) * MINUTE - _RETENTION, _HOUR)
+
+
+def _floor(when: float, length: int) -> int:
+    """When the period began in which a time lies."""
+    return int(when // length) * length

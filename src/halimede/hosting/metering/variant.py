@@ -1,6 +1,6 @@
 """What is counted of one variant, with the names, units and rules of SageMaker's metrics."""
 
-from halimede.hosting.metering.store import MINUTE, Metric, MetricStore
+from halimede.hosting.metering.store import Metric, MetricStore
 from halimede.hosting.routing.counts import CountingMeter
 
 INVOCATIONS = "AWS/SageMaker"
@@ -75,11 +75,16 @@ class VariantMeter(CountingMeter):
                 micros = [duration / _MICROSECOND for duration in durations]
                 self._store.add_all(metric, micros, "Microseconds", when)
 
-    def end_minute(self, when: float) -> None:
-        """A minute is over, of which `when` is a moment: without a request, it has zeros, on which scaling in rests."""
+    def end_period(self, when: float) -> None:
+        """A minute, or the shortest period of the store, is over: without a request it has zeros.
+
+        Scaling in rests on those.
+
+        Args:
+            when: a moment of it, in seconds since 1970.
+        """
         for name in ("Invocations", "InvocationsPerInstance"):
-            series = self._store.series(Metric(INVOCATIONS, name, self._dimensions))
-            if series is None or int(when // MINUTE) not in series.minutes:
+            if not self._store.has(Metric(INVOCATIONS, name, self._dimensions), when):
                 self._add(name, 0, 1, when)
 
     def gauge(self, name: str, value: float, unit: str, when: float) -> None:
