@@ -111,6 +111,15 @@ def test_endpoints_do_not_tell_capitals() -> None:
         ({"MetricData": [{"Dimensions": [{"Name": "EndpointName", "Value": x}]} for x in "ef"]}, ["e", "f"]),
         (
             {
+                "Metrics": [
+                    {"MetricStat": {"Metric": {"Dimensions": [{"Name": "EndpointName", "Value": "e"}]}}},
+                    {"Expression": "1"},
+                ]
+            },
+            ["e"],
+        ),
+        (
+            {
                 "MetricDataQueries": [
                     {"MetricStat": {"Metric": {"Dimensions": [{"Name": "EndpointName", "Value": "e"}]}}},
                     {"Expression": "1"},

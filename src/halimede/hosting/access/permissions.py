@@ -10,7 +10,7 @@ from halimede.hosting.identity import Caller
 _LOG_GROUP = "/aws/sagemaker/Endpoints/"
 _ARN = ":endpoint/"
 _SCALABLE = "endpoint/"
-_ARN_MEMBERS = ("ResourceArn", "logGroupIdentifier", "resourceArn")
+_ARN_MEMBERS = ("ResourceArn", "ResourceARN", "logGroupIdentifier", "resourceArn")
 
 
 def check_endpoints(key: Key, action: str, document: Mapping[str, Any]) -> None:
@@ -65,8 +65,9 @@ def endpoints_of(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _dimension(document.get("Dimensions", ()))
     for entry in document.get("MetricData", ()):
         yield from _dimension(entry.get("Dimensions", ()))
-    for query in document.get("MetricDataQueries", ()):
-        yield from _dimension(query.get("MetricStat", {}).get("Metric", {}).get("Dimensions", ()))
+    for member in ("MetricDataQueries", "Metrics"):
+        for query in document.get(member, ()):
+            yield from _dimension(query.get("MetricStat", {}).get("Metric", {}).get("Dimensions", ()))
 
 
 def _dimension(dimensions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -181,7 +181,10 @@ class Alarms:
             ApiError: it cannot be so, or there are too many.
         """
         definition = metric_definition(request, self._pace)
-        await self._put(scope, complete(request, scope, scales=True), definition, request.get("Tags", ()))
+        document = complete(request, scope, scales=True)
+        if definition.metric is not None:
+            document.setdefault("Dimensions", [])
+        await self._put(scope, document, definition, request.get("Tags", ()))
         self._has_new = True
 
     async def put_composite(self, scope: Scope, request: Mapping[str, Any]) -> None:

@@ -235,6 +235,5 @@ def _few_samples(request: Request, statistic: str) -> float:
     extended = parse_extended(statistic)
     if rule == "evaluate" or extended is None or extended.kind != "p":
         return 0.0
-    share = extended.high / 100
-    tail = min(share, 1 - share)
-    return 10 / tail if tail > 0 else 0.0
+    tail = min(extended.high, 100 - extended.high)
+    return 1_000 / tail if tail > 0 else 0.0
