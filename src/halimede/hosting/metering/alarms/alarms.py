@@ -218,8 +218,10 @@ class Alarms:
         name, now = document["AlarmName"], self._now()
         alarm = Alarm(scope, name, document, definition, now, since=now, updated=now)
         async with self._configuring:
-            self._check_children(alarm)
             before = self.find(scope, name)
+            if before is not None and before.type is not alarm.type:
+                raise refused(f"The alarm {name} exists and is a {before.type}; delete it before")
+            self._check_children(alarm)
             changes = Changes(now=now)
             if before is None:
                 if len(self.registry.of(scope)) >= _MAX_ALARMS:
@@ -228,8 +230,6 @@ class Alarms:
                     )
                 alarm.tags = tags_of(tags, {})
                 changes.history.append(history.created(alarm, now))
-            elif before.type is not alarm.type:
-                raise refused(f"The alarm {name} exists and is a {before.type}; delete it before")
             else:
                 _keep_state(alarm, before)
                 changes.history.append(history.updated(alarm, before, now))

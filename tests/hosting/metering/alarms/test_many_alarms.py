@@ -1,0 +1,79 @@
+"""Many alarms: the event loop stays free for others, and there is an end to them."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.metering.alarms.alarms import Alarms
+from halimede.hosting.metering.pace import Pace
+from halimede.hosting.metering.store import Metric, MetricStores
+from tests.hosting.metering.alarms.serving import ALARM
+from tests.hosting.metering.serving import MINUTE, NOON, SCOPE
+
+
+def request(number: int, **further: Any) -> dict[str, Any]:
+    dimensions = [{"Name": "number", "Value": str(number % 100)}]
+    return {**ALARM, "AlarmName": f"a{number}", "Dimensions": dimensions, **further}
+
+
+async def longest_turn(busy: asyncio.Task[None]) -> float:
+    """The longest time for which the event loop had no turn for others while a task ran, in seconds."""
+    longest = 0.0
+    while not busy.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0)
+        longest = max(longest, time.perf_counter() - before)
+    return longest
+
+
+def test_two_thousand_alarms_leave_the_loop_to_others(tmp_path: Path) -> None:
+    stores = MetricStores()
+    for number in range(100):
+        metric = Metric.of("mine", "m", {"number": str(number)})
+        for age in range(60):
+            stores.of(SCOPE).add_all(metric, [4, 6, number % 10], "None", NOON - age * MINUTE - 1)
+    now = NOON + 2
+
+    async def work() -> list[float]:
+        nonlocal now
+        alarms = Alarms(tmp_path / "alarms.db", stores, lambda: now)
+        await alarms.start()
+        for number in range(2_000):
+            await alarms.put(SCOPE, request(number, Period=3_600 if number % 10 == 0 else 60))
+        turns = []
+        for minute in range(3):
+            now = NOON + minute * MINUTE + 2
+            turns.append(await longest_turn(asyncio.get_running_loop().create_task(alarms.tick())))
+        states = {alarm.state for alarm in alarms.registry.all()}
+        assert len(states) > 1
+        await alarms.stop()
+        return turns
+
+    turns = asyncio.run(work())
+    assert min(turns) < 0.02
+    assert max(turns) < 0.2  # other processes may have had their turn
+
+
+def test_an_account_has_at_most_five_thousand_alarms_in_a_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halimede.hosting.metering.alarms.alarms._MAX_ALARMS", 3)
+
+    async def work() -> None:
+        alarms = Alarms(tmp_path / "alarms.db", MetricStores(), lambda: NOON, Pace())
+        await alarms.start()
+        for number in range(3):
+            await alarms.put(SCOPE, request(number))
+        with pytest.raises(ApiError, match=r"LimitExceeded: The maximum limit of 3 alarms has been reached"):
+            await alarms.put(SCOPE, request(3))
+        await alarms.put(SCOPE, request(2, Threshold=9))
+        await alarms.put(SCOPE._replace(region="us-west-2"), request(3))
+        await alarms.delete(SCOPE, ["a0", "none"])
+        await alarms.put(SCOPE, request(3))
+        await alarms.stop()
+
+    asyncio.run(work())
