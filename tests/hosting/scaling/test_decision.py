@@ -243,7 +243,7 @@ def test_a_step_policy_acts_only_when_its_alarm_has_been_evaluated() -> None:
 
 
 def test_the_policy_that_wants_the_most_wins() -> None:
-    policies = [tracking("a"), tracking("b"), stepping(Step(0, INFINITY, 3))]
+    policies: list[Policy] = [tracking("a"), tracking("b"), stepping(Step(0, INFINITY, 3))]
     readings = [high(12.0, policy="a"), high(25.0, policy="b"), breach(60.0)]
     decision = decide(2, policies, *readings)
     assert decision is not None
@@ -263,7 +263,7 @@ def test_tracking_policies_scale_in_only_together() -> None:
 
 
 def test_a_policy_that_wants_more_forbids_scaling_in() -> None:
-    policies = [tracking("a"), stepping(Step(-INFINITY, 0, -1))]
+    policies: list[Policy] = [tracking("a"), stepping(Step(-INFINITY, 0, -1))]
     assert capacity(decide(4, policies, breach(20.0))) == 3
     last = LastScaling(NOW - 60, before=1, after=4)
     assert decide(4, policies, high(11.0, policy="a"), breach(20.0), last=last) is None
@@ -328,7 +328,9 @@ READINGS = st.lists(
     ),
     max_size=4,
 )
-BOUNDS = st.tuples(st.integers(1, 50), st.integers(1, 50)).map(sorted).map(lambda each: Limits(*each))
+BOUNDS = (
+    st.tuples(st.integers(1, 50), st.integers(1, 50)).map(sorted).map(lambda each: Limits(each[0], each[1]))
+)
 LASTS = st.none() | st.builds(
     LastScaling, st.floats(NOW - 1000, NOW + 1000), st.integers(1, 50), st.integers(1, 50)
 )
