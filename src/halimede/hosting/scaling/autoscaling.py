@@ -1,0 +1,180 @@
+"""Application Auto Scaling for the variants of endpoints: all of it, put together."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from halimede.hosting.api.services import Service
+from halimede.hosting.capacity import Variants
+from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.identity import EndpointId
+from halimede.hosting.scaling.activity_operations import ActivityOperations
+from halimede.hosting.scaling.alarms import Alarms, delete_alarms
+from halimede.hosting.scaling.names import POLICY_PREFIX, VariantId
+from halimede.hosting.scaling.policy_operations import PolicyOperations
+from halimede.hosting.scaling.records import Target
+from halimede.hosting.scaling.scaler import Scaler
+from halimede.hosting.scaling.schedule_operations import ScheduleOperations
+from halimede.hosting.scaling.scheduler import Scheduler
+from halimede.hosting.scaling.state import ScalingState
+from halimede.hosting.scaling.target_operations import TargetOperations
+
+logger = logging.getLogger("halimede")
+
+_TICK_S = 1.0
+
+
+def _same(seconds: float) -> float:
+    """As long as AWS's."""
+    return seconds
+
+
+class Autoscaling:
+    """Scales variants. Lives on the event loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        variants: Variants,
+        alarms: Alarms,
+        seconds: Callable[[float], float] = _same,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Nothing is scaled before `start`.
+
+        Args:
+            path: the file that keeps targets, policies, scheduled actions and activities.
+            variants: what is scaled.
+            alarms: because of which.
+            seconds: what a time of AWS's takes here; scheduled actions go by the clock nonetheless.
+            now: the time, in seconds since 1970.
+        """
+        self._state = ScalingState(path)
+        self._variants = variants
+        self._alarms = alarms
+        self._scaler = Scaler(self._state, variants, alarms, seconds, now)
+        self._scheduler = Scheduler(self._state, now)
+        self._policies = PolicyOperations(self._state, alarms, now)
+        self._now = now
+        self._task: asyncio.Task[None] | None = None
+        self._forgetting: set[asyncio.Task[None]] = set()
+
+    def service(self) -> Service:
+        """The service's operations."""
+        targets = TargetOperations(self._state, self._scaler, self._variants, self._alarms, self._now)
+        operations = {
+            **targets.operations(),
+            **self._policies.operations(),
+            **ScheduleOperations(self._state, self._now).operations(),
+            **ActivityOperations(self._state, self._now).operations(),
+        }
+        return Service("application-autoscaling", operations)
+
+    async def open(self) -> None:
+        """Read what was there before. The alarms and the variants have been read already.
+
+        Raises:
+            DatabaseError: the file cannot be used.
+        """
+        await self._state.open()
+        self._alarms.add_action(POLICY_PREFIX, self._scaler.note)
+        for target in list(self._state.targets.values()):
+            variant = target.variant
+            if self._variants.capacity(variant.endpoint_id, variant.variant) is None:
+                await self._remove(target, self._alarms_of(variant))
+        try:
+            await self._policies.complete()
+        except ApiError as error:
+            logger.error("alarms of scaling policies cannot be made: %s", error.message)
+
+    async def start(self) -> None:
+        """Read what was there before, and go on with it.
+
+        Raises:
+            DatabaseError: the file cannot be used.
+        """
+        await self.open()
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Scale no more. What is being done goes on when the host is started again."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._forgetting:
+            await asyncio.wait(self._forgetting)
+        async with self._state.changing:
+            await self._state.close()
+
+    async def _work(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            try:
+                # what has begun is written down to its end
+                await asyncio.shield(self.tick())
+            except Exception:  # scaling is not what the host stands or falls with
+                logger.exception("autoscaling failed")
+
+    async def tick(self) -> None:
+        """What is done each second."""
+        async with self._state.changing:
+            await self._scheduler.tick()
+            await self._scaler.tick()
+
+    # endpoints
+
+    def check_update(self, endpoint: EndpointId, instance_types: Mapping[str, str]) -> None:
+        """Refuse an update of an endpoint that its targets forbid.
+
+        Args:
+            endpoint: which is to be updated.
+            instance_types: variant → instance type, of all variants that it is to have.
+
+        Raises:
+            ApiError: a target would be removed, or get another instance type.
+        """
+        held = []
+        for variant in self._state.targets:
+            if variant.endpoint_id == endpoint:
+                capacity = self._variants.capacity(endpoint, variant.variant)
+                if capacity is not None and instance_types.get(variant.variant) != capacity.instance_type:
+                    held.append(variant.variant)
+        if held:
+            raise invalid(
+                f'The variant(s) "[{", ".join(sorted(held))}]" must be deregistered as scalable targets with AWS Auto '
+                f"Scaling before they can be removed or have their instance type updated."
+            )
+
+    def forget(self, endpoint: EndpointId) -> None:
+        """An endpoint is gone: its targets, policies, scheduled actions and alarms go too."""
+        for target in list(self._state.targets.values()):
+            if target.variant.endpoint_id == endpoint:
+                alarms = self._alarms_of(target.variant)
+                task = asyncio.get_running_loop().create_task(self._remove_logged(target, alarms))
+                self._forgetting.add(task)
+                task.add_done_callback(self._forgetting.discard)
+
+    def _alarms_of(self, variant: VariantId) -> list[str]:
+        return [name for policy in self._state.policies(variant).values() for name in policy.alarms]
+
+    async def _remove_logged(self, target: Target, alarms: list[str]) -> None:
+        async with self._state.changing:
+            try:
+                await self._remove(target, alarms)
+            except ApiError as error:
+                logger.error("%s: %s", target.variant.resource, error.message)
+
+    async def _remove(self, target: Target, alarms: list[str]) -> None:
+        variant = target.variant
+        if variant not in self._state.targets or self._state.targets[variant].arn != target.arn:
+            return
+        try:
+            await delete_alarms(self._alarms, variant.scope, alarms)
+        except ApiError as error:
+            logger.warning("%s: %s", variant.resource, error.message)
+        self._scaler.forget(variant)
+        await self._state.remove_target(target)
