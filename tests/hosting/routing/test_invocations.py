@@ -430,6 +430,21 @@ class TestInstancesThatDie:
             assert error_of(caught.value)[:2] == ("ModelError", 424)
             assert "accepts no connection" in str(caught.value)
 
+    def test_while_others_live_which_take_what_was_not_sent(self) -> None:
+        with instances(3) as fakes, runtime(variant_route("A", fakes)) as host:
+            client = host.client()
+            fakes[1].close()
+            for _ in range(30):
+                assert invoke(client, b"x")["Body"].read() == b"x"
+            fakes[0].close()
+            until(lambda: host.loop.call(lambda: host.targets[0].pool.idle()) is None)
+            for _ in range(30):
+                assert invoke(client, b"x")["Body"].read() == b"x"
+            fakes[2].close()
+            with pytest.raises(ClientError, match="accepts no connection"):
+                invoke(client)
+            assert host.meter.sent_to == [3] * len(host.meter.answers)
+
     def test_with_the_request(self) -> None:
         with one_instance() as (host, instance):
 

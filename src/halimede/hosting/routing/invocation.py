@@ -172,10 +172,10 @@ class Invocation:
         self._path = placement.path
         self._send_to(placement.target)
 
-    def _send_to(self, target: Target) -> None:
+    def _send_to(self, target: Target, *, again: bool = False) -> None:
         self._target = target
         target.inflight += 1
-        if self._placements <= 1:
+        if self._placements <= 1 and not again:
             self._variant.meter.sent(len(self._variant.targets))
         connection = target.pool.idle()
         if connection is not None:
@@ -183,6 +183,21 @@ class Invocation:
         else:
             self._await_instance(monotonic_ns())
             self._connect(self, target)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether another instance could take the request, as long as it has not been sent."""
+        return self._variant.residency is None and len(self._variant.targets) > 1
+
+    def refused(self, reason: str) -> None:
+        """The instance accepts no connection: nothing has been sent, so that another one may take the request."""
+        if not self._done and self.has_choice:
+            others = [each for each in self._variant.targets if not each.refuses and not each.draining]
+            if others:
+                self._leave()
+                self._send_to(choose_target(self._variant), again=True)
+                return
+        self.response_failed(reason)
 
     def connected(self, connection: UpstreamConnection) -> None:
         """There is a connection to the instance: send the request."""

@@ -24,6 +24,12 @@ OPERATIONS = (_WHOLE, STREAMED)
 _TICK_S = 0.25
 """How exact deadlines are."""
 
+_CONNECT_S = 2.0
+"""So long an instance may take to accept a connection while there are others that may: its machine may be gone."""
+
+_REFUSAL_S = 1.0
+"""So long an instance that accepts no connection gets no requests that others can take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -120,7 +126,10 @@ class Invocations:
             invocation.refuse(error)
 
     def _connect(self, invocation: Invocation, target: Target) -> None:
-        task = self._loop.create_task(_open(invocation, target, self._settings.timeout_s))
+        limit = self._settings.timeout_s
+        if invocation.has_choice:
+            limit = min(limit, _CONNECT_S)
+        task = self._loop.create_task(_open(invocation, target, limit))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
@@ -141,11 +150,15 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
     try:
         async with asyncio.timeout(timeout_s):
             connection = await target.pool.connect()
-    except TimeoutError:
-        invocation.expire()
-        return
     except OSError as error:
-        invocation.response_failed(f"the instance accepts no connection ({error.strerror or error})")
+        if isinstance(error, TimeoutError) and not invocation.has_choice:
+            invocation.expire()
+            return
+        target.refuses = True
+        asyncio.get_running_loop().call_later(_REFUSAL_S, target.accept)
+        invocation.refused(
+            f"the instance accepts no connection ({error.strerror or error or 'it does not answer'})"
+        )
         return
     invocation.connected(connection)
 

@@ -46,6 +46,7 @@ def choose_target(variant: VariantRoute) -> Target:
     if not able:
         msg = f"Variant {variant.spec.name} has no instance that takes requests now; try again later"
         raise ApiError("ServiceUnavailable", msg, 503)
+    able = [target for target in able if not target.refuses] or able
     if variant.spec.least_outstanding:
         counts = [target.outstanding for target in able]
         fewest = min(counts)

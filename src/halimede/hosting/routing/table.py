@@ -21,6 +21,7 @@ class Target:
         pool: connections to it.
         inflight: requests that have been sent to it by this process and not been answered.
         draining: it gets no new requests.
+        refuses: it has accepted no connection a moment ago: requests go to others, if there are any.
         on_idle: called when a request has been answered and no other is under way.
         elsewhere: how many requests other processes have sent to it that have not been answered; None if there are no
             such processes.
@@ -30,6 +31,7 @@ class Target:
     pool: UpstreamPool
     inflight: int = 0
     draining: bool = False
+    refuses: bool = False
     on_idle: Callable[[], None] | None = None
     elsewhere: Callable[[], int] | None = None
 
@@ -37,6 +39,10 @@ class Target:
     def outstanding(self) -> int:
         """Requests that any process has sent to it and that have not been answered."""
         return self.inflight if self.elsewhere is None else self.inflight + self.elsewhere()
+
+    def accept(self) -> None:
+        """It may be tried again."""
+        self.refuses = False
 
     def answered(self) -> None:
         """One of its requests is over."""
