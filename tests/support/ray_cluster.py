@@ -96,7 +96,7 @@ def main() -> None:
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints
-    cluster = Cluster(
+    cluster: Any = Cluster(
         initialize_head=True,
         head_node_args={
             "num_cpus": int(sys.argv[1]),

@@ -137,11 +137,14 @@ class Hosted:
 
     def serves(self, name: str = "e") -> bool:
         """Whether there is an instance that answers."""
+        return self.pid(name) != 0
+
+    def pid(self, name: str = "e") -> int:
+        """The process of the instance that answers; 0 if none does."""
         try:
-            self.ask(name=name)
+            return int(self.ask(name=name)["pid"])
         except ClientError:
-            return False
-        return True
+            return 0
 
     def pids(self, name: str = "e", asks: int = 30) -> set[int]:
         """The instances' processes, by asking again and again."""
@@ -180,7 +183,7 @@ def hosted(directory: Path, cluster: RayCluster | None, *flags: str, at: str = "
     ) as host:
         yield Hosted(host, directory / at, program, nodes)
     until(lambda: not marked(nodes))
-    assert not list(nodes.glob("*/*/instances/*"))
+    until(lambda: not list(nodes.glob("*/*/instances/*")))
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:

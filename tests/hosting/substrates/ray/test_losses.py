@@ -1,5 +1,6 @@
 """What becomes of endpoints when a part of the cluster, or of the host, is killed."""
 
+import os
 import signal
 import threading
 from collections import Counter
@@ -122,7 +123,6 @@ def test_requests_go_on_while_the_engine_is_killed_and_comes_back(
 
 def _kill_engine(of: Hosted) -> None:
     [engine] = [pid for pid in descendants(of.host.process.pid) if b"substrates.ray.engine" in _command(pid)]
-    import os
 
     os.kill(engine, signal.SIGKILL)
 
@@ -132,3 +132,20 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_a_host_with_a_cluster_of_its_own_starts_another_when_that_is_gone(tmp_path: Path) -> None:
+    with hosted(tmp_path, None) as of:
+        of.create()
+        [head] = [pid for pid in descendants(of.host.process.pid) if b"start\0--head" in _command(pid)]
+        of.host.stop(signal.SIGKILL)
+        with hosted(tmp_path, None) as again:
+            assert _command(head)  # it was found again
+            [pid] = again.pids(asks=3)
+            for each in descendants(head):
+                if b"gcs_server" in _command(each):
+                    os.kill(each, signal.SIGKILL)
+            until(lambda: again.pid() not in (0, pid))
+            assert again.describe()["EndpointStatus"] == "InService"
+            again.delete()
+        until(lambda: not _command(head))

@@ -41,6 +41,12 @@ _PLACING_S = 1.0
 _SETTLING_S = 30.0
 """So long an actor may take to end, beyond what its instance may."""
 
+_UNKNOWN_S = 5.0
+"""The same for one that was not looked after, and may not have been placed."""
+
+_NO_LOG = 1 << 60
+"""A position behind all logs."""
+
 _USAGE_S = 5.0
 
 
@@ -238,8 +244,7 @@ class Engine:
         """End an instance and its actor, wherever they are."""
         held = self._held.get(name)
         if held is None:
-            with suppress(ValueError):  # there is none
-                await self._kill(await asyncio.to_thread(ray.get_actor, name))
+            await self._terminate_unknown(name, grace_s)
             return
         held.ending = True
         if held.watch is not None:
@@ -255,6 +260,16 @@ class Engine:
         finally:
             self._held.pop(name, None)
             await self._kill(held.actor)
+
+    async def _terminate_unknown(self, name: str, grace_s: float) -> None:
+        """End what another engine has started, whose log nobody wants any more."""
+        try:
+            actor: Any = await asyncio.to_thread(ray.get_actor, name)
+        except ValueError:  # there is none
+            return
+        with suppress(TimeoutError, LostError, RayError):
+            await asyncio.wait_for(_asked(actor.stop.remote(grace_s, _NO_LOG)), grace_s + _UNKNOWN_S)
+        await self._kill(actor)
 
     async def _kill(self, actor: Any) -> None:
         await asyncio.to_thread(lambda: ray.kill(actor, no_restart=True))

@@ -133,6 +133,11 @@ class EngineProcess:
         finally:
             self._calls.pop(number, None)
 
+    def abandon(self) -> None:
+        """Kill the process: its cluster is gone, which it would find out in a minute."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
     async def close(self) -> None:
         """End the process; actors stay."""
         if self._reading is not None:

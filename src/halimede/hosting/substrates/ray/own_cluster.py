@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,12 +33,14 @@ _ENVIRONMENT = {
 class OwnCluster:
     """The cluster of one host. Lives on the event loop."""
 
-    def __init__(self, directory: Path, host_id: str) -> None:
-        """A cluster whose file and log are in a directory."""
+    def __init__(self, directory: Path, host_id: str, on_gone: Callable[[], None]) -> None:
+        """A cluster whose file and log are in a directory; `on_gone` is told when it has ended by itself."""
+        self._on_gone = on_gone
         self._file = directory / "ray.json"
         self._log = directory / "ray.log"
         self._sessions = Path(tempfile.gettempdir()) / f"halimede-ray-{host_id[:8]}"
         self._watched: Watched | None = None
+        self._stopping = False
 
     async def start(self) -> str:
         """Find the cluster, or start it: its address.
@@ -46,6 +48,7 @@ class OwnCluster:
         Raises:
             EngineError: it does not start.
         """
+        self._stopping = False
         found = self._found()
         if found is not None:
             return found
@@ -56,7 +59,7 @@ class OwnCluster:
             f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={_free_port()}",
         ]  # fmt: skip
         process = await asyncio.to_thread(self._spawn, command)
-        self._watched = Watched(process.pid, lambda: _reap(process))
+        self._watched = Watched(process.pid, lambda: self._ended(process))
         address = await self._address(process.pid, port)
         document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
         self._file.write_bytes(orjson.dumps(document))
@@ -78,7 +81,7 @@ class OwnCluster:
         try:
             document: Mapping[str, str | int] = orjson.loads(self._file.read_bytes())
             pid, began = int(document["pid"]), int(document["began"])
-            self._watched = Watched(pid, lambda: None)
+            self._watched = Watched(pid, self._ended)
         except (OSError, ValueError, KeyError):
             return None
         if began and start_time(pid) == began:
@@ -101,8 +104,15 @@ class OwnCluster:
         await self.stop()
         raise EngineError(f"Ray does not start on this machine (process {pid}); {self._log} says why")
 
+    def _ended(self, process: "subprocess.Popen[bytes] | None" = None) -> None:
+        if process is not None:
+            process.wait()
+        if not self._stopping:
+            self._on_gone()
+
     async def stop(self) -> None:
         """End the cluster, and what runs on it."""
+        self._stopping = True
         if self._watched is not None:
             if not self._watched.ended.is_set():
                 await self._watched.end(_ENDING_S)
@@ -113,10 +123,6 @@ class OwnCluster:
         """Let it run on."""
         if self._watched is not None:
             self._watched.forget()
-
-
-def _reap(process: "subprocess.Popen[bytes]") -> None:
-    process.wait()
 
 
 def _free_port() -> int:

@@ -40,6 +40,9 @@ _LOOK_S = 5.0
 _ANY = Resources(1 << 20, 1 << 60, 1 << 10)
 """Instance types have what they say. On a cluster of others' they have their GPUs always: a node may yet come."""
 
+_STOPPING_S = 30.0
+"""So long the host waits for a cluster on which there are instances to be ended."""
+
 _REQUEST_S = 0.5
 """Wishes for nodes are told together."""
 
@@ -89,7 +92,11 @@ class RaySubstrate:
         self._oversubscription = oversubscription
         self._settings = settings
         self._node_settings = NodeSettings(_host_id(directory), settings.node_directory, settings.disk_bytes)
-        self._own = None if settings.address else OwnCluster(directory, self._node_settings.host_id)
+        self._own = (
+            None
+            if settings.address
+            else OwnCluster(self._directory, self._node_settings.host_id, lambda: self._engine.abandon())
+        )
         self._address = settings.address
         self._engine = EngineProcess(self._happened, self._lost)
         self._connected = asyncio.Event()
@@ -407,6 +414,9 @@ class RaySubstrate:
         """End; `leave` lets the instances run on, for the next process of the host to find."""
         if not leave:
             await asyncio.gather(*(self.terminate(each) for each in list(self._instances)))
+            if self._own is None and not self._connected.is_set():
+                with suppress(TimeoutError):  # whoever connects again ends those that are not known any more
+                    await asyncio.wait_for(self._connected.wait(), _STOPPING_S)
         self._stopped = True
         for task in [*self._tasks, *([self._wishes] if self._wishes is not None else [])]:
             task.cancel()
