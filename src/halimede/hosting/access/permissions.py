@@ -60,8 +60,9 @@ def endpoints_of(document: Mapping[str, Any]) -> Iterator[str]:
     for group in (document.get("logGroupName", ""), document.get("logGroupIdentifier", "")):
         if _LOG_GROUP in group:
             yield group.partition(_LOG_GROUP)[2]
-    if document.get("ResourceId", "").startswith(_SCALABLE):
-        yield document["ResourceId"].split("/")[1]
+    for resource in (document.get("ResourceId", ""), *document.get("ResourceIds", ())):
+        if resource.startswith(_SCALABLE):
+            yield resource.split("/")[1]
     yield from _dimension(document.get("Dimensions", ()))
     for entry in document.get("MetricData", ()):
         yield from _dimension(entry.get("Dimensions", ()))

@@ -13,7 +13,7 @@ from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.scaling.activity_operations import ActivityOperations
 from halimede.hosting.scaling.alarms import Alarms, delete_alarms
-from halimede.hosting.scaling.names import POLICY_PREFIX, VariantId
+from halimede.hosting.scaling.names import POLICY_PREFIX
 from halimede.hosting.scaling.policy_operations import PolicyOperations
 from halimede.hosting.scaling.records import Target
 from halimede.hosting.scaling.scaler import Scaler
@@ -84,7 +84,7 @@ class Autoscaling:
         for target in list(self._state.targets.values()):
             variant = target.variant
             if self._variants.capacity(variant.endpoint_id, variant.variant) is None:
-                await self._remove(target, self._alarms_of(variant))
+                await self._remove(target)
         try:
             await self._policies.complete()
         except ApiError as error:
@@ -153,25 +153,22 @@ class Autoscaling:
         """An endpoint is gone: its targets, policies, scheduled actions and alarms go too."""
         for target in list(self._state.targets.values()):
             if target.variant.endpoint_id == endpoint:
-                alarms = self._alarms_of(target.variant)
-                task = asyncio.get_running_loop().create_task(self._remove_logged(target, alarms))
+                task = asyncio.get_running_loop().create_task(self._remove_logged(target))
                 self._forgetting.add(task)
                 task.add_done_callback(self._forgetting.discard)
 
-    def _alarms_of(self, variant: VariantId) -> list[str]:
-        return [name for policy in self._state.policies(variant).values() for name in policy.alarms]
-
-    async def _remove_logged(self, target: Target, alarms: list[str]) -> None:
+    async def _remove_logged(self, target: Target) -> None:
         async with self._state.changing:
             try:
-                await self._remove(target, alarms)
+                await self._remove(target)
             except ApiError as error:
                 logger.error("%s: %s", target.variant.resource, error.message)
 
-    async def _remove(self, target: Target, alarms: list[str]) -> None:
+    async def _remove(self, target: Target) -> None:
         variant = target.variant
         if variant not in self._state.targets or self._state.targets[variant].arn != target.arn:
             return
+        alarms = [name for policy in self._state.policies(variant).values() for name in policy.alarms]
         try:
             await delete_alarms(self._alarms, variant.scope, alarms)
         except ApiError as error:
