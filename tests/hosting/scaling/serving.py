@@ -52,6 +52,8 @@ class Scaled:
         variants: what it scales; ``endpoint/e/variant/A`` is there.
         alarms: because of which.
         pace: what a second of AWS's takes here.
+        high: the high alarm of the policy ``p``.
+        low: its low one.
     """
 
     loop: LoopThread
@@ -62,6 +64,8 @@ class Scaled:
     alarms: FakeAlarms = field(default_factory=FakeAlarms)
     clients: Clients = field(default_factory=Clients)
     port: int = 0
+    high: str = ""
+    low: str = ""
     autoscaling: Autoscaling = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +132,10 @@ class Scaled:
             PolicyType="TargetTrackingScaling",
             TargetTrackingScalingPolicyConfiguration={**INVOCATIONS, **config},
         )
-        return [alarm["AlarmName"] for alarm in answer["Alarms"]]
+        names = [alarm["AlarmName"] for alarm in answer["Alarms"]]
+        if name == "p":
+            self.high, self.low = names[0], names[-1]
+        return names
 
     def step(self, name: str = "s", alarm: str = "user-alarm", adjustment: int = 1, **config: Any) -> str:
         """Put a step scaling policy and the alarm of a user for it: its ARN."""

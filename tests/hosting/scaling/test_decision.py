@@ -92,7 +92,7 @@ def test_the_last_value_decides_how_far_to_scale_out() -> None:
     ("current", "values", "expected"),
     [
         (10, (0.0, 0.0), 5),
-        (5, (0.0,), 2),
+        (5, (0.0,), 3),
         (2, (0.0,), 1),
         (10, (4.0, 1.0), 7),  # 4 are needed: half of the other 6 go
         (10, (8.0,), 9),
@@ -132,7 +132,7 @@ def test_no_policy_goes_beyond_the_bounds() -> None:
 
 def test_suspended_directions() -> None:
     assert decide(5, tracking(), high(50.0), limits=Limits(1, 8, out_suspended=True)) is None
-    assert capacity(decide(5, tracking(), low(0.0), limits=Limits(1, 8, out_suspended=True))) == 2
+    assert capacity(decide(5, tracking(), low(0.0), limits=Limits(1, 8, out_suspended=True))) == 3
     assert decide(5, tracking(), low(0.0), limits=Limits(1, 8, in_suspended=True)) is None
     assert capacity(decide(5, tracking(), high(11.0), limits=Limits(1, 8, in_suspended=True))) == 6
 

@@ -210,7 +210,7 @@ class Decider:
             reading = low.get(policy.name)
             if reading is None:
                 return []
-            wishes.append(_Wish(policy.reduced(current, reading.values), reading))
+            wishes.append(_Wish(policy.reduced(current, reading.values, self._limits.minimum), reading))
         return wishes
 
     # cooldowns

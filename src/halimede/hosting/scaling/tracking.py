@@ -37,7 +37,7 @@ class TargetTracking:
         """
         return max(0, math.ceil(capacity * value / self.target - _EXACT))
 
-    def reduced(self, capacity: int, values: Sequence[float]) -> int:
+    def reduced(self, capacity: int, values: Sequence[float], minimum: int) -> int:
         """So many instances are left after a scale-in: half of those that are too many go.
 
         The greatest of the values decides how many are needed, so that none of them would have been above the target.
@@ -45,7 +45,11 @@ class TargetTracking:
         Args:
             capacity: the instances there are.
             values: of the metric, over the time for which it has been low.
+            minimum: so many instances stay.
+
+        Returns:
+            What is needed if none may go.
         """
         needed = self.needed(capacity, max(values))
-        surplus = max(0, capacity - needed)
-        return capacity - (surplus + 1) // 2
+        surplus = capacity - max(needed, minimum)
+        return capacity - (surplus + 1) // 2 if surplus > 0 else min(needed, capacity)
