@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from halimede.hosting.api.services import Operation
+from halimede.hosting.capacity import VariantCapacity
 from halimede.hosting.control.checks import (
     check_config,
     check_deployment,
@@ -177,11 +178,7 @@ class Controller:
             ApiError: it is not.
         """
         endpoint = self._endpoint(name, caller)
-        record = endpoint.record
-        if record.status is Status.FAILED:
-            raise invalid(f'Cannot update failed endpoint "{record.arn}"; delete it and create another one.')
-        if record.status is not Status.IN_SERVICE:
-            raise invalid(f'Cannot update in-progress endpoint "{record.arn}".')
+        _check_changeable(endpoint.record)
         return endpoint
 
     def _fleet(self, config_name: str, caller: Caller) -> FleetRecord:
@@ -240,6 +237,7 @@ class Controller:
             deployment = deployment or record.deployment
         if request.get("RetainAllVariantProperties"):
             _retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
+        self._dependencies.check_update(record.id, fleet.instance_types())
         await endpoint.change(status=Status.UPDATING, pending=fleet, deployment=deployment, reason="")
         return {"EndpointArn": record.arn}
 
@@ -266,6 +264,37 @@ class Controller:
         if endpoint.record.status is not Status.DELETING:
             await endpoint.change(status=Status.DELETING)
         return {}
+
+    # capacity
+
+    def capacity(self, endpoint: EndpointId, variant: str) -> VariantCapacity | None:
+        """How many instances a variant has; None if there is none of that name, or its endpoint is being deleted."""
+        found = self._endpoints.get(endpoint)
+        record = None if found is None else found.record
+        fleet = None if record is None else record.current or record.pending
+        if found is None or record is None or fleet is None or record.status is Status.DELETING:
+            return None
+        if variant not in fleet.counts:
+            return None
+        is_settled = record.status is Status.IN_SERVICE
+        running = found.instances().get(variant, 0)
+        instance_type = fleet.instance_types()[variant]
+        return VariantCapacity(fleet.counts[variant], running, is_settled, instance_type, record.reason)
+
+    async def set_count(self, endpoint: EndpointId, variant: str, count: int) -> None:
+        """Have so many instances of a variant. It returns before they are there.
+
+        Raises:
+            ApiError: its endpoint is not in service.
+        """
+        found = self._endpoints.get(endpoint)
+        fleet = None if found is None else found.record.current
+        if found is None or fleet is None or variant not in fleet.counts:
+            arn = endpoint.scope.arn(_ENDPOINT, endpoint.name)
+            raise invalid(f'Could not find variant "{variant}" of endpoint "{arn}".')
+        _check_changeable(found.record)
+        changed = replace(fleet, counts={**fleet.counts, variant: count})
+        await found.change(status=Status.UPDATING, current=changed, reason="")
 
     # tags
 
@@ -294,6 +323,18 @@ class Controller:
         self._check_arn(request["ResourceArn"], caller)
         await self._database.remove_tags(request["ResourceArn"], request["TagKeys"])
         return {}
+
+
+def _check_changeable(record: EndpointRecord) -> None:
+    """Refuse a change of an endpoint that is not in service.
+
+    Raises:
+        ApiError: it is not.
+    """
+    if record.status is Status.FAILED:
+        raise invalid(f'Cannot update failed endpoint "{record.arn}"; delete it and create another one.')
+    if record.status is not Status.IN_SERVICE:
+        raise invalid(f'Cannot update in-progress endpoint "{record.arn}".')
 
 
 def _key(endpoint: EndpointId) -> DocumentKey:

@@ -52,6 +52,12 @@ class FleetRecord:
             for variant in self.config["ProductionVariants"]
         ]
 
+    def instance_types(self) -> dict[str, str]:
+        """Variant → the type of its instances."""
+        return {
+            variant["VariantName"]: variant["InstanceType"] for variant in self.config["ProductionVariants"]
+        }
+
     @classmethod
     def of(
         cls, fleet_id: str, config_name: str, config: dict[str, Any], models: dict[str, dict[str, Any]]

@@ -57,6 +57,10 @@ def _end_nothing(_: str, __: str) -> None:
     """Nothing was begun."""
 
 
+def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
+    """Nobody minds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What fleets are made with.
@@ -75,6 +79,7 @@ class Dependencies:
         begin_role: the variables that instances of an endpoint's variant get of the platform, with keys that hold until
             the role is ended, given the fleet's id.
         end_role: the fleet with that id has no more instances of the variant with that name.
+        check_update: raises an ApiError if an endpoint may not have these variants, given as variant → instance type.
     """
 
     substrate: Substrate
@@ -89,3 +94,4 @@ class Dependencies:
     begin_fetch: Callable[[EndpointId, str, str], OnProgress] = _tell_nobody
     begin_role: Callable[[EndpointId, str, Variant], Mapping[str, str]] = _no_variables
     end_role: Callable[[str, str], None] = _end_nothing
+    check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
