@@ -1,7 +1,7 @@
 """The host: all its parts, started and stopped together. Lives on the event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from halimede.core.origins import OriginPolicy
@@ -34,6 +34,7 @@ from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
+from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.offers import OfferService, OfferTokens
@@ -97,12 +98,16 @@ class Host:
             self._make_residency,
             self._metering.meter,
             settings.control,
-            self._metering.forget,
+            self._forget,
             self._fetches.begin,
             self._roles.begin,
             self._roles.end,
+            self._check_update,
         )
         self._controller = Controller(dependencies, directory / "state.db")
+        self._autoscaling = Autoscaling(
+            directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
+        )
         self._invocations = Invocations(self._table, settings.invocation)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
@@ -127,20 +132,27 @@ class Host:
         self._keep_instances = False
 
     def _services(self) -> list[Service]:
-        later = "autoscaling comes with a later version; set instance counts with UpdateEndpointWeightsAndCapacities"
         return [
             Service(
                 "sagemaker",
                 self._controller.operations(),
                 further={"ProductionVariantInstanceType": self._catalogue.names},
             ),
-            Service("application-autoscaling", {}, later=later),
+            self._autoscaling.service(),
             cloudwatch_service(
                 self._metering.stores, self._metering.flush, alarms=alarm_operations(self._alarms)
             ),
             logs_service(self._settings.directory / "logs"),
             sts_service(),
         ]
+
+    def _forget(self, endpoint: EndpointId) -> None:
+        """An endpoint is gone."""
+        self._metering.forget(endpoint)
+        self._autoscaling.forget(endpoint)
+
+    def _check_update(self, endpoint: EndpointId, instance_types: Mapping[str, str]) -> None:
+        self._autoscaling.check_update(endpoint, instance_types)
 
     def _make_residency(self, endpoint: EndpointId, route: VariantRoute) -> MultiModelResidency:
         meter = self._metering.meter(endpoint, route.spec.name)
@@ -186,6 +198,8 @@ class Host:
             parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._stop_controller)
             await self._controller.start()
+            parts.push_async_callback(self._autoscaling.stop)
+            await self._autoscaling.start()
             parts.callback(self._invocations.close)
             parts.push_async_callback(self._stop_answering)
             if self._routers is not None:

@@ -381,3 +381,20 @@ def test_counting_costs_next_to_nothing() -> None:
         meter.flush(NOON)
         best = min(best, time.perf_counter() - begin)
     assert best / number < 20e-6
+
+
+def test_requests_under_way_are_counted_at_each_instance_each_second(host: Metered) -> None:
+    host.publish("e", "v")
+    targets = host.table.routes()[0].variants["v"].targets
+    assert [target.outstanding for target in targets] == [2, 0]
+    host.tick(NOON + 1)
+    targets[1].inflight = 6
+    host.tick(NOON + 2)
+    assert point(host, "ConcurrentRequestsPerModel") == {
+        "SampleCount": 4.0,
+        "Average": 2.5,
+        "Sum": 10.0,
+        "Minimum": 0.0,
+        "Maximum": 6.0,
+        "Unit": "None",
+    }

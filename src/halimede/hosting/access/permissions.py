@@ -69,6 +69,9 @@ def endpoints_of(document: Mapping[str, Any]) -> Iterator[str]:
     for member in ("MetricDataQueries", "Metrics"):
         for query in document.get(member, ()):
             yield from _dimension(query.get("MetricStat", {}).get("Metric", {}).get("Dimensions", ()))
+    tracking = document.get("TargetTrackingScalingPolicyConfiguration", {})
+    if "CustomizedMetricSpecification" in tracking:
+        yield from endpoints_of(tracking["CustomizedMetricSpecification"])
 
 
 def _dimension(dimensions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

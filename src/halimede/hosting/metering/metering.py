@@ -1,6 +1,7 @@
 """Everything that is measured: meters of variants, samples of instances, sizes of logs.
 
-every second    what meters have counted goes into the store; logs that have grown are noted, and shortened
+every second    what meters have counted goes into the store, and how many requests are under way; logs that have
+                grown are noted, and shortened
 every period    instances are measured, quiet variants get zeros, what has changed is saved
 every minute    old logs are removed
 
@@ -160,6 +161,7 @@ class Metering:
         """What is done each second, on the whole second."""
         now = self._now()
         self._flush(now - _SECOND / 2)
+        self._note_concurrency(now - _SECOND / 2)
         await self._note_logs()
         length, period = self._period_s, int(now // self._period_s)
         if period == self._period:
@@ -179,6 +181,13 @@ class Metering:
         await self._save()
         if is_new_minute:
             await self._remove_logs()
+
+    def _note_concurrency(self, when: float) -> None:
+        """Count the requests that are under way."""
+        for route in self._table.routes():
+            for name, variant in route.variants.items():
+                counts = [target.outstanding for target in variant.targets]
+                self.meter(route.id, name).concurrent(counts, when)
 
     def flush(self) -> None:
         """Put into the store what has been counted up to now."""

@@ -1,10 +1,15 @@
 """What is counted of one variant, with the names, units and rules of SageMaker's metrics."""
 
+from collections.abc import Iterable
+
 from halimede.hosting.metering.store import Metric, MetricStore
 from halimede.hosting.routing.counts import CountingMeter
 
 INVOCATIONS = "AWS/SageMaker"
 """Namespace of what is counted of requests."""
+
+CONCURRENT_REQUESTS = "ConcurrentRequestsPerModel"
+"""The metric of requests that an instance has not answered, counted each second."""
 
 INSTANCES = "/aws/sagemaker/Endpoints"
 """Namespace of what is measured of instances."""
@@ -86,6 +91,12 @@ class VariantMeter(CountingMeter):
         for name in ("Invocations", "InvocationsPerInstance"):
             if not self._store.has(Metric(INVOCATIONS, name, self._dimensions), when):
                 self._add(name, 0, 1, when)
+
+    def concurrent(self, counts: Iterable[int], when: float) -> None:
+        """So many requests are under way at each instance."""
+        metric = Metric(INVOCATIONS, CONCURRENT_REQUESTS, self._dimensions)
+        for count in counts:
+            self._store.add(metric, count, "None", 1, when)
 
     def gauge(self, name: str, value: float, unit: str, when: float) -> None:
         """A value that was measured of an instance."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
-from halimede.hosting.metering.variant import INVOCATIONS
+from halimede.hosting.metering.variant import CONCURRENT_REQUESTS, INVOCATIONS
 from halimede.hosting.scaling.names import DIMENSION, VariantId
 from halimede.hosting.scaling.records import PolicyRecord
 
@@ -133,7 +133,7 @@ _Predefined = tuple[str, str, int]
 _PREDEFINED: Mapping[str, _Predefined] = {
     "SageMakerVariantInvocationsPerInstance": ("InvocationsPerInstance", "Sum", MINUTE_S),
     "SageMakerVariantConcurrentRequestsPerModelHighResolution": (
-        "ConcurrentRequestsPerModel",
+        CONCURRENT_REQUESTS,
         "Maximum",
         MINUTE_S,
     ),

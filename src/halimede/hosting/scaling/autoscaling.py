@@ -12,7 +12,7 @@ from halimede.hosting.capacity import Variants
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.scaling.activity_operations import ActivityOperations
-from halimede.hosting.scaling.alarms import Alarms, delete_alarms
+from halimede.hosting.scaling.alarms import AlarmAction, Alarms, delete_alarms
 from halimede.hosting.scaling.names import POLICY_PREFIX
 from halimede.hosting.scaling.policy_operations import PolicyOperations
 from halimede.hosting.scaling.records import Target
@@ -59,6 +59,8 @@ class Autoscaling:
         self._scheduler = Scheduler(self._state, now)
         self._policies = PolicyOperations(self._state, alarms, now)
         self._now = now
+        self._is_open = False
+        alarms.add_action(POLICY_PREFIX, self._note)
         self._task: asyncio.Task[None] | None = None
         self._forgetting: set[asyncio.Task[None]] = set()
 
@@ -80,7 +82,6 @@ class Autoscaling:
             DatabaseError: the file cannot be used.
         """
         await self._state.open()
-        self._alarms.add_action(POLICY_PREFIX, self._scaler.note)
         for target in list(self._state.targets.values()):
             variant = target.variant
             if self._variants.capacity(variant.endpoint_id, variant.variant) is None:
@@ -89,6 +90,7 @@ class Autoscaling:
             await self._policies.complete()
         except ApiError as error:
             logger.error("alarms of scaling policies cannot be made: %s", error.message)
+        self._is_open = True
 
     async def start(self) -> None:
         """Read what was there before, and go on with it.
@@ -118,6 +120,10 @@ class Autoscaling:
                 await asyncio.shield(self.tick())
             except Exception:  # scaling is not what the host stands or falls with
                 logger.exception("autoscaling failed")
+
+    def _note(self, action: AlarmAction) -> None:
+        if self._is_open:  # alarms are evaluated before, and will be again
+            self._scaler.note(action)
 
     async def tick(self) -> None:
         """What is done each second."""

@@ -168,6 +168,10 @@ class Alarms:
         """The alarm of a name; once it has been put again, it is another object."""
         return self.registry.find(scope, name)
 
+    def with_action(self, scope: Scope, arn: str) -> list[str]:
+        """The names of the alarms that have an action, in any of their states."""
+        return sorted(alarm.name for alarm in self.registry.of(scope).values() if arn in alarm.all_actions)
+
     # configuration
 
     async def put(self, scope: Scope, request: Mapping[str, Any]) -> None:
