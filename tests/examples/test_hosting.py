@@ -15,6 +15,7 @@ from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
 
 NAMES = ("single_model", "multi_model", "ab_test")
+AUTOSCALING = "autoscaling"
 
 ASKING_S = 25.0
 """The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
@@ -133,6 +134,26 @@ def test_two_variants_of_which_the_better_one_wins(started: dict[str, "subproces
     assert (current + candidate, last) == (800, "deleted")
 
 
+def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
+    with start_host(tmp_path / "host", "--metric-period=1") as host:
+        done = subprocess.run(
+            [sys.executable, "-m", f"examples.hosting.{AUTOSCALING}", str(built)],
+            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        first, alarms, *counts_and_activities, last = done.stdout.splitlines()
+        assert re.fullmatch(r"scaled-[-\d]+: InService", first)
+        counts = [int(line.split()[1]) for line in counts_and_activities if line.startswith("instances: ")]
+        activities = counts_and_activities[len(counts) :]
+        assert (alarms, last) == ("alarms: 2", "deleted")
+        assert (counts[0], max(counts), counts[-1]) == (1, 3, 1)
+        highest = counts.index(3)
+        assert counts == sorted(counts[: highest + 1]) + sorted(counts[highest + 1 :], reverse=True)
+        assert "Successful: Setting desired instance count to 3. (AlarmHigh)" in activities
+        assert activities[-1] == "Successful: Setting desired instance count to 1. (AlarmLow)"
+        assert host.client("s3").list_buckets()["Buckets"] == []
+
+
 def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subprocess.Popen[str]"]) -> None:
     for process in started.values():
         process.communicate(timeout=280)
@@ -146,7 +167,7 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subp
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:
-    for name in NAMES:
+    for name in (*NAMES, AUTOSCALING):
         source = Path(f"examples/hosting/{name}.py").read_text()
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)
