@@ -1,0 +1,33 @@
+"""The programs of the page on autoscaling print what the page says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.hosting.build import build
+from tests.support.host import start_host
+
+pytestmark = pytest.mark.timeout(200)
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)
+
+
+def test_page_says_what_its_programs_print(tmp_path: Path) -> None:
+    build(tmp_path / "hosting")
+    create = blocks("hosting.md", "python")[0].replace("build/hosting", str(tmp_path / "hosting"))
+    _, *printed = blocks("autoscaling.md", "text")  # the first one is the example's
+    with start_host(tmp_path / "host", "--metric-period=1") as host:
+        program = "\n".join([create, *blocks("autoscaling.md", "python")])
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=dict(host.environment), capture_output=True, text=True, timeout=150, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert UUID.sub("…", done.stdout) == UUID.sub("…", "".join(printed))
