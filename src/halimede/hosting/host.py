@@ -235,6 +235,8 @@ class Host:
             await self._routers.stop(_GRACE_S)
         await self._server.close(_GRACE_S)
         await self._dispatcher.close()
+        if self._routers is not None:
+            self._routers.close()
         self._denials.close()
 
     async def _stop_controller(self) -> None:

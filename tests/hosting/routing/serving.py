@@ -13,11 +13,12 @@ import pytest
 from halimede.frontends.server import Connections
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.http.connection import ClientConnection
+from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller, EndpointId, Scope
 from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.counts import InvocationCounts
-from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.routing.invocations import PREFIX, Invocations
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.settings import HostSettings
@@ -97,8 +98,8 @@ class Farm:
         self.connections: Connections[ClientConnection] = Connections()
         self.meters: dict[str, Meter] = {}
 
-        async def start() -> tuple[Invocations, Routers, asyncio.Server]:
-            invocations = Invocations(self.table, settings)
+        async def start() -> tuple[Routers, asyncio.Server]:
+            self.invocations = Invocations(self.table, settings)
             host = HostSettings(
                 Path("/nowhere"),
                 Resources(1, 1),
@@ -108,17 +109,22 @@ class Farm:
                 allowed_hosts=("*",),
             )
             routers = Routers(host, self.table, InstanceRoles(Path("/nowhere")), self._absorb)
-            factory = routers.listen(
-                lambda request: request.respond(404, b"the host's own process"), self.connections
-            )
+            factory = routers.listen(self._handle, self.connections)
             server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
             await routers.start()
-            return invocations, routers, server
+            return routers, server
 
-        self.invocations, self.routers, self.server = self.loop.run(start())
+        self.routers, self.server = self.loop.run(start())
+
+    def _handle(self, request: Request) -> None:
+        """Answer what no router does."""
+        if request.head.path.startswith(PREFIX):
+            self.invocations.handle(request, Scope(ACCOUNT, "eu-west-1"))
+        else:
+            request.respond(404, b"the host's own process")
 
     def _absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
-        self.meters[variant].absorb(counts)
+        self.meters.setdefault(variant, Meter()).absorb(counts)
 
     def close(self) -> None:
         self.loop.call(self.server.close)

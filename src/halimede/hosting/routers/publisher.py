@@ -87,10 +87,12 @@ class Publisher:
         before = self._published.get(route.id)
         self._published[route.id] = route
         for variant in route.variants.values():
-            number = self._variants[variant] = next(self._numbers)
-            self._by_number[number] = variant
+            if variant not in self._variants:
+                number = self._variants[variant] = next(self._numbers)
+                self._by_number[number] = variant
             for target in variant.targets:
-                self._number(target)
+                if target not in self._columns:
+                    self._number(target)
         self._tell(self._publication(route))
         self._retire(before)
 

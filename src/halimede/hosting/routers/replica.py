@@ -98,12 +98,15 @@ class Replica:
         self.table.publish(EndpointRoute(name, message.arn, region, account, message.config, variants))
 
     def _variant(self, endpoint: EndpointId, entry: VariantEntry) -> VariantRoute:
-        meter = self._meters.setdefault((endpoint, entry.spec.name), CountingMeter())
-        route = self._variants[entry.number] = VariantRoute(entry.spec, entry.weight, meter=meter)
-        if entry.spec.container.multi_model:
-            route.residency = self.placements.of(entry.number)
+        route = self._variants.get(entry.number)
+        if route is None:
+            meter = self._meters.setdefault((endpoint, entry.spec.name), CountingMeter())
+            route = self._variants[entry.number] = VariantRoute(entry.spec, entry.weight, meter=meter)
+            if entry.spec.container.multi_model:
+                route.residency = self.placements.of(entry.number)
         for target in entry.targets:
-            self._add(route, target)
+            if target.column not in self._targets:
+                self._add(route, target)
         return route
 
     def _add(self, route: VariantRoute, entry: TargetEntry) -> None:
@@ -112,7 +115,9 @@ class Replica:
         self.table.join(route, target)
 
     def _join(self, message: Join) -> None:
-        self._add(self._variants[message.variant], message.target)
+        route = self._variants.get(message.variant)
+        if route is not None:  # otherwise it was replaced before this router was started
+            self._add(route, message.target)
 
     def _leave(self, message: Leave) -> None:
         found = self._targets.pop(message.column, None)
@@ -135,7 +140,9 @@ class Replica:
         target.pool.close()
 
     def _weigh(self, message: Weigh) -> None:
-        self.table.weigh(self._variants[message.variant], message.weight)
+        route = self._variants.get(message.variant)
+        if route is not None:
+            self.table.weigh(route, message.weight)
 
     def _forget(self, message: Forget) -> None:
         self._variants.pop(message.variant, None)
