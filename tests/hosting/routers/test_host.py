@@ -177,7 +177,7 @@ class TestAnEndpoint:
                 return points
 
             def total() -> float:
-                return sum(point["Sum"] for point in statistic("Invocations", Statistics=["Sum"]))
+                return float(sum(point["Sum"] for point in statistic("Invocations", Statistics=["Sum"])))
 
             until(lambda: total() == 300)
             counted = statistic("ModelLatency", Statistics=["SampleCount", "Maximum"])

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from halimede.hosting.http.upstream import UpstreamPool
-from halimede.hosting.routing.table import Target
+from halimede.hosting.routing.table import Target, VariantRoute
 from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance, Received, Reply, echo
 from tests.hosting.routing.serving import (
@@ -76,6 +76,11 @@ class Load:
             else:
                 self.answers["200"] += 1
 
+    def go_on(self, answers: int) -> None:
+        """Return when so many more requests have been answered."""
+        before = self.answers["200"]
+        until(lambda: self.answers["200"] > before + answers)
+
     @property
     def failures(self) -> int:
         return sum(self.answers.values()) - self.answers["200"]
@@ -88,8 +93,7 @@ class TestARouterThatIsKilled:
             with Load(host, 8) as load:
                 os.kill(before[0], signal.SIGKILL)
                 until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))
-                answered = load.answers["200"]
-                until(lambda: load.answers["200"] > answered + 50)
+                load.go_on(50)
             assert before[1] in processes(farm)
             assert load.failures <= 4  # half of the connections, once each
 
@@ -110,13 +114,13 @@ class TestARouterThatIsKilled:
             until(lambda: len(processes(farm)) == 2)
 
     def test_an_instance_that_leaves_is_idle_without_it(self) -> None:
-        held, idle = threading.Event(), threading.Event()
+        held = threading.Event()
         with shared() as (host, farm, [instance]), ThreadPoolExecutor(2) as threads:
             instance.invoke = lambda received: held.wait(20) and echo(received)  # type: ignore[assignment,return-value]
             futures = [threads.submit(_suppressed, host) for _ in range(2)]
             target = host.targets[0]
             until(lambda: target.outstanding == 2)
-            _drain(host, target, idle)
+            idle = _drained(host, target)
             for each in processes(farm):
                 os.kill(each, signal.SIGKILL)
             assert idle.wait(10)
@@ -182,9 +186,9 @@ class TestTheTable:
                 route = variant_route("A", [fake])
                 host.loop.call(host.table.publish, endpoint_route(route))
                 host.settle()
-                _drain_all(host, current)
-                seen = len(fake.seen)
-                until(lambda seen=seen, fake=fake: len(fake.seen) > seen + 5)
+                for target in list(current.targets):
+                    assert _drained(host, target, current).wait(10)
+                await_requests(fake, 5)
                 current = route
             assert load.failures == 0
             host.route = endpoint_route(current)
@@ -194,26 +198,22 @@ class TestTheTable:
             for _ in range(5):
                 target = Target("other", UpstreamPool("127.0.0.1", other.port))
                 host.loop.call(host.table.join, host.variant, target)
+                await_requests(other, 10)
+                assert _drained(host, target).wait(10)
                 seen = len(other.seen)
-                until(lambda seen=seen: len(other.seen) > seen + 10)
-                idle = threading.Event()
-                _drain(host, target, idle)
-                assert idle.wait(10)
-                seen = len(other.seen)
-                answered = load.answers["200"]
-                until(lambda answered=answered: load.answers["200"] > answered + 20)
+                load.go_on(20)
                 assert len(other.seen) == seen  # once it is idle nothing comes any more
             assert load.failures == 0
 
     def test_an_instance_is_not_idle_before_its_requests_are_answered(self) -> None:
-        held, idle = threading.Event(), threading.Event()
+        held = threading.Event()
         with shared() as (host, _, [instance]), ThreadPoolExecutor(3) as threads:
             instance.invoke = lambda received: Reply(200, str(held.wait(10)).encode())
             clients = [host.client() for _ in range(3)]
             futures = [threads.submit(invoke, client) for client in clients]
             target = host.targets[0]
             until(lambda: target.outstanding == 3)
-            _drain(host, target, idle)
+            idle = _drained(host, target)
             host.settle()
             assert not idle.is_set()
             with pytest.raises(ClientError, match="has no instance that takes requests"):
@@ -309,29 +309,22 @@ def _suppressed(host: Runtime) -> bool:
     return True
 
 
-def _drain(host: Runtime, target: Target, idle: threading.Event) -> None:
-    """Do with an instance what the control plane does that retires it."""
+def await_requests(instance: FakeInstance, count: int) -> None:
+    """Return when an instance has got so many more requests."""
+    before = len(instance.seen)
+    until(lambda: len(instance.seen) > before + count)
+
+
+def _drained(host: Runtime, target: Target, variant: VariantRoute | None = None) -> threading.Event:
+    """Do with an instance what the control plane does that retires it; the event is set when it is idle."""
+    idle = threading.Event()
 
     def drain() -> None:
         target.draining = True
-        host.table.leave(host.variant, target)
+        host.table.leave(variant or host.variant, target)
         target.on_idle = idle.set
         if not target.inflight:
             idle.set()
 
     host.loop.call(drain)
-
-
-def _drain_all(host: Runtime, variant: object) -> None:
-    for target in list(variant.targets):  # type: ignore[attr-defined]
-        idle = threading.Event()
-
-        def drain(target: Target = target, idle: threading.Event = idle) -> None:
-            target.draining = True
-            host.table.leave(variant, target)  # type: ignore[arg-type]
-            target.on_idle = idle.set
-            if not target.inflight:
-                idle.set()
-
-        host.loop.call(drain)
-        assert idle.wait(10)
+    return idle

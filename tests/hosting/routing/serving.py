@@ -25,6 +25,7 @@ from halimede.hosting.settings import HostSettings
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import Resources
 from tests.frontends.http.serving import Client
+from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
@@ -312,4 +313,4 @@ def one_instance(
         runtime(variant_route("AllTraffic", [instance], **spec), settings=settings) as one,
     ):
         yield one, instance
-        assert one.is_idle
+        until(lambda: one.is_idle)
