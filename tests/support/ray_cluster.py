@@ -59,6 +59,11 @@ class RayCluster:
         self._tell(do="remove", name=name)
         del self.nodes[name]
 
+    def requested(self) -> list[dict[str, float]]:
+        """What Ray's autoscaler has been asked to have room for (`ray.autoscaler.sdk.request_resources`)."""
+        found: list[dict[str, float]] = self._tell(do="requested")
+        return found
+
     def kill_head(self) -> None:
         """Kill the process that knows of the cluster, with SIGKILL."""
         self._tell(do="kill_head")
@@ -92,6 +97,8 @@ def ray_cluster(head_cpus: int = 0, **environment: str) -> Iterator[RayCluster]:
 
 def main() -> None:
     """Do what the lines of the standard input say."""
+    from ray._private import ray_constants
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.cluster_utils import Cluster
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -121,6 +128,10 @@ def main() -> None:
                 _kill(nodes.pop(command["name"]), "raylet")
             case "remove":
                 cluster.remove_node(nodes.pop(command["name"]))
+            case "requested":
+                key = ray_constants.AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+                text = GcsClient(cluster.address).internal_kv_get(key, None)
+                answer = json.loads(text) if text else []
             case "kill_head":
                 _kill(nodes["head"], "gcs_server")
         answers.write(json.dumps(answer) + "\n")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
-from halimede.core.origins import OriginPolicy
+from halimede.core.origins import OriginPolicy, is_local
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections, Endpoint, Server
 from halimede.hosting.access.denials import Denials
@@ -70,7 +70,13 @@ class Host:
         self._substrate = (
             LocalSubstrate(directory, images, settings.machine, settings.oversubscription)
             if settings.ray is None
-            else RaySubstrate(directory, images, settings.oversubscription, settings.ray)
+            else RaySubstrate(
+                directory,
+                images,
+                settings.oversubscription,
+                settings.ray,
+                only_here=is_local(settings.advertised or settings.address),
+            )
         )
         self._catalogue = Catalogue(settings.machine, settings.instance_types, self._substrate.largest)
         self._table = RoutingTable()

@@ -33,7 +33,7 @@ print("the end", flush=True)
 def holes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """File systems that can punch holes, and others."""
     if request.param == "no holes":
-        monkeypatch.setattr(log_space, "_punch", lambda *_: False)
+        monkeypatch.setattr(log_space, "punch", lambda *_: False)
 
 
 @pytest.fixture

@@ -39,7 +39,8 @@ class Handler(BaseHTTPRequestHandler):
             print(body[6:].decode(), flush=True)
         if body.startswith(b"sleep "):
             time.sleep(float(body[6:]))
-        text = json.dumps(dict(pid=os.getpid(), names=names, niceness=os.nice(0))).encode()
+        gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+        text = json.dumps(dict(pid=os.getpid(), names=names, niceness=os.nice(0), gpus=gpus)).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()

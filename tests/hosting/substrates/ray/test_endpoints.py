@@ -101,11 +101,13 @@ class TestRoom:
 
             until(lambda: bool(waits()))
             assert waits().startswith("InsufficientInstanceCapacity: ")
+            until(lambda: cluster.requested() == [{"CPU": 0.125}])  # of Ray's autoscaler
             assert "CPU" in waits()
             assert of.describe()["EndpointStatus"] == "Creating"
             cluster.add("one")
             assert of.settled() == "InService"
             assert "VariantStatus" not in of.describe()["ProductionVariants"][0]
+            until(lambda: not cluster.requested())
 
     def test_an_endpoint_fails_once_it_has_waited_long_enough(
         self, tmp_path: Path, cluster: RayCluster
@@ -123,3 +125,42 @@ class TestRoom:
             cluster.add("one")
             of.create("other")
             assert len(of.nodes_of()) == 1
+
+
+def test_what_instances_use_is_measured_on_their_nodes(tmp_path: Path, cluster: RayCluster) -> None:
+    cluster.add("one")
+    with hosted(tmp_path, cluster, "--metric-period=1") as of:
+        of.create()
+        cloudwatch = of.host.client("cloudwatch")
+
+        def names() -> set[str]:
+            found = cloudwatch.list_metrics(Namespace="/aws/sagemaker/Endpoints")["Metrics"]
+            return {metric["MetricName"] for metric in found}
+
+        until(lambda: {"CPUUtilization", "MemoryUtilization", "DiskUtilization"} <= names())
+        assert not any(name.startswith("GPU") for name in names())
+
+
+def test_an_instance_asks_for_what_its_type_says(tmp_path: Path, cluster: RayCluster) -> None:
+    catalogue = tmp_path / "catalogue.toml"
+    catalogue.write_text(
+        '["ml.my.accelerated"]\ncpus = 1\nmemory_gib = 1\nresources = { accelerator = 1 }\n'
+        '["ml.my.gpu"]\ncpus = 1\nmemory_gib = 1\ngpus = 1\n'
+    )
+    cluster.add("plain", num_cpus=4)
+    accelerated = cluster.add("accelerated", resources={"accelerator": 1})
+    one_gpu = cluster.add("gpu", num_gpus=1)
+    with hosted(tmp_path, cluster, f"--catalogue={catalogue}") as of:
+        of.configure("a", instance_type="ml.my.accelerated")
+        of.configure("g", instance_type="ml.my.gpu")
+        of.configure("h", instance_type="ml.my.gpu")
+        for name in ("a", "g"):
+            of.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+            assert of.settled(name) == "InService"
+        assert sorted(of.nodes_of().values()) == sorted([accelerated, one_gpu])
+        assert of.ask(name="g")["gpus"] == "0"
+        assert of.ask(name="a")["gpus"] == ""
+        of.sagemaker.create_endpoint(EndpointName="h", EndpointConfigName="h")
+        until(lambda: "has 0 GPU free" in of.host.log or "0 GPU" in of.host.log)
+        of.delete("g")
+        assert of.settled("h") == "InService"

@@ -76,7 +76,13 @@ class RaySubstrate:
     """Instances on a Ray cluster (`Substrate`). Lives on the event loop."""
 
     def __init__(
-        self, directory: Path, images: Images, oversubscription: float, settings: RaySettings
+        self,
+        directory: Path,
+        images: Images,
+        oversubscription: float,
+        settings: RaySettings,
+        *,
+        only_here: bool = False,
     ) -> None:
         """A substrate that is not connected.
 
@@ -85,7 +91,9 @@ class RaySubstrate:
             images: what runs for an image, on the nodes.
             oversubscription: how many times a node's processors instances may be given.
             settings: of the cluster.
+            only_here: the host can be reached from this machine only, of which those are warned that have others.
         """
+        self._only_here = only_here
         self._directory = directory.absolute()
         self._logs = self._directory / "logs"
         self._images = images
@@ -127,7 +135,7 @@ class RaySubstrate:
         log = self._directory / "ray-engine.log"
         await self._engine.start(self._address, f"halimede-{self._node_settings.host_id}", log)
         nodes = await self._engine.call("nodes")
-        self._largest = self._most(nodes)
+        self._know(nodes)
         logger.info("connected to the Ray cluster at %s, which has %d nodes", self._address, len(nodes))
 
     def _most(self, nodes: Sequence[Node]) -> Resources:
@@ -141,12 +149,25 @@ class RaySubstrate:
         gpus = int(most("GPU")) if self._own is not None else _ANY.gpus
         return Resources(most("CPU"), int(most("memory")), gpus)
 
+    def _know(self, nodes: Sequence[Node]) -> None:
+        """These are the nodes now."""
+        self._largest = self._most(nodes)
+        others = sorted({node.address for node in nodes} - {self._engine.address})
+        if others and self._only_here:
+            self._only_here = False  # said once
+            logger.warning(
+                "the nodes at %s cannot fetch models from this host, which listens at this machine's loopback only; "
+                "start it with --address=%s, or with --advertise-address",
+                ", ".join(others),
+                self._engine.address,
+            )
+
     async def _look(self) -> None:
         """Know how large nodes are, which come and go."""
         while True:
             await asyncio.sleep(_LOOK_S)
             with suppress(EngineLostError, ApiError):
-                self._largest = self._most(await self._engine.call("nodes"))
+                self._know(await self._engine.call("nodes"))
 
     def _lost(self) -> None:
         """The engine has ended, as it does when the cluster's head is gone."""
