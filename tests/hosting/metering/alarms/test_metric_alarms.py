@@ -127,6 +127,40 @@ def test_missing_data(host: Metered, client: Any, treatment: str, expected: str,
     assert alarm["TreatMissingData"] == treatment
 
 
+def test_too_few_values_to_set_an_alarm_off_are_told(host: Metered, client: Any) -> None:
+    put_values(host, 9)
+    client.put_metric_alarm(**{**ALARM, "EvaluationPeriods": 3})
+    minute_over(host)
+    assert describe(host)["StateReason"] == (
+        "Threshold Crossed: 1 out of the last 1 datapoints [9.0 (04/03/26 11:59:00)] was greater than the threshold "
+        "(5.0) (minimum 3 datapoints for OK -> ALARM transition)."
+    )
+
+
+def test_missing_values_that_set_an_alarm_off_are_told(host: Metered, client: Any) -> None:
+    put_values(host, 1)
+    client.put_metric_alarm(
+        **{**ALARM, "EvaluationPeriods": 3, "DatapointsToAlarm": 2}, TreatMissingData="breaching"
+    )
+    minute_over(host)
+    assert describe(host)["StateReason"] == (
+        "Threshold Crossed: 1 out of the last 1 datapoints [1.0 (04/03/26 11:59:00)] was not greater than the "
+        "threshold (5.0) and 2 missing datapoints were treated as [Breaching] (minimum 2 datapoints for ALARM -> OK "
+        "transition)."
+    )
+
+
+def test_the_data_of_a_reason_fit(host: Metered, client: Any) -> None:
+    put_values(host, *(number / 7 + 1e-9 for number in range(60, 110)))
+    client.put_metric_alarm(**{**ALARM, "EvaluationPeriods": 50})
+    minute_over(host)
+    alarm = describe(host)
+    assert alarm["StateValue"] == "ALARM"
+    assert len(alarm["StateReasonData"]) <= 4_000
+    assert len(alarm["StateReason"]) <= 1_023
+    assert ", ...] were greater than" in alarm["StateReason"]
+
+
 def test_a_late_value_counts(host: Metered, client: Any) -> None:
     client.put_metric_alarm(**ALARM)
     minute_over(host)

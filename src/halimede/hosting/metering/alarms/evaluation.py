@@ -54,6 +54,4 @@ async def evaluate(
     state = judge(breaching, definition.evaluation_periods, needed, missing, current)
     if state is current:
         return Outcome(state, values)
-    return Outcome(
-        state, values, reason(definition, known, state, current), reason_data(definition, known, now)
-    )
+    return Outcome(state, values, reason(definition, known, state), reason_data(definition, known, now))

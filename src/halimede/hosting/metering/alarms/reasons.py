@@ -16,16 +16,13 @@ _MAX_SHOWN = 5
 _TREATED = {MissingData.BREACHING: "Breaching", MissingData.NOT_BREACHING: "NonBreaching"}
 
 
-def reason(
-    definition: MetricDefinition, points: Sequence[Datapoint], state: AlarmState, before: AlarmState
-) -> str:
+def reason(definition: MetricDefinition, points: Sequence[Datapoint], state: AlarmState) -> str:
     """Why datapoints put an alarm into a state.
 
     Args:
         definition: what it watches.
         points: the datapoints that were evaluated, the latest first.
         state: the state.
-        before: the state before.
     """
     gaps = definition.evaluation_periods - len(points)
     filled = _TREATED.get(definition.missing) if gaps > 0 else None
@@ -35,21 +32,23 @@ def reason(
     if not points:
         periods = _count(definition.evaluation_periods, "period")
         return f"Threshold Crossed: no datapoints were received for {periods} and {treated}."
-    matching = [each for each in points if definition.is_breaching(each.value) == (state is AlarmState.ALARM)]
+    breaches = state is AlarmState.ALARM
+    matching = [each for each in points if definition.is_breaching(each.value) == breaches]
+    if not matching:  # what is missing has decided, or there are too few datapoints to set the alarm off
+        breaches, matching = not breaches, list(points)
     values = ", ".join(
         f"{each.value} ({datetime.fromtimestamp(each.when, UTC):%d/%m/%y %H:%M:%S})"
         for each in matching[:_MAX_SHOWN]
     )
     more = ", ..." if len(matching) > _MAX_SHOWN else ""
-    verb = f"{_was(len(matching))}{'' if state is AlarmState.ALARM else ' not'}"
+    verb = f"{_was(len(matching))}{'' if breaches else ' not'}"
     crossed = f"{verb} {definition.comparison_text} the threshold ({definition.threshold})"
-    of_all = f"{len(matching)} out of the last {_datapoints(len(points))}"
+    of_all = f"{len(matching)} out of the last {len(points)} datapoints"
     needed, total = definition.datapoints_to_alarm, definition.evaluation_periods
-    if state is AlarmState.OK:
-        needed = total - needed + 1
-    transition = f"(minimum {_datapoints(needed)} for {_other(before, state)} -> {state} transition)"
+    least, transition = (needed, "OK -> ALARM") if breaches else (total - needed + 1, "ALARM -> OK")
+    minimum = f"(minimum {_datapoints(least)} for {transition} transition)"
     and_treated = f" and {treated}" if treated else ""
-    return f"Threshold Crossed: {of_all} [{values}{more}] {crossed}{and_treated} {transition}."
+    return f"Threshold Crossed: {of_all} [{values}{more}] {crossed}{and_treated} {minimum}."
 
 
 def reason_data(definition: MetricDefinition, points: Sequence[Datapoint], when: float) -> str:
@@ -77,7 +76,7 @@ def reason_data(definition: MetricDefinition, points: Sequence[Datapoint], when:
     return orjson.dumps(document).decode()
 
 
-_MAX_EVALUATED = 30
+_MAX_EVALUATED = 25
 """So many datapoints are told as JSON; that may have 4,000 characters."""
 
 
@@ -101,13 +100,6 @@ def composite_reason_data(trigger: str, state: AlarmState, when: float) -> str:
 
 def _time(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
-
-
-def _other(before: AlarmState, state: AlarmState) -> AlarmState:
-    """The state that the reason compares with."""
-    if before is not state and before is not AlarmState.INSUFFICIENT_DATA:
-        return before
-    return AlarmState.OK if state is AlarmState.ALARM else AlarmState.ALARM
 
 
 def _count(number: int, noun: str) -> str:
