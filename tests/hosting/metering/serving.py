@@ -151,7 +151,7 @@ def metered(directory: Path, now: float = NOON, pace: Pace = Pace()) -> Iterator
             )
             await host.metering.start()
             host.alarms = Alarms(directory / "alarms.db", host.metering.stores, lambda: host.now, pace)
-            await host.alarms.start()
+            await host.alarms.open()
             invocations = Invocations(host.table)
             services = [
                 cloudwatch_service(

@@ -41,7 +41,7 @@ def test_two_thousand_alarms_leave_the_loop_to_others(tmp_path: Path) -> None:
     async def work() -> list[float]:
         nonlocal now
         alarms = Alarms(tmp_path / "alarms.db", stores, lambda: now)
-        await alarms.start()
+        await alarms.open()
         for number in range(2_000):
             await alarms.put(SCOPE, request(number, Period=3_600 if number % 10 == 0 else 60))
         turns = []
@@ -61,11 +61,11 @@ def test_two_thousand_alarms_leave_the_loop_to_others(tmp_path: Path) -> None:
 def test_an_account_has_at_most_five_thousand_alarms_in_a_region(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("halimede.hosting.metering.alarms.alarms._MAX_ALARMS", 3)
+    monkeypatch.setattr("halimede.hosting.metering.alarms.configuration._MAX_ALARMS", 3)
 
     async def work() -> None:
         alarms = Alarms(tmp_path / "alarms.db", MetricStores(), lambda: NOON, Pace())
-        await alarms.start()
+        await alarms.open()
         for number in range(3):
             await alarms.put(SCOPE, request(number))
         with pytest.raises(ApiError, match=r"LimitExceeded: The maximum limit of 3 alarms has been reached"):

@@ -63,7 +63,7 @@ async def states_of_alarm(
     stores = MetricStores(length)
     now = NOON
     alarms = Alarms(directory / "alarms.db", stores, lambda: now, pace)
-    await alarms.start()
+    await alarms.open()
     for number, values in enumerate(minutes):
         for value in values:
             stores.of(SCOPE).add(METRIC, value, "None", 1, NOON + number * length + length / 2)

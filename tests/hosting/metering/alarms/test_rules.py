@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halimede.hosting.metering.alarms.rules import RuleError, parse_rule
@@ -101,6 +101,7 @@ TEXTS = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_rules_bind_as_in_python(text: str) -> None:
     plain = text
@@ -114,6 +115,7 @@ def test_rules_bind_as_in_python(text: str) -> None:
     assert holds(text) is eval(plain)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='ALRMOKTUEND()" ab\\', max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(RuleError):

@@ -1,7 +1,7 @@
 """M out of N datapoints, some of which are missing: CloudWatch's documented tables, and a plain model of its rules."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halimede.hosting.metering.alarms.states import AlarmState, MissingData, evaluation_range, judge
@@ -82,6 +82,7 @@ def model(row: str, periods: int, to_alarm: int, treatment: MissingData, current
     return ALARM if age >= to_alarm else OK
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_states_follow_the_rules(data: st.DataObject) -> None:
     periods = data.draw(st.integers(1, 6))

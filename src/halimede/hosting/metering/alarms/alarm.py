@@ -9,6 +9,7 @@ from halimede.hosting.identity import Scope
 from halimede.hosting.metering.alarms.composite import CompositeDefinition
 from halimede.hosting.metering.alarms.metric_definition import MetricDefinition
 from halimede.hosting.metering.alarms.states import AlarmState
+from halimede.hosting.metering.alarms.suppression import Suppression
 
 _ACTIONS = {
     AlarmState.OK: "OKActions",
@@ -45,6 +46,7 @@ class Alarm:
         failure: why it cannot be evaluated; "" if it can.
         evaluated: the end of the last period for which it was evaluated; 0 for never.
         values: the datapoints that the last evaluation looked at, the latest first.
+        suppression: whether its actions are suppressed; only a composite alarm's can be.
         tags: key → value.
     """
 
@@ -61,6 +63,7 @@ class Alarm:
     failure: str = ""
     evaluated: int = 0
     values: tuple[float, ...] = ()
+    suppression: Suppression = field(default_factory=Suppression)
     tags: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -95,6 +98,7 @@ class Alarm:
             "since": self.since,
             "updated": self.updated,
             "configured": self.configured,
+            "suppression": self.suppression.document(),
         }
 
     def restore(self, document: Mapping[str, Any]) -> None:
@@ -103,6 +107,7 @@ class Alarm:
         self.reason, self.reason_data = document["reason"], document["reason_data"]
         self.since, self.updated = document["since"], document["updated"]
         self.configured = document["configured"]
+        self.suppression = Suppression.of(document["suppression"])
 
 
 def arn_of(scope: Scope, name: str) -> str:

@@ -99,6 +99,18 @@ def acted(alarm: Alarm, arn: str, failure: str, when: float) -> HistoryItem:
     return _item(alarm, when, ItemType.ACTION, f"{words} action {arn}", data)
 
 
+def suppressed(alarm: Alarm, when: float) -> HistoryItem:
+    """What was to be done because of a new state was suppressed."""
+    summary = f"Actions for state {alarm.state} suppressed by {alarm.suppression.by}"
+    data = {
+        "actionState": "Suppressed",
+        "stateValue": alarm.state,
+        "actionsSuppressedBy": alarm.suppression.by,
+        "actionsSuppressor": alarm.document["ActionsSuppressor"],
+    }
+    return _item(alarm, when, ItemType.ACTION, summary, data)
+
+
 def _configuration(alarm: Alarm) -> dict[str, Any]:
     return {name[:1].lower() + name[1:]: value for name, value in alarm.document.items()}
 

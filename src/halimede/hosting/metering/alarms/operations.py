@@ -13,7 +13,7 @@ from halimede.hosting.metering.alarms.alarms import Alarms
 from halimede.hosting.metering.alarms.documents import tags_of
 from halimede.hosting.metering.alarms.metric_definition import MetricDefinition
 from halimede.hosting.metering.alarms.refusals import refused
-from halimede.hosting.metering.alarms.registry import children_of
+from halimede.hosting.metering.alarms.registry import children_of, suppressor_of
 from halimede.hosting.metering.alarms.states import AlarmState
 from halimede.hosting.metering.metric_data import metric_of
 from halimede.hosting.paging import begin_of
@@ -175,11 +175,11 @@ class _Operations:
         return {}
 
     async def enable_alarm_actions(self, request: Request, caller: Caller) -> Answer:
-        await self._alarms.enable_actions(caller.scope, request["AlarmNames"], enabled=True)
+        await self._alarms.configuration.enable_actions(caller.scope, request["AlarmNames"], enabled=True)
         return {}
 
     async def disable_alarm_actions(self, request: Request, caller: Caller) -> Answer:
-        await self._alarms.enable_actions(caller.scope, request["AlarmNames"], enabled=False)
+        await self._alarms.configuration.enable_actions(caller.scope, request["AlarmNames"], enabled=False)
         return {}
 
     async def delete_alarms(self, request: Request, caller: Caller) -> Answer:
@@ -214,15 +214,13 @@ class _Operations:
             tags = tags_of(request["Tags"], alarm.tags)
         except ApiError as error:
             raise ApiError("InvalidParameterValue", error.message) from None
-        await self._alarms.set_tags(alarm, tags)
+        await self._alarms.configuration.set_tags(caller.scope, alarm.name, tags)
         return {}
 
     async def untag_resource(self, request: Request, caller: Caller) -> Answer:
         alarm = self._tagged(request, caller)
-        keys = request["TagKeys"]
-        await self._alarms.set_tags(
-            alarm, {key: value for key, value in alarm.tags.items() if key not in keys}
-        )
+        tags = {key: value for key, value in alarm.tags.items() if key not in request["TagKeys"]}
+        await self._alarms.configuration.set_tags(caller.scope, alarm.name, tags)
         return {}
 
 
@@ -238,9 +236,20 @@ def _describe(alarm: Alarm) -> Answer:
     }
     if alarm.reason_data:
         answer["StateReasonData"] = alarm.reason_data
+    suppression = alarm.suppression
+    if suppression.by is not None:
+        answer["ActionsSuppressedBy"] = suppression.by
+        answer["ActionsSuppressedReason"] = _suppression_reason(alarm)
     if alarm.failure:
         answer["EvaluationState"] = "EVALUATION_ERROR"
     return answer
+
+
+def _suppression_reason(alarm: Alarm) -> str:
+    suppressor, until = suppressor_of(alarm), alarm.suppression.until
+    if not until:
+        return f"Actions are suppressed while {suppressor} is in ALARM state"
+    return f"Actions are suppressed by the {alarm.suppression.by} of {suppressor} until {_time(until):%H:%M:%S UTC}"
 
 
 def _describe_relative(alarm: Alarm) -> Answer:

@@ -16,6 +16,7 @@ class Registry:
     def __init__(self) -> None:
         self._alarms: dict[Scope, dict[str, Alarm]] = {}
         self._parents: dict[tuple[Scope, str], set[str]] = defaultdict(set)
+        self._suppressed: dict[tuple[Scope, str], set[str]] = defaultdict(set)
 
     def find(self, scope: Scope, name: str) -> Alarm | None:
         """The alarm of a name."""
@@ -35,6 +36,8 @@ class Registry:
         self._alarms.setdefault(alarm.scope, {})[alarm.name] = alarm
         for child in children_of(alarm):
             self._parents[alarm.scope, child].add(alarm.name)
+        if suppressor := suppressor_of(alarm):
+            self._suppressed[alarm.scope, suppressor].add(alarm.name)
 
     def remove(self, alarm: Alarm) -> None:
         """Have an alarm no more."""
@@ -42,15 +45,23 @@ class Registry:
         if before is None:
             return
         for child in children_of(before):
-            parents = self._parents[alarm.scope, child]
-            parents.discard(alarm.name)
-            if not parents:
-                del self._parents[alarm.scope, child]
+            _discard(self._parents, (alarm.scope, child), alarm.name)
+        if suppressor := suppressor_of(before):
+            _discard(self._suppressed, (alarm.scope, suppressor), alarm.name)
 
     def parents(self, alarm: Alarm) -> Sequence[Alarm]:
         """The composite alarms whose rules say something of an alarm."""
         names = sorted(self._parents.get((alarm.scope, alarm.name), ()))
         return [self._alarms[alarm.scope][name] for name in names]
+
+    def suppressed_by(self, alarm: Alarm) -> Sequence[Alarm]:
+        """The composite alarms whose suppressor is an alarm."""
+        names = sorted(self._suppressed.get((alarm.scope, alarm.name), ()))
+        return [self._alarms[alarm.scope][name] for name in names]
+
+    def with_suppressor(self) -> list[Alarm]:
+        """All composite alarms that have a suppressor."""
+        return [self._alarms[scope][name] for (scope, _), names in self._suppressed.items() for name in names]
 
     def above(self, alarms: Iterable[Alarm]) -> list[Alarm]:
         """The composite alarms whose state may follow from some alarms', each after those that it looks at."""
@@ -90,6 +101,19 @@ class Registry:
             return None if child is None else child.state
 
         return AlarmState.ALARM if alarm.definition.rule.holds(state_of) else AlarmState.OK
+
+
+def _discard(index: dict[tuple[Scope, str], set[str]], key: tuple[Scope, str], name: str) -> None:
+    index[key].discard(name)
+    if not index[key]:
+        del index[key]
+
+
+def suppressor_of(alarm: Alarm) -> str:
+    """The name of the alarm that suppresses a composite alarm's actions; "" if none does."""
+    if not isinstance(alarm.definition, CompositeDefinition):
+        return ""
+    return name_of(alarm.scope, alarm.definition.suppressor) or ""
 
 
 def children_of(alarm: Alarm) -> list[str]:
