@@ -1,5 +1,7 @@
 """A host that ends in the midst of scaling goes on when it is started again; endpoints that go take targets along."""
 
+import asyncio
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -25,11 +27,12 @@ def kill_in_change(host: Scaled, *, set_before: bool) -> None:
     async def die(endpoint: EndpointId, variant: str, count: int) -> None:
         if set_before:
             await set_count(endpoint, variant, count)
-        raise SystemError("killed")
+        raise asyncio.CancelledError
 
     host.variants.set_count = die  # type: ignore[method-assign]
     host.evaluate(host.high, 30.0)
-    host.tick()
+    with pytest.raises(CancelledError):
+        host.tick()
     host.variants.set_count = set_count  # type: ignore[method-assign]
     host.restart()
 

@@ -304,6 +304,20 @@ def test_one_variant_that_fails_does_not_hold_up_others(
     tracked.variants.set_count = set_count  # type: ignore[method-assign]
     tracked.settle()
     assert other.running == 2
+    (failed,) = tracked.activities(ResourceId=RESOURCE)
+    assert (failed["StatusCode"], failed["StatusMessage"]) == (
+        "Failed",
+        "Failed to set desired instance count to 3. Reason: internal error; the log of the host has the details",
+    )
+
+
+def test_bounds_that_change_while_a_change_goes_on_override_it(tracked: Scaled) -> None:
+    high(tracked, 30.0)
+    tracked.variant.settle()  # it is done, and nobody has looked yet
+    tracked.register(5, 10)
+    assert tracked.statuses() == [(SET_5, "InProgress"), (SET_3, "Successful")]
+    tracked.settle()
+    assert tracked.statuses() == [(SET_5, "Successful"), (SET_3, "Successful")]
 
 
 # activities
@@ -370,3 +384,15 @@ def test_the_oldest_activities_of_many_are_forgotten(
         tracked.settle()
     assert len(tracked.activities()) == 5
     assert len(tracked.activities(ResourceId="endpoint/f/variant/A")) == 4
+
+
+def test_what_changed_nothing_is_forgotten_first(tracked: Scaled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halimede.hosting.scaling.activities.OF_A_VARIANT", 3)
+    high(tracked, 30.0)
+    tracked.settle()
+    tracked.variant.desired = tracked.variant.running = 10
+    for number in range(5):
+        tracked.evaluate(tracked.track(f"q{number}")[0], 30.0 + number)
+        tracked.tick(1000)
+    assert tracked.statuses() == [(SET_3, "Successful")]
+    assert tracked.reasons() == ["AlreadyAtMaxCapacity"] * 2

@@ -77,9 +77,9 @@ class Activities:
         over = [each for each in of.values() if each.is_over]
         excess = [each for each in over if each.started < newest.started - KEPT_S]
         if self._counts[newest.variant] > OF_A_VARIANT:
-            excess += [each for each in over if each.variant == newest.variant][:1]
+            excess += _least_wanted([each for each in over if each.variant == newest.variant])
         if len(of) > OF_A_SCOPE:
-            excess += over[:1]
+            excess += _least_wanted(over)
         return list({each.number: each for each in excess}.values())
 
     async def _forget(self, activity: Activity) -> None:
@@ -106,6 +106,11 @@ class Activities:
     def all_unfinished(self) -> Sequence[Activity]:
         """All changes that go on."""
         return list(self._open.values())
+
+
+def _least_wanted(activities: Sequence[Activity]) -> Sequence[Activity]:
+    """The first of those that changed nothing, or else of all."""
+    return [each for each in activities if each.reasons][:1] or activities[:1]
 
 
 def _key(activity: Activity) -> DocumentKey:

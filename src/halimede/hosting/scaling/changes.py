@@ -44,12 +44,22 @@ class Changes:
         Raises:
             ApiError: it cannot be written down, and has not been begun.
         """
+        await self._override(variant, after)
         activity = Activity.of_change(
             variant, self._activities.next_number(), cause, before, after, self._now(), by_policy=by_policy
         )
         logger.info("%s: from %d instances to %d: %s", variant.resource, before, after, cause)
         await self._activities.put(activity)
         await self._set(activity)
+
+    async def _override(self, variant: VariantId, after: int) -> None:
+        """See to the end of the change before, if there is one."""
+        before = self._activities.unfinished(variant)
+        if before is not None:
+            await self.follow(before)
+        before = self._activities.unfinished(variant)
+        if before is not None:
+            await self._activities.put(before.overridden(after, self._now()))
 
     async def _set(self, activity: Activity) -> None:
         variant = activity.variant
@@ -58,6 +68,10 @@ class Changes:
         except ApiError as error:
             logger.warning("%s: %s", variant.resource, error.message)
             await self._activities.put(activity.refused(error, self._now()))
+        except Exception:  # of one variant, and the log has what nobody foresaw
+            logger.exception("%s cannot be changed", variant.resource)
+            reason = "internal error; the log of the host has the details"
+            await self._activities.put(activity.failed(reason, self._now()))
         else:
             await self._activities.put(activity.accepted())
 

@@ -57,12 +57,15 @@ class Scaler:
         self._noted: dict[VariantId, dict[str, AlarmAction]] = {}  # by the alarm's name, as evaluated last
         self._new: dict[VariantId, set[str]] = {}  # since the last tick
         self._retries: dict[VariantId, float] = {}
+        self._unknown: set[str] = set()  # policies that are not there, though alarms have them as actions
 
     def note(self, action: AlarmAction) -> None:
         """An alarm of a policy has been evaluated."""
         policy = self._state.policy(action.arn)
         if policy is None or policy.variant.scope != action.scope:
-            logger.warning("alarm '%s' is of policy %s, which is not there", action.alarm, action.arn)
+            if action.arn not in self._unknown:
+                self._unknown.add(action.arn)
+                logger.warning("alarm '%s' is of policy %s, which is not there", action.alarm, action.arn)
             return
         if action.state.value != _ALARM or not action.values:
             return
