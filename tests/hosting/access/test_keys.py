@@ -103,6 +103,16 @@ def test_endpoints_do_not_tell_capitals() -> None:
         ({"logGroupIdentifier": "arn:aws:logs:r:1:log-group:/aws/sagemaker/Endpoints/e"}, ["e"]),
         ({"ResourceId": "endpoint/e/variant/v"}, ["e"]),
         ({"ResourceId": "table/t"}, []),
+        ({"ResourceIds": ["endpoint/e/variant/v", "table/t", "endpoint/f/variant/v"]}, ["e", "f"]),
+        (
+            {
+                "ResourceId": "endpoint/e/variant/v",
+                "TargetTrackingScalingPolicyConfiguration": {
+                    "CustomizedMetricSpecification": {"Dimensions": [{"Name": "EndpointName", "Value": "f"}]}
+                },
+            },
+            ["e", "f"],
+        ),
         (
             {"Dimensions": [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "Value": "v"}]},
             ["e"],
