@@ -88,6 +88,6 @@ class Variant:
             variant.get("VolumeSizeInGB", 0) << 30,
             variant.get("ModelDataDownloadTimeoutInSeconds", DEFAULT_DOWNLOAD_TIMEOUT_S),
             variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S),
-            variant.get("RoutingConfig", {}).get("RoutingStrategy") == "MIN_OUTSTANDING_REQUESTS",
+            variant.get("RoutingConfig", {}).get("RoutingStrategy") == "LEAST_OUTSTANDING_REQUESTS",
             model.get("ExecutionRoleArn", ""),
         )

@@ -135,6 +135,9 @@ class Routers:
         links = await asyncio.gather(*(self._begin(row) for row in range(self._count)))
         loop = asyncio.get_running_loop()
         self._keepers = [loop.create_task(self._keep(row, link)) for row, link in enumerate(links)]
+        logger.info(
+            "invocations are answered by the processes %s", ", ".join(map(str, sorted(self.processes)))
+        )
 
     async def _begin(self, row: int) -> RouterLink:
         link = RouterLink(row, self._counts, self._publisher, self._adoption.take, self._absorb)
