@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,8 @@ from botocore.config import Config
 from benchmarks import models
 from benchmarks.connections import LONGEST_S, Call, connected, exchange, median_time
 from benchmarks.errors import BenchmarkError
-from benchmarks.processes import READY_WITHIN_S, Server, free_ports, process
+from benchmarks.process_tree import tree
+from benchmarks.processes import READY_WITHIN_S, TICKS_PER_SECOND, Server, free_ports, process
 from benchmarks.sagemaker import ask, large_model, small_request
 from benchmarks.workload import Compare, Sample, Sides, Workload
 from halimede.repository.model_archives import extract_model
@@ -35,6 +36,7 @@ CONTROL_GOAL_MS = 20
 BODY_BYTES = 6_000_000
 MANY = 1000
 CONCURRENCY = 32
+ROUTERS = 2
 
 _BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 _RATE = re.compile(r"finished in [^,]+, ([\d.]+) req/s")
@@ -46,42 +48,83 @@ def workloads() -> list[Workload]:
     """What the host adds to an invocation, what it takes of the rate, and cold models."""
     missing = "" if shutil.which(_TOOL) else _TOOL
     return [
-        Workload("host-added-c1", "µs, median", Compare.AT_MOST_MORE, ADDED_GOAL_US, added),
-        Workload(
-            "host-c32",
-            "requests/s",
-            Compare.AT_LEAST,
-            SHARE_GOAL,
-            partial(rates, CONCURRENCY, 64),
-            missing=missing,
-        ),
-        Workload(
-            "host-6MB-c4",
-            "requests/s",
-            Compare.AT_LEAST,
-            SHARE_GOAL,
-            partial(rates, 4, BODY_BYTES),
-            missing=missing,
-        ),
+        *(row for routers in (1, ROUTERS) for row in passed_on(routers, missing)),
         Workload("host-cold-100MB", "ms", Compare.AT_MOST, COLD_GOAL, cold),
         Workload("host-control-1000-models", "ms, slowest", Compare.AT_MOST, 1.0, control),
     ]
 
 
+def passed_on(routers: int, missing: str) -> list[Workload]:
+    """What passing requests on costs with so many router processes; beside it, the same straight to a server."""
+    suffix = "" if routers == 1 else f"-{routers}-routers"
+    goal = SHARE_GOAL if routers == 1 else None
+    return [
+        Workload(
+            f"host-added-c1{suffix}",
+            "µs, median",
+            Compare.AT_MOST_MORE,
+            ADDED_GOAL_US,
+            partial(added, 64, routers),
+        ),
+        Workload(
+            f"host-added-6MB-c1{suffix}",
+            "µs, median",
+            Compare.AT_MOST_MORE,
+            None,
+            partial(added, BODY_BYTES, routers),
+        ),
+        Workload(
+            f"host-c32{suffix}",
+            "requests/s",
+            Compare.AT_LEAST,
+            goal,
+            partial(rates, CONCURRENCY, 64, routers),
+            missing=missing,
+        ),
+        Workload(
+            f"host-6MB-c4{suffix}",
+            "requests/s",
+            Compare.AT_LEAST,
+            goal,
+            partial(rates, 4, BODY_BYTES, routers),
+            missing=missing,
+        ),
+    ]
+
+
+class HostServer(Server):
+    """A host, whose CPU time is that of its own processes, without its instances."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the host's own process and of its routers, in user and kernel mode."""
+        own = [one for one in tree(self.child.pid) if one.pid == self.child.pid or is_router(one.pid)]
+        return sum(one.cpu_ticks for one in own) / TICKS_PER_SECOND
+
+
+def is_router(pid: int) -> bool:
+    """Whether a process is a router of a host."""
+    with suppress(OSError):
+        return b"halimede.hosting.routers.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 @contextmanager
-def added(seconds: float) -> Iterator[Sides]:
-    """One request at a time with a small body."""
-    with both_ways(64) as (host, through, instance, direct):
+def added(size: int, routers: int, seconds: float) -> Iterator[Sides]:
+    """One request at a time with a body of that size."""
+    with both_ways(size, routers) as (host, through, instance, direct):
         yield Sides(
             lambda: median_time(host, through, seconds), lambda: median_time(instance, direct, seconds)
         )
 
 
 @contextmanager
-def rates(concurrency: int, size: int, seconds: float) -> Iterator[Sides]:
+def rates(concurrency: int, size: int, routers: int, seconds: float) -> Iterator[Sides]:
     """As many requests as go, so many at a time, with bodies of that size there and back."""
-    with both_ways(size) as (_, through, _, direct):
-        yield Sides(lambda: load(through, concurrency, seconds), lambda: load(direct, concurrency, seconds))
+    with both_ways(size, routers) as (host, through, instance, direct):
+        yield Sides(
+            lambda: load(host, through, concurrency, seconds),
+            lambda: load(instance, direct, concurrency, seconds),
+        )
 
 
 @contextmanager
@@ -162,7 +205,7 @@ def control(_seconds: float) -> Iterator[Sides]:
 
 
 @contextmanager
-def both_ways(size: int) -> Iterator[tuple[Server, Call, Server, Call]]:
+def both_ways(size: int, routers: int = 1) -> Iterator[tuple[Server, Call, Server, Call]]:
     """A host with an endpoint, its call, another server with the same model, and the same call to that one."""
     with tempfile.TemporaryDirectory() as work:
         bucket = Path(work) / "bucket"
@@ -177,7 +220,7 @@ def both_ways(size: int) -> Iterator[tuple[Server, Call, Server, Call]]:
         extract_model(archive, base / "model")
         headers = {"Content-Type": f"{_BINARY}{len(header)}"}
         body = header + tensor
-        with hosting(Path(work), bucket) as (host, sagemaker), serve(base) as instance:
+        with hosting(Path(work), bucket, routers) as (host, sagemaker), serve(base) as instance:
             create(sagemaker, "one", f"s3://{bucket.name}/model.tar.gz", multi_model=False)
             through = Call(host.http_port, "/endpoints/one/invocations", headers, body)
             yield host, through, instance, Call(instance.http_port, "/invocations", headers, body)
@@ -204,8 +247,8 @@ def pack(repository: Path, archive: Path) -> Path:
     return archive
 
 
-def load(call: Call, concurrency: int, seconds: float) -> Sample:
-    """Requests a second, as h2load counts them.
+def load(server: Server, call: Call, concurrency: int, seconds: float) -> Sample:
+    """Requests a second, as h2load counts them, and the server's CPU time for each.
 
     Raises:
         BenchmarkError: one failed.
@@ -216,11 +259,13 @@ def load(call: Call, concurrency: int, seconds: float) -> Sample:
         headers = [part for name, value in call.headers.items() for part in ("-H", f"{name}: {value}")]
         command = [_TOOL, "--h1", "-t", "1", "-c", str(concurrency), "-D", str(max(1, round(seconds))),
                    "-d", body.name, *headers, f"http://127.0.0.1:{call.port}{call.path}"]  # fmt: skip
+        cpu = server.cpu_seconds()
         done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+        cpu = server.cpu_seconds() - cpu
     rate, counts = _RATE.search(done.stdout), _SUCCEEDED.search(done.stdout)
     if rate is None or counts is None or " 0 failed, 0 errored" not in done.stdout:
         raise BenchmarkError(f"h2load: {done.stdout}{done.stderr}")
-    return Sample(float(rate[1]))
+    return Sample(float(rate[1]), cpu / int(counts[2]) * 1e6)
 
 
 def invoke(call: Call) -> None:
@@ -234,13 +279,14 @@ def invoke(call: Call) -> None:
 
 
 @contextmanager
-def hosting(work: Path, bucket: Path) -> Iterator[tuple[Server, Any]]:
-    """A host with a bucket, and a client of its control plane."""
+def hosting(work: Path, bucket: Path, routers: int = 1) -> Iterator[tuple[Server, Any]]:
+    """A host with a bucket and so many router processes, and a client of its control plane."""
     [port] = free_ports(1)
     command = [sys.executable, "-m", "halimede", "host", "--port", str(port), "--directory", str(work / "host"),
-               "--bucket", f"{bucket.name}={bucket}", "--describe-hold", "0"]  # fmt: skip
+               "--bucket", f"{bucket.name}={bucket}", "--describe-hold", "0",
+               f"--router-processes={routers}"]  # fmt: skip
     with process(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        server = Server(child, port, 0)
+        server = HostServer(child, port, 0)
         await_ping(server)
         client = boto3.client(
             "sagemaker", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1",
