@@ -17,6 +17,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from halimede.hosting.substrates.processes import descendants, end_marked
+from tests.frontends.http.serving import Client
 from tests.hosting.http.test_connection import until
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
@@ -268,6 +269,29 @@ class TestKeys:
             for _ in range(2):
                 with pytest.raises(ClientError, match="UnrecognizedClientException"):
                     of_instance().invoke_endpoint(EndpointName="e", Body=b"x")
+
+
+class TestWebPages:
+    def test_what_a_page_must_not_do_is_refused_by_routers_too(self, place: Path) -> None:
+        with start_host(place / "host", *flags(place), "--allow-origin=https://app.example") as host:
+            port = int(host.url.rpartition(":")[2])
+            with Client(port) as client:
+                for name, origin, status, code in (
+                    ("evil.example", "", 403, b"AccessDenied"),
+                    ("localhost", "https://evil.example", 403, b"AccessDenied"),
+                    ("localhost", "https://app.example", 400, b"not found"),
+                    ("localhost", "", 400, b"not found"),
+                ):
+                    header = f"Origin: {origin}\r\n" if origin else ""
+                    answer = client.ask(
+                        f"POST /endpoints/none/invocations HTTP/1.1\r\nHost: {name}\r\n{header}"
+                        f"Content-Length: 0\r\n\r\n".encode()
+                    )
+                    assert answer.status == status
+                    assert code in answer.body
+                    allowed = answer.headers.get("access-control-allow-origin")
+                    assert allowed == (origin if "app" in origin else None)
+            until(lambda: host.log.count("denied: POST /endpoints/none/invocations of 127.0.0.1") == 2)
 
 
 class TestProcesses:
