@@ -122,10 +122,12 @@ class FakeSubstrate:
         ping: the status that new instances answer a ping with.
         die: so many of the next instances end at once.
         gate: launches wait for it.
+        shortage: why there is no room.
     """
 
     def __init__(self) -> None:
         self.instances: dict[str, FakeInstance] = {}
+        self.shortage = ""
         self.launched: list[InstanceRequest] = []
         self.refusal: Exception | None = None
         self.ping = 200
@@ -192,7 +194,7 @@ class FakeSubstrate:
             instance.close()
 
     def waiting(self, instance_id: str) -> str:
-        return ""
+        return self.shortage
 
     def largest(self) -> Resources:
         return MACHINE

@@ -94,6 +94,26 @@ async def test_a_held_answer_comes_at_the_latest_when_it_is_due(tmp_path: Path) 
         world.substrate.gate.set()
 
 
+@on_loop
+async def test_an_answer_is_held_no_longer_once_there_is_no_room(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.substrate.gate.clear()
+        await world.create_model()
+        await world.create_config()
+        await world.create_endpoint()
+        describing = asyncio.ensure_future(world.describe())
+        await until(lambda: bool(world.substrate.launched))
+        assert not describing.done()
+        async with asyncio.timeout(QUICK.describe_hold_s / 2):
+            world.substrate.shortage = "no node has a GPU"
+            described = await describing
+        [variant] = described["PendingDeploymentSummary"]["ProductionVariants"]
+        [status] = variant["VariantStatus"]
+        assert status["StatusMessage"] == "InsufficientInstanceCapacity: no node has a GPU"
+        world.substrate.shortage = ""
+        world.substrate.gate.set()
+
+
 QUICK_DESCRIBE = type(QUICK)(first_ping_s=0.005, describe_hold_s=0.05, backoff_s=0.01)
 
 

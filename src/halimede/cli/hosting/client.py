@@ -61,9 +61,15 @@ class HostClient:
             raise click.UsageError(msg)
         self._url = endpoint_url
         self._region = region
+        self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        """A boto3 client of one of its services."""
+        """A boto3 client of one of its services; another thread takes another `HostClient`."""
+        if service not in self._clients:
+            self._clients[service] = self._client(service)
+        return self._clients[service]
+
+    def _client(self, service: str) -> Any:
         try:
             import boto3
             from botocore.config import Config
@@ -74,7 +80,7 @@ class HostClient:
         if "AWS_ACCESS_KEY_ID" not in os.environ and "AWS_PROFILE" not in os.environ:
             keys = {"aws_access_key_id": "halimede", "aws_secret_access_key": "halimede"}
         config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=90)
-        return boto3.client(
+        return boto3.Session().client(
             service, endpoint_url=self._url, region_name=self._region, config=config, **keys
         )  # fmt: skip
 

@@ -1,7 +1,10 @@
 """`halimede endpoints`: the endpoints of a host, or one of them."""
 
+import queue
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -20,7 +23,7 @@ _LINES = 1000
 @click.option(
     "--wait",
     is_flag=True,
-    help="Wait until the endpoint NAME is not being changed any more; show what its instances print.",
+    help="Wait until the endpoint NAME is not being changed any more; show what its instances print and wait for.",
 )
 @host_options
 def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int:
@@ -32,7 +35,9 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
         names = [entry["EndpointName"] for entry in host.every("sagemaker", "list_endpoints", "Endpoints")]
         endpoints = [_describe(host, each) for each in sorted(names)]
     else:
-        endpoints = [_described(host, name, wait=wait)]
+        if wait:
+            _wait(host, name, StatusMessages(HostClient(endpoint_url, region), name))
+        endpoints = [_describe(host, name)]
     if not endpoints:
         click.echo("There are no endpoints.")
         return 0
@@ -46,26 +51,70 @@ def _describe(host: HostClient, name: str) -> Mapping[str, Any]:
     return description
 
 
-def _described(host: HostClient, name: str, *, wait: bool) -> Mapping[str, Any]:
-    """The endpoint; if it is to be waited for, when it is not being changed any more."""
-    if wait:
-        _wait(host, name)
-    return _describe(host, name)
+class StatusMessages:
+    """What the descriptions of an endpoint say that its variants wait for, asked for on a thread: answers are held."""
+
+    def __init__(self, host: HostClient, name: str) -> None:
+        """Messages that are not asked for yet; nobody else uses `host`."""
+        self._host = host
+        self._name = name
+        self._shown = ""
+        self._told: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Ask until the command ends."""
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    def _ask(self) -> None:
+        with suppress(click.ClickException):  # whoever waits for the endpoint is told the same
+            while (found := _describe(self._host, self._name))["EndpointStatus"] in _CHANGING:
+                self._told.put(_waits_for(found))
+                time.sleep(_INTERVAL_S)
+
+    def print_new(self) -> None:
+        """Print what is new."""
+        with suppress(queue.Empty):
+            while True:
+                message = self._told.get_nowait()
+                if message not in ("", self._shown):
+                    click.echo(f"{self._name}: {message}", err=True)
+                self._shown = message
 
 
-def _wait(host: HostClient, name: str) -> None:
-    """Return when the endpoint is not being changed any more; until then, show what its instances print."""
+def _waits_for(endpoint: Mapping[str, Any]) -> str:
+    """What the variants of an endpoint wait for, in a line; "" if for nothing."""
+    pending = endpoint.get("PendingDeploymentSummary", {}).get("ProductionVariants", ())
+    variants = [*endpoint.get("ProductionVariants", ()), *pending]
+    statuses = {
+        f"{variant['VariantName']} waits: {status['StatusMessage']}"
+        for variant in variants
+        for status in variant.get("VariantStatus", ())
+        if "StatusMessage" in status
+    }
+    return "; ".join(sorted(statuses))
+
+
+def _wait(host: HostClient, name: str, messages: StatusMessages) -> None:
+    """Return when the endpoint is not being changed any more.
+
+    Until then, show what its instances print, and what they wait for.
+    """
     logs = InstanceLogs(host, name)
     shown = ""
     # lists are answered at once, descriptions are held until something has happened
     while (status := _status(host, name)) in _CHANGING:
         if status != shown:
             click.echo(f"{name}: {status} …", err=True)
+            if not shown:
+                messages.start()
             if not shown and status != "Creating":
                 logs.skip()  # of the instances that were there before
             shown = status
         logs.print_new(_LINES, from_head=True, err=True)
+        messages.print_new()
         time.sleep(_INTERVAL_S)
+    if shown:
+        logs.print_new(_LINES, from_head=True, err=True)
 
 
 def _status(host: HostClient, name: str) -> str:

@@ -23,6 +23,9 @@ from halimede.hosting.substrates.base import RunningInstance
 
 logger = logging.getLogger("halimede")
 
+_LOOK_S = 0.5
+"""Between two looks at whether an endpoint waits for room, while somebody waits for it."""
+
 Keep = Callable[[EndpointRecord], Awaitable[None]]
 
 
@@ -71,10 +74,13 @@ class Endpoint:
         return self.record.status in SETTLED
 
     async def settled(self, timeout_s: float) -> None:
-        """Return once nothing is being done to it any more, or it is gone, or the time is over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._settled.wait()
+        """Return once nothing is being done to it any more, or it waits for room, or is gone, or the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while not self._settled.is_set() and not self.waiting() and loop.time() < end:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(end, loop.time() + _LOOK_S)):
+                    await self._settled.wait()
 
     def release(self) -> None:
         """Let go on those that wait until it is settled."""
