@@ -20,6 +20,8 @@ SECONDS ?= 600
 CONFORMANCE_ARGS ?=
 # Further flags of the server or the host that a target starts.
 ARGS ?=
+# Only a host on a Ray cluster needs Ray.
+HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
 .PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench conformance fuzz soak soak-sequences stress protos docs clean
 
@@ -59,7 +61,7 @@ iterative: $(VENV)/.examples $(ITERATIVE)/.built ## Serve a network that writes 
 sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
 	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit SAGEMAKER_TRITON_ADDITIONAL_ARGS="$(ARGS)" exec $(BIN)/halimede sagemaker-serve
 
-host: $(VENV)/.examples $(VENV)/.host $(HOSTING)/.built ## Host models as SageMaker does, on port 8088
+host: $(VENV)/.examples $(VENV)/.$(HOST_EXTRA) $(HOSTING)/.built ## Host models as SageMaker does, on port 8088; ARGS=--substrate=ray: on a Ray cluster
 	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede host --directory build/host $(ARGS)
 
 test: $(VENV)/.test ## Run the tests

@@ -33,6 +33,16 @@ def test_flags_may_be_added_to_what_a_target_starts(target: str) -> None:
     assert last.endswith(" --http-port=8100 --id=x")
 
 
+@pytest.mark.parametrize(
+    ("flags", "extra"),
+    [("", "host"), ("--port=8099", "host"), ("--substrate=ray", "ray"), ("--port=8099 --substrate ray", "ray")],
+)
+def test_host_installs_ray_only_for_a_cluster(flags: str, extra: str) -> None:
+    lines = dry_run("host", f"ARGS={flags}")
+    installed = [line.split()[-1] for line in lines if "pip install" in line]
+    assert sorted(installed) == sorted(["'.[examples]'", f"'.[{extra}]'"])
+
+
 def test_flags_may_be_added_to_the_container() -> None:
     assert (
         'SAGEMAKER_TRITON_ADDITIONAL_ARGS="--log-verbose=1"'
