@@ -35,7 +35,12 @@ def test_flags_may_be_added_to_what_a_target_starts(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "extra"),
-    [("", "host"), ("--port=8099", "host"), ("--substrate=ray", "ray"), ("--port=8099 --substrate ray", "ray")],
+    [
+        ("", "host"),
+        ("--port=8099", "host"),
+        ("--substrate=ray", "ray"),
+        ("--port=8099 --substrate ray", "ray"),
+    ],
 )
 def test_host_installs_ray_only_for_a_cluster(flags: str, extra: str) -> None:
     lines = dry_run("host", f"ARGS={flags}")

@@ -18,8 +18,9 @@ _QUICK = {
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
+    "gcs_rpc_server_reconnect_timeout_s": 5,
 }
-"""Dead nodes are noticed within two seconds, and not within fifteen."""
+"""Dead nodes are noticed within two seconds, and not within fifteen; a dead head within five, and not sixty."""
 
 
 class RayCluster:

@@ -188,7 +188,7 @@ def hosted(directory: Path, cluster: RayCluster | None, *flags: str, at: str = "
     until(lambda: not list(nodes.glob("*/*/instances/*")))
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     """Return once something is so."""
     end = time.monotonic() + seconds
     while not condition():

@@ -15,6 +15,11 @@ from halimede.hosting.substrates.processes import descendants, marked
 from tests.hosting.substrates.ray.serving import Hosted, hosted, until
 from tests.support.ray_cluster import RayCluster
 
+pytestmark = pytest.mark.timeout(400)  # clusters start in seconds, and several at a time in many
+
+
+SEEDS = range(int(os.environ.get("HALIMEDE_CHAOS_SEEDS", "1")))
+
 
 def _settle(of: Hosted, count: int) -> None:
     """Return once the endpoint serves with so many instances, and there are no others."""
@@ -28,10 +33,10 @@ def _settle(of: Hosted, count: int) -> None:
             and len({of.pid() for _ in range(10 * count)}) == count
         )
 
-    until(is_settled, 90)
+    until(is_settled)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nodes_are_killed_at_any_moment(tmp_path: Path, cluster: RayCluster, seed: int) -> None:
     draw = random.Random(seed)
     cluster.add("kept")
@@ -48,10 +53,6 @@ def test_nodes_are_killed_at_any_moment(tmp_path: Path, cluster: RayCluster, see
         timer = kill_later("first", draw.uniform(0, 2))
         of.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="e")
         timer.join()
-        if of.settled() == "Failed":  # the node went while an instance was being started there, twice
-            of.delete()
-            of.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="e")
-            assert of.settled() == "InService"
         _settle(of, 2)
 
         cluster.add("second")
@@ -76,10 +77,10 @@ def test_nodes_are_killed_at_any_moment(tmp_path: Path, cluster: RayCluster, see
         timer = kill_later("fourth", draw.uniform(0, 0.5))
         of.delete()
         timer.join()
-        until(lambda: not of.nodes_of(), 90)
+        until(lambda: not of.nodes_of())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_hosts_and_engines_are_killed_at_any_moment(tmp_path: Path, cluster: RayCluster, seed: int) -> None:
     draw = random.Random(seed)
     cluster.add("one")
@@ -107,7 +108,7 @@ def test_hosts_and_engines_are_killed_at_any_moment(tmp_path: Path, cluster: Ray
             of.settled()
             _settle(of, count)
         of.delete()
-        until(lambda: not marked(tmp_path / "nodes"), 90)
+        until(lambda: not marked(tmp_path / "nodes"))
 
 
 def _kill_engine(of: Hosted) -> None:

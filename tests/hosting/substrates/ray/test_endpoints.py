@@ -9,6 +9,8 @@ from halimede.hosting.substrates.processes import marked
 from tests.hosting.substrates.ray.serving import VARIANT, hosted, until
 from tests.support.ray_cluster import RayCluster
 
+pytestmark = pytest.mark.timeout(400)  # clusters start in seconds, and several at a time in many
+
 
 def test_instances_serve_from_different_nodes_and_leave_nothing(tmp_path: Path, cluster: RayCluster) -> None:
     nodes = {cluster.add("one"), cluster.add("two")}

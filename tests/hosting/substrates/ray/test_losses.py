@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.substrates.processes import descendants, marked
 from tests.hosting.substrates.ray.serving import Hosted, hosted, until
-from tests.support.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster, ray_cluster
+
+pytestmark = pytest.mark.timeout(400)  # clusters start in seconds, and several at a time in many
 
 
 class Load:
@@ -149,3 +152,16 @@ def test_a_host_with_a_cluster_of_its_own_starts_another_when_that_is_gone(tmp_p
             assert again.describe()["EndpointStatus"] == "InService"
             again.delete()
         until(lambda: not _command(head))
+
+
+def test_a_host_outlives_the_head_of_a_cluster_of_others(tmp_path: Path) -> None:
+    with ray_cluster(head_cpus=1) as cluster, hosted(tmp_path, cluster) as of:
+        of.create()
+        pid = of.pid()
+        cluster.kill_head()
+        until(lambda: "connection to the Ray cluster" in of.host.log)
+        # the node ends itself, and the instance with it; the host waits for a cluster
+        until(lambda: of.pid() != pid)
+        assert of.describe()["EndpointStatus"] == "InService"
+        of.sagemaker.delete_endpoint(EndpointName="e")
+        of.host.stop(signal.SIGKILL)

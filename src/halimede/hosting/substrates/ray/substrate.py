@@ -36,6 +36,10 @@ _ADOPTING_S = 10.0
 
 _RECONNECTING_S = 1.0
 _LONGEST_RECONNECTING_S = 15.0
+_LOSSES = 5
+"""So often an instance that is being started may lose its node."""
+
+_RELAUNCH_S = 0.5
 _LOOK_S = 5.0
 _ANY = Resources(1 << 20, 1 << 60, 1 << 10)
 """Instance types have what they say. On a cluster of others' they have their GPUs always: a node may yet come."""
@@ -291,7 +295,12 @@ class RaySubstrate:
     async def _launch(
         self, instance: _Instance, variables: Mapping[str, str], archive: ModelArchive | None
     ) -> RunningInstance:
-        """Have an instance started, by however many engines."""
+        """Have an instance started, by however many engines, and on another node if its node goes meanwhile.
+
+        Raises:
+            LostError: its nodes have gone again and again.
+        """
+        losses = 0
         while True:
             await self._until_connected(instance)
             offer = None if archive is None else await archive.offer()
@@ -305,11 +314,21 @@ class RaySubstrate:
                 offer,
                 timeout_s,
             )
-            with suppress(EngineLostError):
+            try:
                 running: RunningInstance = await self._engine.call(
                     "launch", launch, self._logs, self._settings.capacity_wait_s, spread=self._settings.spread
                 )
                 return running
+            except EngineLostError:
+                continue
+            except LostError as error:
+                losses += 1
+                if losses == _LOSSES or instance.asked:
+                    raise
+                logger.warning(
+                    "instance %s is started elsewhere: its node is gone: %s", instance.request.id, error
+                )
+                await asyncio.sleep(_RELAUNCH_S)
 
     async def _until_connected(self, instance: _Instance) -> None:
         """Return once there is an engine.
