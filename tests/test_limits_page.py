@@ -14,6 +14,8 @@ from halimede.hosting.http.settings import ConnectionLimits
 from halimede.hosting.metering.log_space import LogSettings
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
+from halimede.hosting.scaling import activities, policy_operations, schedule_operations, target_operations
+from halimede.hosting.scaling.configs import MAX_STEPS
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 HTTP, GRPC, CLIENT = HttpLimits(), GrpcSettings(), ConnectionLimits()
@@ -88,6 +90,17 @@ def values(section: str) -> dict[str, str]:
         ),
         ("Host", "loading and unloading such a model", f"{ResidencySettings().load_timeout_s:g} s each"),
         ("Host", "log of an instance", f"{LogSettings().instance_bytes // MIB} MiB"),
+        ("Host", "scalable targets of an account in a region", f"{target_operations.MAX_TARGETS}"),
+        (
+            "Host",
+            "policies of a scalable target, steps of a policy, scheduled actions of a target",
+            f"{policy_operations.MAX_POLICIES}, {MAX_STEPS}, {schedule_operations.MAX_ACTIONS}",
+        ),
+        (
+            "Host",
+            "scaling activities",
+            f"six weeks, {activities.OF_A_VARIANT} of a variant, {activities.OF_A_SCOPE:,} of an account in a region",
+        ),
         ("Host", "all logs", f"{LogSettings().total_bytes // GIB} GiB"),
     ],
 )

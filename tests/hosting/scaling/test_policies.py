@@ -389,7 +389,7 @@ def test_too_many_steps_and_policies_are_refused(host: Scaled, monkeypatch: pyte
         "LimitExceededException",
         "a step scaling policy has at most 20 step adjustments, got 21",
     )
-    monkeypatch.setattr("halimede.hosting.scaling.policy_operations._MAX_POLICIES", 1)
+    monkeypatch.setattr("halimede.hosting.scaling.policy_operations.MAX_POLICIES", 1)
     host.track()
     host.track(TargetValue=5.0)
     assert host.refused("put_scaling_policy", **stepping(step(0, None))) == (

@@ -272,7 +272,7 @@ def test_actions_that_are_refused(host: Scaled, further: dict[str, Any], text: s
 def test_too_many_actions_and_those_of_what_is_not_there_are_refused(
     host: Scaled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("halimede.hosting.scaling.schedule_operations._MAX_ACTIONS", 1)
+    monkeypatch.setattr("halimede.hosting.scaling.schedule_operations.MAX_ACTIONS", 1)
     put(host)
     put(host, "rate(1 day)")
     request = {**TARGET, "Schedule": "rate(1 day)", "ScalableTargetAction": {"MinCapacity": 1}}

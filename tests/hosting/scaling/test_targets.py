@@ -258,7 +258,7 @@ def test_a_request_of_wrong_types_is_refused(host: Scaled) -> None:
 
 
 def test_too_many_targets_are_refused(host: Scaled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halimede.hosting.scaling.target_operations._MAX_TARGETS", 1)
+    monkeypatch.setattr("halimede.hosting.scaling.target_operations.MAX_TARGETS", 1)
     host.register()
     host.register(2, 5)
     host.add("f", "A")

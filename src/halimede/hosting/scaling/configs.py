@@ -21,7 +21,7 @@ MEMBERS = {
 }
 """Kind of a policy → the member of requests and answers that configures it."""
 
-_MAX_STEPS = 20
+MAX_STEPS = 20
 _GREATEST = 2.0**360
 """Of target values (AWS's bound)."""
 
@@ -138,8 +138,8 @@ def _check_stepping(config: Config) -> None:
     documents = config.get("StepAdjustments", ())
     if not documents:
         raise invalid("a step scaling policy needs at least one of StepAdjustments")
-    if len(documents) > _MAX_STEPS:
-        msg = f"a step scaling policy has at most {_MAX_STEPS} step adjustments, got {len(documents)}"
+    if len(documents) > MAX_STEPS:
+        msg = f"a step scaling policy has at most {MAX_STEPS} step adjustments, got {len(documents)}"
         raise ApiError("LimitExceededException", msg)
     for document in documents:
         _check_step(document, config["AdjustmentType"])

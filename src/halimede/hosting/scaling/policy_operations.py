@@ -15,7 +15,7 @@ from halimede.hosting.scaling.pages import is_meant, page_of, resources_of
 from halimede.hosting.scaling.records import STEPPING, TRACKING, PolicyRecord
 from halimede.hosting.scaling.state import ScalingState
 
-_MAX_POLICIES = 50
+MAX_POLICIES = 50
 """Of a target (AWS's quota)."""
 
 _PAGE = 10
@@ -48,8 +48,8 @@ class PolicyOperations:
             before = self._state.policies(variant).get(name)
             kind, config = _config_of(request, before)
             if before is None:
-                if len(self._state.policies(variant)) >= _MAX_POLICIES:
-                    msg = f"a scalable target has at most {_MAX_POLICIES} scaling policies"
+                if len(self._state.policies(variant)) >= MAX_POLICIES:
+                    msg = f"a scalable target has at most {MAX_POLICIES} scaling policies"
                     raise ApiError("LimitExceededException", msg)
                 arn = new_policy_arn(variant, name)
                 policy = PolicyRecord(variant, name, arn, self._now(), kind, config)

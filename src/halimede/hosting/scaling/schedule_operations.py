@@ -15,7 +15,7 @@ from halimede.hosting.scaling.records import ActionRecord
 from halimede.hosting.scaling.scheduler import ALWAYS_ABOVE, next_run
 from halimede.hosting.scaling.state import ScalingState
 
-_MAX_ACTIONS = 200
+MAX_ACTIONS = 200
 """Of a target (AWS's quota)."""
 
 Request = Mapping[str, Any]
@@ -46,8 +46,8 @@ class ScheduleOperations:
             if action is None:
                 if "Schedule" not in request:
                     raise invalid("Schedule is required when a new scheduled action is made")
-                if len(self._state.actions(variant)) >= _MAX_ACTIONS:
-                    msg = f"a scalable target has at most {_MAX_ACTIONS} scheduled actions"
+                if len(self._state.actions(variant)) >= MAX_ACTIONS:
+                    msg = f"a scalable target has at most {MAX_ACTIONS} scheduled actions"
                     raise ApiError("LimitExceededException", msg)
                 action = ActionRecord(variant, name, new_action_arn(variant, name), now, "")
             await self._state.put_action(_changed(action, request, now))

@@ -17,7 +17,7 @@ from halimede.hosting.scaling.scaler import Scaler
 from halimede.hosting.scaling.scheduler import ALWAYS_ABOVE
 from halimede.hosting.scaling.state import ScalingState
 
-_MAX_TARGETS = 500
+MAX_TARGETS = 500
 """Of an account in a region (AWS's quota)."""
 
 _MAX_TAGS = 50
@@ -84,8 +84,8 @@ class TargetOperations:
         for member in ("MinCapacity", "MaxCapacity"):
             if member not in request:
                 raise invalid(f"{member} is required when a new scalable target is registered")
-        if len(self._state.targets_of(variant.scope)) >= _MAX_TARGETS:
-            msg = f"an account has at most {_MAX_TARGETS} scalable targets of {variant.members['ServiceNamespace']}"
+        if len(self._state.targets_of(variant.scope)) >= MAX_TARGETS:
+            msg = f"an account has at most {MAX_TARGETS} scalable targets of {variant.members['ServiceNamespace']}"
             raise ApiError("LimitExceededException", msg)
         role = request.get("RoleARN", role_arn(variant.scope))
         return Target(variant, new_target_arn(variant.scope), role, self._now(), 0, 0)
