@@ -4,11 +4,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from halimede.hosting.errors import ApiError, invalid
-from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
+
+if TYPE_CHECKING:  # nodes of a cluster need nothing of the store's
+    from halimede.hosting.store.records import StoredObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Place(Protocol):
 class LocalPlace(Place, Protocol):
     """Has objects whose bytes are files of this machine."""
 
-    async def open(self, location: Location) -> tuple[StoredObject, FileIO]:
+    async def open(self, location: Location) -> "tuple[StoredObject, FileIO]":
         """An object and a file with its bytes, which the caller closes.
 
         Raises:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.node.store import HeldModel, NodeStore
 from halimede.hosting.substrates.processes import Watched, end_marked
 from halimede.hosting.substrates.program import can_isolate
+from halimede.hosting.substrates.ray.keeper import start_keeper
 from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, NodeSettings
 from halimede.hosting.substrates.ray.node_directory import NodeDirectory
 from halimede.hosting.substrates.spawn import Place, spawn
@@ -27,7 +27,6 @@ from halimede.hosting.substrates.usage.footprint import memory_of
 from halimede.hosting.substrates.usage.meter import UsageMeter
 from halimede.hosting.substrates.use import InstanceUse
 
-_KEEPER = (sys.executable, "-m", "halimede.hosting.substrates.ray.keeper")
 _PATIENCE_S = 1.0
 _LOG_INTERVAL_S = 0.25
 """Between two looks at whether the instance has printed something."""
@@ -110,10 +109,7 @@ class InstanceActor:
             PermissionError
         ):  # Ray lowers the priority of its workers, which a server must not have
             os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
-        self._keeper = subprocess.Popen(  # noqa: S603 - our own
-            [*_KEEPER, str(directory)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        self._keeper.wait()
+        self._keeper = start_keeper(directory)
         gpus = list(range(request.resources.gpus))
         port = files.free_port(self._address)
         place = Place(directory, self._log, self._address, port, gpus, can_isolate(), self._node)
@@ -161,7 +157,7 @@ class InstanceActor:
         loop = asyncio.get_running_loop()
         end, progress = loop.time() + _HOLD_S, self._progress
         while True:
-            data = b"" if self._log is None else await asyncio.to_thread(self._printed, position)
+            data = await asyncio.to_thread(self._printed, position) if self._has_printed(position) else b""
             if data or self._progress != progress:
                 return Events(data, self._progress)
             process = self._process
@@ -171,6 +167,13 @@ class InstanceActor:
             if loop.time() >= end:
                 return Events(b"", self._progress)
             await asyncio.sleep(_LOG_INTERVAL_S)
+
+    def _has_printed(self, position: int) -> bool:
+        """Whether there is something to read; asked for so often that a thread would cost more than the look."""
+        try:
+            return self._log is not None and self._log.stat().st_size > position
+        except OSError:  # it is being made, or gone
+            return False
 
     def _printed(self, position: int) -> bytes:
         assert self._log is not None

@@ -1,29 +1,43 @@
-"""Ends what an actor leaves behind: `python -m halimede.hosting.substrates.ray.keeper DIRECTORY`.
+"""Ends what an actor leaves behind, however the actor goes.
 
-It waits until its standard input ends, which the actor holds open: that is when the actor is gone, however it went.
-Then every process that carries the instance's mark is killed, and the instance's directory is removed.
+A shell waits until its standard input ends, which the actor holds open, and then becomes
+`python -m halimede.hosting.substrates.ray.keeper DIRECTORY`: every process that carries the instance's mark is killed,
+and the instance's directory is removed. There is one for each instance, and a shell that waits takes next to no memory.
 """
 
-import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import end_marked
 
+_WAIT = 'exec 3<&0 </dev/null; { while read -r _ <&3; do :; done; exec 3<&-; exec "$@"; } &'
+"""In the background, so that it is nobody's child: Ray kills the children of actors."""
+
 _TURNS = 3
 _PAUSE_S = 0.3
 """A process that was being started when the actor died shows its mark a moment later."""
 
 
+def start_keeper(directory: Path) -> "subprocess.Popen[bytes]":
+    """Have somebody wait for the end of this process: what has the pipe that is to stay open until then.
+
+    Args:
+        directory: the instance's, with which its processes are marked.
+    """
+    command = [sys.executable, "-m", "halimede.hosting.substrates.ray.keeper", str(directory)]
+    process = subprocess.Popen(  # noqa: S603 - our own
+        ["/bin/sh", "-c", _WAIT, "keeper", *command], stdin=subprocess.PIPE, start_new_session=True
+    )
+    process.wait()  # it goes on in the background
+    return process
+
+
 def main() -> None:
-    """Wait, and end what is left."""
-    if os.fork():  # nobody's child, since Ray kills the children of actors
-        os._exit(0)
+    """End what is left."""
     directory = Path(sys.argv[1])
-    while os.read(0, 1):
-        pass
     for _ in range(_TURNS):
         end_marked(directory, 0.0)
         time.sleep(_PAUSE_S)

@@ -1,0 +1,39 @@
+"""What an actor leaves behind is ended, however it goes."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from halimede.hosting.substrates.processes import MARK
+from halimede.hosting.substrates.ray.keeper import start_keeper
+from tests.hosting.substrates.ray.serving import until
+
+
+def _waiting(directory: Path) -> list[Path]:
+    """Where /proc has the processes that wait for a directory's actor."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if os.fsencode(directory) in words:
+            found.append(entry)
+    return found
+
+
+def test_processes_and_files_of_an_instance_go_with_its_actor(tmp_path: Path) -> None:
+    directory = tmp_path / "a 'name'"
+    (directory / "models").mkdir(parents=True)
+    held = start_keeper(directory)
+    process = subprocess.Popen(["sleep", "1000"], env={MARK: str(directory)}, start_new_session=True)
+    [keeper] = _waiting(directory)
+    status = dict(line.split(":", 1) for line in (keeper / "status").read_text().splitlines())
+    assert int(status["PPid"]) != os.getpid()
+    assert int(status["VmRSS"].split()[0]) < 4096
+    assert process.poll() is None
+    assert held.stdin is not None
+    held.stdin.close()
+    assert process.wait(30) == -9
+    until(lambda: not directory.exists())
+    until(lambda: not _waiting(directory))
