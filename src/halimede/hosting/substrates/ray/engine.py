@@ -34,6 +34,9 @@ logger = logging.getLogger("halimede.ray")
 _CALLS_AT_A_TIME = 1000
 """Of one actor: they wait most of the time."""
 
+_LOOK_S = 0.25
+"""So long what Ray says of its nodes is good for: it hears of what they have given away each 0.1 s itself."""
+
 _RETRY_S = 1.0
 _PLACING_S = 1.0
 """So long an actor may take to be placed before it is told why it is not."""
@@ -84,6 +87,9 @@ class Engine:
         self._held: dict[str, _Held] = {}
         self._placing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._actor_class = ray.remote(InstanceActor)  # Ray ships it once for all actors
+        self._look: asyncio.Task[_Cluster] | None = None
+        self._looked = 0.0
 
     def answer(self, call: Call) -> None:
         """Answer a call when what it asks for is done."""
@@ -109,7 +115,7 @@ class Engine:
 
     async def nodes(self) -> list[Node]:
         """The nodes that are alive, and what nobody has of them."""
-        found, reported = await asyncio.to_thread(_cluster)
+        found, reported = await self._cluster()
         nodes = []
         for each in found:
             if each["Alive"]:
@@ -122,6 +128,13 @@ class Engine:
                     Node(each["NodeID"], each["NodeManagerAddress"], each["Resources"], free, variants)
                 )
         return nodes
+
+    async def _cluster(self) -> "_Cluster":
+        """What Ray says of its nodes, which many instances that wait for room ask for together."""
+        now = asyncio.get_running_loop().time()
+        if self._look is None or (self._look.done() and now - self._looked > _LOOK_S):
+            self._look, self._looked = asyncio.create_task(asyncio.to_thread(_cluster)), now
+        return await asyncio.shield(self._look)
 
     async def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Ask Ray's autoscaler for nodes that hold all of these; none takes earlier wishes back."""
@@ -188,8 +201,6 @@ class Engine:
     async def _actor(self, launch: Launch, *, spread: bool) -> tuple[Any, str]:
         """The actor of an instance, and where it is about to be."""
         name, shape = launch.request.id, launch.shape
-        if name in await self.actors():
-            return await asyncio.to_thread(ray.get_actor, name), ""
         node = choose_node(await self.nodes(), shape, _variant(launch.request), spread=spread)
         options: dict[str, Any] = {
             "name": name,
@@ -208,8 +219,14 @@ class Engine:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
                 node.id, soft=True, _spill_on_unavailable=True
             )
-        made = ray.remote(InstanceActor).options(**options)
-        actor = await asyncio.to_thread(made.remote, launch.settings)
+        made = self._actor_class.options(**options)
+        try:
+            actor = await asyncio.to_thread(made.remote, launch.settings)
+        except ValueError as error:  # another engine has made it, unless Ray does not like something else
+            try:
+                return await asyncio.to_thread(ray.get_actor, name), ""
+            except ValueError:
+                raise error from None
         return actor, "" if node is None else node.id
 
     async def _placed(self, name: str, held: _Held, wait_s: float) -> str:
@@ -323,7 +340,10 @@ class Engine:
         return {name: use for name, use in told if use is not None}
 
 
-def _cluster() -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
+_Cluster = tuple[list[dict[str, Any]], dict[str, dict[str, float]]]
+
+
+def _cluster() -> _Cluster:
     """What Ray says of its nodes, and what nobody has of them, by their ids."""
     return ray.nodes(), available_resources_per_node()  # type: ignore[no-untyped-call]
 
