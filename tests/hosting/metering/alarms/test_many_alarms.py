@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from halimede.hosting.errors import ApiError
+from halimede.hosting.metering.alarms.alarm import Alarm
 from halimede.hosting.metering.alarms.alarms import Alarms
+from halimede.hosting.metering.alarms.documents import complete
+from halimede.hosting.metering.alarms.metric_definition import metric_definition
 from halimede.hosting.metering.pace import Pace
 from halimede.hosting.metering.store import Metric, MetricStores
 from tests.hosting.metering.alarms.serving import ALARM
@@ -21,12 +24,15 @@ def request(number: int, **further: Any) -> dict[str, Any]:
 
 
 async def longest_turn(busy: asyncio.Task[None]) -> float:
-    """The longest time for which the event loop had no turn for others while a task ran, in seconds."""
+    """The longest time for which the event loop had no turn for others while a task ran.
+
+    In seconds of the processor, so that it does not matter what else the machine does.
+    """
     longest = 0.0
     while not busy.done():
-        before = time.perf_counter()
+        before = time.thread_time()
         await asyncio.sleep(0)
-        longest = max(longest, time.perf_counter() - before)
+        longest = max(longest, time.thread_time() - before)
     return longest
 
 
@@ -43,7 +49,9 @@ def test_two_thousand_alarms_leave_the_loop_to_others(tmp_path: Path) -> None:
         alarms = Alarms(tmp_path / "alarms.db", stores, lambda: now)
         await alarms.open()
         for number in range(2_000):
-            await alarms.put(SCOPE, request(number, Period=3_600 if number % 10 == 0 else 60))
+            document = complete(request(number, Period=3_600 if number % 10 == 0 else 60), SCOPE, scales=True)
+            definition = metric_definition(document, Pace())
+            alarms.registry.put(Alarm(SCOPE, f"a{number}", document, definition, NOON))
         turns = []
         for minute in range(3):
             now = NOON + minute * MINUTE + 2
@@ -53,9 +61,7 @@ def test_two_thousand_alarms_leave_the_loop_to_others(tmp_path: Path) -> None:
         await alarms.stop()
         return turns
 
-    turns = asyncio.run(work())
-    assert min(turns) < 0.02
-    assert max(turns) < 0.2  # other processes may have had their turn
+    assert max(asyncio.run(work())) < 0.03
 
 
 def test_an_account_has_at_most_five_thousand_alarms_in_a_region(

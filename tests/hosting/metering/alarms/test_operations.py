@@ -182,16 +182,31 @@ def test_history_is_filtered_and_paged(host: Metered, client: Any) -> None:
     assert refused(client.describe_alarm_history, AlarmContributorId="x")[0] == "ValidationError"
 
 
-def test_history_is_kept_for_thirty_days_and_a_thousand_items(host: Metered, client: Any) -> None:
+def test_history_is_kept_for_thirty_days_and_bounded(
+    host: Metered, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halimede.hosting.metering.alarms.alarm_file._OF_AN_ALARM", 4)
+    monkeypatch.setattr("halimede.hosting.metering.alarms.alarm_file._OF_ALL", 7)
     client.put_metric_alarm(**ALARM)
+    for name in ("b", "c"):
+        client.put_metric_alarm(**{**ALARM, "AlarmName": name})
+
+    def reasons(name: str) -> list[str]:
+        states = [json.loads(item["HistoryData"]).get("newState") for item in history(host, name)]
+        return ["created" if state is None else state["stateReason"] for state in states]
+
+    host.now = NOON + 29 * DAY
+    for number in range(3):
+        client.set_alarm_state(AlarmName="a", StateValue=("OK", "ALARM")[number % 2], StateReason=str(number))
+    assert [reasons(name) for name in "abc"] == [["created", "0", "1", "2"], ["created"], ["created"]]
+    client.set_alarm_state(AlarmName="a", StateValue="ALARM", StateReason="3")
+    assert [reasons(name) for name in "abc"] == [["0", "1", "2", "3"], ["created"], ["created"]]
+    for number in range(2):
+        client.set_alarm_state(AlarmName="b", StateValue=("OK", "ALARM")[number % 2], StateReason=str(number))
+    assert [reasons(name) for name in "abc"] == [["0", "1", "2", "3"], ["0", "1"], ["created"]]
     host.now = NOON + 31 * DAY
-    for number in range(501):
-        for value in ("OK", "ALARM"):
-            client.set_alarm_state(AlarmName="a", StateValue=value, StateReason=str(number))
-    pages = client.get_paginator("describe_alarm_history").paginate(AlarmName="a")
-    items = [item for page in pages for item in page["AlarmHistoryItems"]]
-    assert len(items) == 1_000
-    assert json.loads(items[-1]["HistoryData"])["newState"]["stateReason"] == "1"
+    client.set_alarm_state(AlarmName="b", StateValue="OK", StateReason="2")
+    assert [reasons(name) for name in "abc"] == [["0", "1", "2", "3"], ["0", "1", "2"], []]
 
 
 def test_a_state_that_is_set_lasts_until_the_next_evaluation(host: Metered, client: Any) -> None:
