@@ -1,10 +1,11 @@
 """Variants of a real host, with real instances, follow their load."""
 
+import random
 import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,18 @@ class Host:
             ServiceNamespace="sagemaker"
         )["ScalingActivities"]
         return found
+
+    def check(self) -> None:
+        """There are as many instances as the target wants, and no activity goes on."""
+        (target,) = self.autoscaling.describe_scalable_targets(ServiceNamespace="sagemaker")[
+            "ScalableTargets"
+        ]
+        wanted = target["MinCapacity"]
+        assert wanted == target["MaxCapacity"]
+        _until(lambda: self.count() == wanted, self)
+        _until(lambda: not {"Pending", "InProgress"} & set(self.statuses()), self)
+        self.settle()
+        _until(lambda: len(set(dict(marked(self._place / "host")).values())) == wanted, self)
 
     def statuses(self) -> list[str]:
         """The states of the activities, the newest first."""
@@ -233,6 +246,24 @@ def test_a_host_that_is_killed_while_it_scales_goes_on(place: Path) -> None:
         assert host.count() == 3
         assert [each["Cause"] for each in host.activities()] == ["minimum capacity was set to 3"]
         _until(lambda: len(dict(marked(place / "host"))) == 3, host)
+
+
+def test_a_host_that_is_killed_at_any_moment_of_a_change_brings_it_to_its_end(place: Path) -> None:
+    chance = random.Random(16)
+    with _host(place) as host:
+        host.serve()
+        host.autoscaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=1)
+    for count in (3, 1, 2, 1, 3):
+        with _host(place) as host:
+            host.check()
+            timer = threading.Timer(chance.random() * 0.6, host.process.process.kill)
+            timer.start()
+            with suppress(Exception):  # the connection breaks in one way or another
+                host.autoscaling.register_scalable_target(**TARGET, MinCapacity=count, MaxCapacity=count)
+            host.process.process.wait(10)
+            timer.join()
+    with _host(place) as host:
+        host.check()
 
 
 def test_no_room_is_a_failed_activity_with_the_reason(place: Path) -> None:
