@@ -27,6 +27,9 @@ _ALARM = "ALARM"
 _RETRY_S = 60
 """In AWS's seconds: so long after bounds could not be applied they are applied again."""
 
+_MOST_UNKNOWN = 1000
+"""So many policies that are not there are warned of."""
+
 
 class Scaler:
     """Scales. Lives on the event loop."""
@@ -63,7 +66,7 @@ class Scaler:
         """An alarm of a policy has been evaluated."""
         policy = self._state.policy(action.arn)
         if policy is None or policy.variant.scope != action.scope:
-            if action.arn not in self._unknown:
+            if action.arn not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
                 self._unknown.add(action.arn)
                 logger.warning("alarm '%s' is of policy %s, which is not there", action.alarm, action.arn)
             return
