@@ -1,12 +1,12 @@
 """What the host's own process and its router processes tell each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from halimede.hosting.access.keys import Key
-from halimede.hosting.identity import EndpointId
+from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
-from halimede.hosting.settings import HostSettings
+from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.specs import Variant
 
 # to a router
@@ -14,17 +14,25 @@ from halimede.hosting.specs import Variant
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first message.
+    """The first message: what a router needs of the host's settings.
 
     Attributes:
-        settings: the host's.
+        address, allowed_hosts, allowed_origins: by which names clients, and which web pages, may ask.
+        keys: access keys, by id; None to let anybody in.
+        caller: whose account and region count where a request does not say.
+        invocation: limits of invocations.
         receive_bytes: the router's share of the memory of bodies that are received.
-        keys: those of instances that hold.
+        instance_keys: the keys of instances that hold.
     """
 
-    settings: HostSettings
+    address: str
+    allowed_hosts: Sequence[str]
+    allowed_origins: Sequence[str]
+    keys: Mapping[str, Key] | None
+    caller: Caller
+    invocation: InvocationSettings
     receive_bytes: int
-    keys: Sequence[Key]
+    instance_keys: Sequence[Key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,15 +72,14 @@ class Router:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(message.grace_s))
 
     def _begin(self, message: Begin) -> None:
-        settings = message.settings
-        self._keys = {key.id: key for key in message.keys}
+        self._keys = {key.id: key for key in message.instance_keys}
         self._denials = Denials()
         self._budget = ReceiveBudget(message.receive_bytes)
-        self._invocations = Invocations(self._replica.table, settings.invocation)
+        self._invocations = Invocations(self._replica.table, message.invocation)
         self._runtime = Runtime(
-            Gate(settings.keys, settings.caller, issued=self._keys.get),
+            Gate(message.keys, message.caller, issued=self._keys.get),
             self._invocations,
-            WebPageGuard(OriginPolicy((settings.address, *settings.allowed_hosts), settings.allowed_origins)),
+            WebPageGuard(OriginPolicy((message.address, *message.allowed_hosts), message.allowed_origins)),
             self._denials,
         )
         gc.freeze()

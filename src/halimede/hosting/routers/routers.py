@@ -142,7 +142,19 @@ class Routers:
     async def _begin(self, row: int) -> RouterLink:
         link = RouterLink(row, self._counts, self._publisher, self._adoption.take, self._absorb)
         await link.start(self._count)
-        link.send(Begin(self._settings, self._receive_bytes, self._roles.all()))
+        settings = self._settings
+        link.send(
+            Begin(
+                settings.address,
+                settings.allowed_hosts,
+                settings.allowed_origins,
+                settings.keys,
+                settings.caller,
+                settings.invocation,
+                self._receive_bytes,
+                self._roles.all(),
+            )
+        )
         for message in self._publisher.whole():
             link.send(message)
         self._links.add(link)  # in the same turn: it misses no change
