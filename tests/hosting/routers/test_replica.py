@@ -174,6 +174,10 @@ class World:
         known = [target for variant in [*self._variants(), *self.replaced] for target in variant.targets]
         assert not any(target.outstanding for target in known)
         assert len(self.publisher._columns) == len(known)
+        left = {*self._variants(), *(variant for variant in self.replaced if variant.targets)}
+        assert set(self.publisher._variants) == left
+        numbers = set(self.publisher._by_number)
+        assert all(router.replica._variants.keys() <= numbers for router in self.routers)
         assert not self.publisher._leaving
 
     def _hear(self, router: Router) -> None:
