@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
-from botocore.loaders import Loader
 from botocore.model import ServiceModel
 
+from halimede.hosting.api.service_models import service_model
 from halimede.hosting.api.shapes import Checker
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
@@ -16,11 +16,6 @@ Operation = Callable[[Mapping[str, Any], Caller], Awaitable[Mapping[str, Any]]]
 """Answers a request that has been checked; times are `datetime`, names are those of the service's model."""
 
 _MAX_SHOWN = 128
-
-
-@cache
-def _model(name: str) -> ServiceModel:
-    return ServiceModel(Loader().load_service_model(name, "service-2"), name)
 
 
 @dataclass(eq=False)
@@ -41,10 +36,10 @@ class Service:
     further: Mapping[str, Collection[str]] = field(default_factory=dict)
     refusal: str = "ValidationException"
 
-    @property
+    @cached_property
     def model(self) -> ServiceModel:
-        """The service's model, as botocore brings it."""
-        return _model(self.name)
+        """The service's model, with the shapes of these operations."""
+        return service_model(self.name, frozenset(self.operations))
 
     @cached_property
     def checker(self) -> Checker:
