@@ -1,11 +1,13 @@
-"""The process that speaks to Ray: `python -m halimede.hosting.substrates.ray.engine DESCRIPTOR`.
+"""The process that speaks to Ray: `python -m halimede.hosting.substrates.ray.engine DESCRIPTOR HOST`.
 
 It is Ray's driver, and does what the host asks over a socket. It ends with the socket. Actors are detached: they stay.
 """
 
 import asyncio
+import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 from collections import Counter
@@ -36,6 +38,9 @@ _CALLS_AT_A_TIME = 1000
 
 _LOOK_S = 0.25
 """So long what Ray says of its nodes is good for: it hears of what they have given away each 0.1 s itself."""
+
+_ON_PARENTS_DEATH = 1
+"""The number of that option of prctl (Linux)."""
 
 _RETRY_S = 1.0
 _PLACING_S = 1.0
@@ -431,8 +436,16 @@ async def _serve(descriptor: int) -> None:
         pass
 
 
+def _end_with_the_host(host: int) -> None:
+    """Die when the host does, also while Ray looks for a cluster that is gone, and nobody listens to the host."""
+    ctypes.CDLL(None).prctl(_ON_PARENTS_DEATH, signal.SIGKILL)
+    if os.getppid() != host:  # it has died before that
+        os._exit(1)
+
+
 def main() -> None:
     """Do what the host asks until it is gone."""
+    _end_with_the_host(int(sys.argv[2]))
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     asyncio.run(_serve(int(sys.argv[1])))
     os._exit(0)  # actors stay, and Ray's own shutdown takes its time

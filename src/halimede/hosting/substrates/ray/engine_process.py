@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -67,7 +68,7 @@ class EngineProcess:
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", _PROGRAM, str(theirs.fileno()),
+                sys.executable, "-m", _PROGRAM, str(theirs.fileno()), str(os.getpid()),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
