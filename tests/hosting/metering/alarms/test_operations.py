@@ -123,7 +123,7 @@ def test_alarms_for_a_metric(client: Any) -> None:
 
 
 def test_what_has_happened_is_told(host: Metered, client: Any) -> None:
-    client.put_metric_alarm(**ALARM, AlarmActions=[TOPIC])
+    client.put_metric_alarm(**ALARM, AlarmActions=[TOPIC], Dimensions=[])
     put_values(host, 9)
     minute_over(host)
     host.now += 10
@@ -141,7 +141,12 @@ def test_what_has_happened_is_told(host: Metered, client: Any) -> None:
         "ConfigurationUpdate", "StateUpdate", "Action", "ConfigurationUpdate", "ConfigurationUpdate",
     ]  # fmt: skip
     created, changed, _, updated, deleted = (json.loads(item["HistoryData"]) for item in items)
-    assert (created["type"], created["createdAlarm"]["threshold"]) == ("Create", 5)
+    assert created["type"] == "Create"
+    assert created["createdAlarm"] == {
+        "alarmName": "a", "actionsEnabled": True, "okactions": [], "alarmActions": [TOPIC],
+        "insufficientDataActions": [], "namespace": "mine", "metricName": "m", "statistic": "Average", "period": 60,
+        "dimensions": [], "evaluationPeriods": 1, "threshold": 5, "comparisonOperator": "GreaterThanThreshold",
+    }  # fmt: skip
     assert changed["oldState"] == {
         "stateValue": "INSUFFICIENT_DATA", "stateReason": "Unchecked: Initial alarm creation",
     }  # fmt: skip

@@ -11,6 +11,7 @@ from halimede.hosting.identity import Scope
 from halimede.hosting.metering.alarms.alarm import Alarm, AlarmType
 
 _MAX_DATA = 4_095
+_OTHER_NAMES = {"OKActions": "okactions"}
 _MAX_SUMMARY = 255
 
 
@@ -112,7 +113,20 @@ def suppressed(alarm: Alarm, when: float) -> HistoryItem:
 
 
 def _configuration(alarm: Alarm) -> dict[str, Any]:
-    return {name[:1].lower() + name[1:]: value for name, value in alarm.document.items()}
+    found: dict[str, Any] = _in_history(alarm.document)
+    return found
+
+
+def _in_history(value: Any) -> Any:
+    """A value with the names that CloudWatch has in histories."""
+    if isinstance(value, list):
+        return [_in_history(each) for each in value]
+    if isinstance(value, Mapping):
+        return {
+            _OTHER_NAMES.get(name, name[:1].lower() + name[1:]): _in_history(each)
+            for name, each in value.items()
+        }
+    return value
 
 
 def _item(alarm: Alarm, when: float, kind: ItemType, summary: str, details: Mapping[str, Any]) -> HistoryItem:
