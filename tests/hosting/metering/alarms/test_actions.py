@@ -138,3 +138,10 @@ def test_a_state_that_is_set_runs_its_actions_until_the_next_evaluation(
     minute_over(host, 1)
     assert state(host) == "OK"
     assert len(runner.actions) == 1
+
+
+def test_a_clock_that_jumps_acts_once_for_a_period(host: Metered, client: Any, runner: Runner) -> None:
+    client.put_metric_alarm(**ALARM, AlarmActions=[POLICY], TreatMissingData="breaching")
+    for minute in (0, -1, 0, -4, 0, 1, 1_000, 1_000):
+        minute_over(host, minute)
+    assert runner.minutes == [("ALARM", 0), ("ALARM", 1), ("ALARM", 1_000)]
