@@ -33,7 +33,7 @@ def shared(count: int = 1, **spec: bool) -> Iterator[tuple[Runtime, Farm, list[F
     """A runtime, its routers and its instances."""
     with instances(count) as made, runtime(variant_route("A", made, **spec)) as host:
         [farm] = PROCESSES.farms.values()
-        until(lambda: connections(farm) == [0, 0])
+        until(lambda: connections(farm) == [0, 0], 30)
         yield host, farm, made
 
 
@@ -92,7 +92,7 @@ class TestARouterThatIsKilled:
             before = processes(farm)
             with Load(host, 8) as load:
                 os.kill(before[0], signal.SIGKILL)
-                until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))
+                until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm), 30)
                 load.go_on(50)
             assert before[1] in processes(farm)
             assert load.failures <= 4  # half of the connections, once each
@@ -111,7 +111,7 @@ class TestARouterThatIsKilled:
             answers = [future.result(10) for future in futures]
             assert sorted(answers) == [False, False, True, True]
             until(lambda: host.is_idle)
-            until(lambda: len(processes(farm)) == 2)
+            until(lambda: len(processes(farm)) == 2, 30)
 
     def test_an_instance_that_leaves_is_idle_without_it(self) -> None:
         held = threading.Event()
@@ -127,14 +127,14 @@ class TestARouterThatIsKilled:
             held.set()
             for future in futures:
                 future.result(10)
-            until(lambda: len(processes(farm)) == 2)
+            until(lambda: len(processes(farm)) == 2, 30)
 
     def test_the_new_one_has_the_whole_table(self) -> None:
         with shared(2) as (host, farm, made):
             for each in processes(farm):
                 os.kill(each, signal.SIGKILL)
             until(lambda: not processes(farm))
-            until(lambda: len(processes(farm)) == 2)
+            until(lambda: len(processes(farm)) == 2, 30)
             client = host.client()
             for _ in range(40):
                 invoke(client)
@@ -153,16 +153,20 @@ class TestARouterThatIsKilled:
                         ).status
                         == 200
                     )
-            until(lambda: len(processes(farm)) == 2)
+            until(lambda: len(processes(farm)) == 2, 30)
 
 
-def test_a_router_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halimede.hosting.routers.link._PATIENCE_S", 0.3)
+@pytest.mark.parametrize("with_change", [True, False])
+def test_a_router_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, with_change: bool) -> None:
+    monkeypatch.setattr("halimede.hosting.routers.link._PATIENCE_S", 2.0)
+    monkeypatch.setattr("halimede.hosting.routers.routers._HEARTBEAT_S", 0.1)
     with shared() as (host, farm, _):
         before = processes(farm)
         os.kill(before[0], signal.SIGSTOP)
-        host.settle()
-        until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))
+        if with_change:
+            host.settle()
+        until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm), 30)
+        monkeypatch.undo()
         invoke(host.client())
 
 

@@ -21,8 +21,11 @@ from halimede.hosting.routing.counts import InvocationCounts
 
 logger = logging.getLogger("halimede")
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 20.0
 """A router that does not answer for so long is ended, and another one takes its place."""
+
+_START_S = 120.0
+"""So long it may take until it answers for the first time."""
 
 _PROGRAM = "halimede.hosting.routers.process"
 
@@ -61,6 +64,7 @@ class RouterLink:
         """
         self.is_ready = False
         self.gone = asyncio.Event()
+        self._has_answered = False
         self._row = row
         self._counts = counts
         self._publisher = publisher
@@ -134,7 +138,7 @@ class RouterLink:
         done = self._syncs[number] = asyncio.get_running_loop().create_future()
         self.send(Sync(number))
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_PATIENCE_S if self._has_answered else _START_S):
                 await done
         except TimeoutError:
             logger.error("router process %d does not answer, and is ended", self.pid)
@@ -146,6 +150,7 @@ class RouterLink:
         if self._desk.take(message):
             return
         if isinstance(message, Synced):
+            self._has_answered = True
             done = self._syncs.get(message.number)
             if done is not None and not done.done():
                 done.set_result(None)

@@ -32,6 +32,9 @@ logger = logging.getLogger("halimede")
 _SOON_S = 10.0
 """A router that ends so soon after its start is replaced with more patience."""
 
+_HEARTBEAT_S = 2.0
+"""How often routers are asked whether they are well."""
+
 _BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 5.0
 _LAST_WORDS_S = 2.0
@@ -168,7 +171,7 @@ class Routers:
         backoff = _BACKOFF_S
         while True:
             since = loop.time()
-            await link.gone.wait()
+            await _ended(link)
             self._links.discard(link)
             await link.bury()
             if self._stopping:
@@ -215,3 +218,12 @@ class Routers:
     def close(self) -> None:
         """Give back what they shared; they have been stopped, and nobody looks at the table any more."""
         self._counts.close()
+
+
+async def _ended(link: RouterLink) -> None:
+    """Return when a router has ended, or is ended as it hangs."""
+    while not link.gone.is_set():
+        await link.sync()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HEARTBEAT_S):
+                await link.gone.wait()
