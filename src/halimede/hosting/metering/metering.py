@@ -85,6 +85,7 @@ class Metering:
         self.samples: dict[str, InstanceSample] = {}
         self._file = MetricFile(path)
         self._logs = logs
+        self._streams: dict[tuple[EndpointId, str, str], Path] = {}
         self._log_settings = log_settings
         self._times = LogTimes()
         self._instances = instances
@@ -201,10 +202,12 @@ class Metering:
         requests = [instance.request for instance in self._instances()]
         streams = [(each.endpoint_id, each.variant, each.id) for each in requests]
         streams += [(endpoint, variant, FETCHES) for endpoint, variant in self._meters]
-        return [
-            endpoint.scope.directory(self._logs) / endpoint.name / variant / f"{name}.log"
-            for endpoint, variant, name in streams
-        ]
+        known = self._streams  # a path takes twenty times as long to make as to find
+        self._streams = {each: known.get(each) or self._log_of(*each) for each in streams}
+        return list(self._streams.values())
+
+    def _log_of(self, endpoint: EndpointId, variant: str, name: str) -> Path:
+        return endpoint.scope.directory(self._logs) / endpoint.name / variant / f"{name}.log"
 
     async def _note_logs(self) -> None:
         logs = self._growing_logs()
