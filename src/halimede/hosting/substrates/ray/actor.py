@@ -31,8 +31,8 @@ _PATIENCE_S = 1.0
 _LOG_INTERVAL_S = 0.25
 """Between two looks at whether the instance has printed something."""
 
-_HOLD_S = 10.0
-"""So long a question for events waits for one."""
+_HOLD_S = 30.0
+"""So long a question for events waits for one; an instance that does nothing costs no more than a question each."""
 
 _LOG_BYTES = 1 << 18
 """Of one answer."""
