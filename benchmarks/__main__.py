@@ -14,6 +14,7 @@ from benchmarks import (
     implicit_state,
     json_decoding,
     python_backend,
+    ray_cluster,
     report,
     repository_control,
     resnet,
@@ -43,6 +44,7 @@ SUBJECTS = (
     repository_control,
     implicit_state,
     hosting,
+    ray_cluster,
 )
 
 

@@ -28,12 +28,14 @@ class RayCluster:
 
     Attributes:
         address: its address.
+        pid: the process from which all of Ray's come.
         nodes: name → the id of a node that is alive; the head is called ``head``.
     """
 
     def __init__(self, process: "subprocess.Popen[str]", head: dict[str, Any]) -> None:
         self._process = process
         self.address: str = head["address"]
+        self.pid = process.pid
         self.nodes: dict[str, str] = {"head": head["id"]}
 
     def _tell(self, **command: Any) -> Any:
