@@ -407,14 +407,15 @@ class RaySubstrate:
             self._wishes = asyncio.get_running_loop().create_task(self._tell_wishes())
 
     async def _tell_wishes(self) -> None:
-        await asyncio.sleep(_REQUEST_S)
-        every = [each for each in self._instances.values() if not each.asked]
-        wished = [each.shape.bundle() for each in every] if any(each.waiting for each in every) else []
-        if wished == self._wished:
-            return
-        self._wished = wished
-        with suppress(EngineLostError, ApiError):
-            await self._engine.call("request_resources", wished)
+        while True:
+            await asyncio.sleep(_REQUEST_S)
+            every = [each for each in self._instances.values() if not each.asked]
+            wished = [each.shape.bundle() for each in every] if any(each.waiting for each in every) else []
+            if wished == self._wished:
+                return
+            with suppress(EngineLostError, ApiError):
+                await self._engine.call("request_resources", wished)
+                self._wished = wished
 
     # what is there
 
