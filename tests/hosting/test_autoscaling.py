@@ -233,6 +233,50 @@ def test_a_spike_is_met_at_once_and_nothing_oscillates_after_it(place: Path) -> 
             assert counts[-1] == host.count() == 3
 
 
+def test_an_alarm_on_a_metric_of_ones_own_runs_a_step_policy(place: Path) -> None:
+    with _host(place) as host:
+        host.serve()
+        host.autoscaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=4)
+        steps = [
+            {"MetricIntervalLowerBound": 0, "MetricIntervalUpperBound": 10, "ScalingAdjustment": 1},
+            {"MetricIntervalLowerBound": 10, "ScalingAdjustment": 2},
+        ]
+        arn = host.autoscaling.put_scaling_policy(
+            **TARGET,
+            PolicyName="queue",
+            PolicyType="StepScaling",
+            StepScalingPolicyConfiguration={"AdjustmentType": "ChangeInCapacity", "StepAdjustments": steps},
+        )["PolicyARN"]
+        host.cloudwatch.put_metric_alarm(
+            AlarmName="long-queue",
+            Namespace="shop",
+            MetricName="Queue",
+            Statistic="Maximum",
+            Period=60,
+            EvaluationPeriods=1,
+            Threshold=50,
+            ComparisonOperator="GreaterThanThreshold",
+            AlarmActions=[arn],
+        )
+        (policy,) = host.autoscaling.describe_scaling_policies(ServiceNamespace="sagemaker")[
+            "ScalingPolicies"
+        ]
+        assert [alarm["AlarmName"] for alarm in policy["Alarms"]] == ["long-queue"]
+
+        def grows() -> bool:
+            datum = {"MetricName": "Queue", "Value": 65}
+            host.cloudwatch.put_metric_data(Namespace="shop", MetricData=[datum])
+            return host.count() == 3
+
+        _until(grows, host)
+        _until(lambda: host.statuses()[0] == "Successful", host)
+        activity = host.activities()[-1]
+        assert activity["Cause"] == "monitor alarm long-queue in state ALARM triggered policy queue"
+        assert activity["Description"] == "Setting desired instance count to 3."
+        history = host.cloudwatch.describe_alarm_history(AlarmName="long-queue", HistoryItemType="Action")
+        assert history["AlarmHistoryItems"][-1]["HistorySummary"] == f"Successfully executed action {arn}"
+
+
 def test_a_host_that_is_killed_while_it_scales_goes_on(place: Path) -> None:
     with _host(place) as host:
         host.serve("time.sleep(2)")
