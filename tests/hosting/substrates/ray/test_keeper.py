@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import MARK
-from halimede.hosting.substrates.ray.keeper import start_keeper
+from halimede.hosting.substrates.ray.keeper import dismiss, start_keeper
 from tests.hosting.substrates.ray.serving import until
 
 
@@ -37,3 +37,11 @@ def test_processes_and_files_of_an_instance_go_with_its_actor(tmp_path: Path) ->
     assert process.wait(30) == -9
     until(lambda: not directory.exists())
     until(lambda: not _waiting(directory))
+
+
+def test_a_keeper_that_is_told_that_there_is_nothing_left_does_nothing(tmp_path: Path) -> None:
+    held = start_keeper(tmp_path)
+    assert _waiting(tmp_path)
+    dismiss(held)
+    until(lambda: not _waiting(tmp_path))
+    assert tmp_path.is_dir()

@@ -18,8 +18,7 @@ from halimede.hosting.store.source import Offer
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.node.store import HeldModel, NodeStore
 from halimede.hosting.substrates.processes import Watched, end_marked
-from halimede.hosting.substrates.program import can_isolate
-from halimede.hosting.substrates.ray.keeper import start_keeper
+from halimede.hosting.substrates.ray.keeper import dismiss, start_keeper
 from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, NodeSettings
 from halimede.hosting.substrates.ray.node_directory import NodeDirectory
 from halimede.hosting.substrates.spawn import Place, spawn
@@ -112,7 +111,7 @@ class InstanceActor:
         self._keeper = start_keeper(directory)
         gpus = list(range(request.resources.gpus))
         port = files.free_port(self._address)
-        place = Place(directory, self._log, self._address, port, gpus, can_isolate(), self._node)
+        place = Place(directory, self._log, self._address, port, gpus, files.isolates(), self._node)
         return spawn(request, place, launch.images, launch.variables)
 
     async def stop(self, grace_s: float, position: int) -> bytes:
@@ -142,8 +141,8 @@ class InstanceActor:
         for held in self._held.values():
             held.release()
         self._held.clear()
-        if self._keeper is not None and self._keeper.stdin is not None:
-            self._keeper.stdin.close()
+        if self._keeper is not None and self._log is not None and not self._log.parent.exists():
+            dismiss(self._keeper)
         if self._files is not None:
             self._files.leave()
         return rest

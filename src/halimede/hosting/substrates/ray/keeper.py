@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import end_marked
 
-_WAIT = 'exec 3<&0 </dev/null; { while read -r _ <&3; do :; done; exec 3<&-; exec "$@"; } &'
-"""In the background, so that it is nobody's child: Ray kills the children of actors."""
+_WAIT = 'exec 3<&0 </dev/null; { read -r _ <&3 && exit; exec 3<&-; exec "$@"; } &'
+"""In the background, so that it is nobody's child: Ray kills the children of actors. What it is told dismisses it."""
 
 _TURNS = 3
 _PAUSE_S = 0.3
@@ -33,6 +34,14 @@ def start_keeper(directory: Path) -> "subprocess.Popen[bytes]":
     )
     process.wait()  # it goes on in the background
     return process
+
+
+def dismiss(keeper: "subprocess.Popen[bytes]") -> None:
+    """There is nothing left to end."""
+    assert keeper.stdin is not None
+    with suppress(OSError):  # it has been killed
+        keeper.stdin.write(b"done\n")
+        keeper.stdin.close()
 
 
 def main() -> None:

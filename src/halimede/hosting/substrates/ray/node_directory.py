@@ -1,6 +1,7 @@
 """Where a node keeps what instances of a host need there.
 
 DIRECTORY/HOST/NODE/lock            held, shared, by every actor of the node
+DIRECTORY/HOST/NODE/isolates        whether programs can be given directories of their own there
 DIRECTORY/HOST/NODE/store           extracted archives, which instances share
 DIRECTORY/HOST/NODE/instances/ID    an instance's own: its models, its log
 DIRECTORY/HOST/NODE/ports/NUMBER    held by the actor whose instance listens there
@@ -13,7 +14,10 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from halimede.hosting.substrates.program import can_isolate
 from halimede.hosting.substrates.ray.launch import NodeSettings
+
+_ANSWERS = ("no", "yes")
 
 
 class NodeDirectory:
@@ -70,6 +74,16 @@ class NodeDirectory:
                 continue
             self._held[file] = descriptor
             return port
+
+    def isolates(self) -> bool:
+        """Whether programs can be given directories of their own on this node; the first instance finds that out."""
+        file = self.path / "isolates"
+        with suppress(OSError):
+            if (known := file.read_text()) in _ANSWERS:
+                return known == _ANSWERS[True]
+        can = can_isolate()
+        file.write_text(_ANSWERS[can])
+        return can
 
     def leave(self) -> None:
         """Take part no more."""
