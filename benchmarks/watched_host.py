@@ -43,7 +43,7 @@ class StepWatch:
         self._thread = threading.get_ident()
         self._began = 0.0  # 0 between steps
         self._at = ""
-        self._run = asyncio.Handle._run  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way in
+        self._run = asyncio.Handle._run  # noqa: SLF001 - there is no other way in
 
     def start(self) -> None:
         """Watch from now on."""
@@ -52,7 +52,7 @@ class StepWatch:
         def run(handle: Any) -> None:
             watch.run(handle)
 
-        asyncio.Handle._run = run  # type: ignore[attr-defined]  # noqa: SLF001
+        asyncio.Handle._run = run  # type: ignore[method-assign,assignment]  # noqa: SLF001
         threading.Thread(target=self._look, daemon=True).start()
 
     def run(self, handle: Any) -> None:
@@ -96,7 +96,7 @@ def main() -> None:
     """Run the host."""
     import uvloop
 
-    uvloop.new_event_loop = asyncio.new_event_loop
+    uvloop.new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
     from halimede.cli.main import main as halimede
 
     with Path(sys.argv[1]).open("a") as file:
