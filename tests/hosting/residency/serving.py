@@ -139,7 +139,7 @@ class Rig:
         def settled() -> bool:
             entries = [entry for holder in self.holders for entry in holder.entries.values()]
             return not any(
-                entry.pins or entry.waiters or entry.load_pending or entry.freeing_memory for entry in entries
+                entry.pins or entry.waiting or entry.load_pending or entry.freeing_memory for entry in entries
             ) and not any(holder._tasks for holder in self.holders)
 
         return self.host.is_idle and self.host.loop.call(settled)

@@ -113,7 +113,7 @@ class TestLoading:
             with pytest.raises(ReadTimeoutError):
                 invoke(impatient, TargetModel="a.tar.gz")
             until(lambda: not rig.host.invocations.count)
-            until(lambda: rig.entry("a.tar.gz").waiters == [])
+            until(lambda: rig.entry("a.tar.gz").waiting == 0)
             until(lambda: rig.loaded() == {"a.tar.gz"})
             assert rig.fakes[0].paths() == ["/models"]  # nothing was invoked
             settle(rig)
@@ -244,6 +244,26 @@ class TestMemory:
             assert rig.loaded() == {"a", "b", "d"}
             assert rig.source.fetched == ["a", "b", "c", "d"]  # what is on disk is not fetched again
             assert (rig.models.loads, rig.models.unloads) == (5, 2)
+            settle(rig)
+
+    def test_models_that_are_asked_for_once_do_not_drive_out_one_that_many_ask_for(
+        self, tmp_path: Path
+    ) -> None:
+        with multi_model(tmp_path, room=5) as rig:
+            for _ in range(10):
+                ask(rig, "popular")
+            for number in range(20):
+                ask(rig, f"once-{number}")
+            assert rig.loaded() == {"popular", *(f"once-{number}" for number in range(16, 20))}
+            assert rig.source.fetched.count("popular") == 1
+            settle(rig)
+
+    def test_a_model_that_was_popular_long_ago_goes(self, tmp_path: Path) -> None:
+        settings = ResidencySettings(half_life=1)
+        with multi_model(tmp_path, room=2, settings=settings) as rig:
+            for model in ["before"] * 8 + ["now", "then"] * 10:
+                ask(rig, model)
+            assert rig.loaded() == {"now", "then"}
             settle(rig)
 
     def test_a_large_model_takes_the_room_of_several(self, tmp_path: Path) -> None:
@@ -475,6 +495,29 @@ class TestInstances:
             rig.host.loop.run(rig.residency.close())
             assert future.result(5)[:2] == ("ServiceUnavailable", 503)
 
+    def test_a_model_of_an_instance_that_accepts_no_connection_is_loaded_by_another(
+        self, tmp_path: Path
+    ) -> None:
+        with multi_model(tmp_path, 2) as rig:
+            ask(rig, "a")
+            [held] = [number for number in range(2) if rig.loaded(number)]
+            rig.fakes[held].close()
+            assert ask(rig, "a", b"again") == b"again"
+            assert rig.loaded(1 - held) == {"a"}
+            settle(rig)
+
+    def test_an_instance_that_dies_while_it_loads_a_model(self, tmp_path: Path) -> None:
+        with multi_model(tmp_path, 2) as rig, ThreadPoolExecutor(4) as threads:
+            first = rig.host.variant.targets.index(ranked("a", rig.host.variant.targets)[0])
+
+            def die(_: Received) -> None:
+                rig.fakes[first]._server.break_off()
+
+            rig.fakes[first].on_load = die
+            assert set(threads.map(lambda _: ask(rig, "a"), range(4))) == {b"body"}
+            assert rig.loaded(1 - first) == {"a"}
+            settle(rig)
+
     def test_a_draining_instance_gets_no_model(self, tmp_path: Path) -> None:
         with multi_model(tmp_path, 2) as rig:
             rig.host.variant.targets[0].draining = True
@@ -512,7 +555,7 @@ class _Lru(OrderedDict[str, None]):
         self[model] = None
 
 
-def test_the_hit_ratio_of_a_skewed_trace_is_that_of_lru(tmp_path: Path) -> None:
+def test_the_hit_ratio_of_a_skewed_trace_is_above_that_of_lru(tmp_path: Path) -> None:
     draw = random.Random(7)
     weights = [1 / rank for rank in range(1, 1001)]
     trace = [f"m{number}" for number in draw.choices(range(1000), weights, k=600)]
@@ -522,8 +565,7 @@ def test_the_hit_ratio_of_a_skewed_trace_is_that_of_lru(tmp_path: Path) -> None:
     with multi_model(tmp_path, room=20) as rig:
         for name in trace:
             ask(rig, name)
-        assert sum(rig.host.meter.placements) == lru.hits
-        assert rig.loaded() == set(lru)
+        assert sum(rig.host.meter.placements) > 1.2 * lru.hits
         settle(rig)
 
 

@@ -17,7 +17,14 @@ from halimede.hosting.routing.event_stream import payload_part, stream_error
 from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
 from halimede.hosting.routing.selection import choose_target
 from halimede.hosting.routing.settings import InvocationSettings
-from halimede.hosting.routing.table import EndpointRoute, NothingDoneError, Placement, Target, VariantRoute
+from halimede.hosting.routing.table import (
+    UNREACHABLE,
+    EndpointRoute,
+    NothingDoneError,
+    Placement,
+    Target,
+    VariantRoute,
+)
 
 _TEXT_BYTES = 16_384
 """So much of what an instance says of an error is passed on."""
@@ -187,11 +194,14 @@ class Invocation:
     @property
     def has_choice(self) -> bool:
         """Whether another instance could take the request, as long as it has not been sent."""
-        return self._variant.residency is None and len(self._variant.targets) > 1
+        return len(self._variant.targets) > 1 and self._placements < self._settings.placements
 
     def refused(self, reason: str) -> None:
         """The instance accepts no connection: nothing has been sent, so that another one may take the request."""
-        if not self._done and self.has_choice:
+        if self._variant.residency is not None:
+            if not self._done and self._retry(UNREACHABLE):
+                return
+        elif not self._done and self.has_choice:
             others = [each for each in self._variant.targets if not each.refuses and not each.draining]
             if others:
                 self._leave()
@@ -370,7 +380,8 @@ class Invocation:
         placement = self._placement
         if placement is None or not placement.failed(status):
             return False
-        if self._body is None or self._placements >= self._settings.placements:
+        is_gone = self._body is None and self._received
+        if is_gone or self._placements >= self._settings.placements:
             return False
         self._leave()
         self.deadline_ns = 0

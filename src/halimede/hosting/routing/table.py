@@ -51,6 +51,10 @@ class Target:
             self.on_idle()
 
 
+UNREACHABLE = 0
+"""In place of a status: the instance accepts no connection."""
+
+
 @dataclass(slots=True, eq=False)
 class Placement:
     """An instance that holds a model, which stays there until the placement is given back.
@@ -61,8 +65,8 @@ class Placement:
         cache_hit: the model had been loaded when the request came.
         release: to be called once, when the request has been answered or given up.
         failed: to be called before `release` with the status if the instance answered that it has no memory to run
-            the model (507), or that it does not have the model (404): whether something is done about it, so that the
-            request may be placed again.
+            the model (507), or that it does not have the model (404), and with `UNREACHABLE` if it accepts no
+            connection: whether something is done about it, so that the request may be placed again.
     """
 
     target: Target

@@ -2,22 +2,21 @@
 
 absent ─ downloading ─ on disk ─ loading ─ loaded
                           ▲                   │
-                │         └──── unloading ◄───┘   when another needs the room, the least recently used first
+                │         └──── unloading ◄───┘   when another needs the room, the least popular first
                 └─ removing: when the disk is nearly full, the least recently used first
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from time import monotonic_ns
 from typing import Any
 
-import orjson
-
 from halimede.hosting.errors import ApiError, invalid_invocation
-from halimede.hosting.http.call import CallError, call
+from halimede.hosting.http.call import CallError
 from halimede.hosting.routing.meters import ModelMeter
-from halimede.hosting.routing.residency.entry import Entry, State, hash_of
+from halimede.hosting.routing.residency.entry import IN_MEMORY, Entry, State, hash_of
+from halimede.hosting.routing.residency.model_calls import ModelCalls
+from halimede.hosting.routing.residency.popularity import Popularity
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
@@ -27,7 +26,6 @@ from halimede.hosting.substrates.base import ModelFiles, RunningInstance
 logger = logging.getLogger("halimede")
 
 _OK, _CONFLICT, _NOT_FOUND, _NO_ROOM = 200, 409, 404, 507
-_TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
 
 
 class Holder:
@@ -35,7 +33,10 @@ class Holder:
 
     Attributes:
         target: the instance, as requests see it.
+        node: the machine that its files are on; "" if there is only this one.
         entries: model → what is known of it.
+        used_bytes: what its models take of the memory, as far as that is known.
+        room_bytes: what of its memory models may still take that it has not been asked to load yet.
         gone: the instance takes no requests any more.
     """
 
@@ -44,11 +45,14 @@ class Holder:
         target: Target,
         instance: RunningInstance,
         files: ModelFiles,
+        calls: ModelCalls,
         variant: Variant,
         source: ModelSource,
         meter: ModelMeter,
         settings: ResidencySettings,
+        now: Callable[[], int],
         on_changed: Callable[["Holder", Entry], None],
+        on_room: Callable[["Holder"], None],
     ) -> None:
         """The table of an instance that holds nothing yet.
 
@@ -56,23 +60,36 @@ class Holder:
             target: the instance, as requests see it.
             instance: the instance.
             files: its extracted archives.
+            calls: has it load and unload models.
             variant: what it serves.
             source: where archives come from.
             meter: counts downloads, loads and unloads.
             settings: how models are kept.
+            now: the monotonic clock, in nanoseconds.
             on_changed: told when a model is there, or could not be loaded.
+            on_room: told when `room_bytes` has changed.
         """
         self.target = target
+        self.node = files.node
         self.entries: dict[str, Entry] = {}
+        self.used_bytes = 0
         self.gone = False
-        self._instance = instance
         self._files = files
+        self._calls = calls
         self._variant = variant
         self._source = source
         self._meter = meter
         self._settings = settings
+        self._now = now
         self._on_changed = on_changed
+        self._on_room = on_room
+        self._popularity = Popularity(settings)
         self._budget = int(instance.request.resources.memory_bytes * settings.memory_share)
+        self.room_bytes = self._budget
+        self._loaded: dict[Entry, None] = {}
+        self._absent: dict[Entry, None] = {}  # in the order in which they came to be so
+        self._promised: dict[Entry, int] = {}  # what those take that are to be loaded
+        self._disk_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()  # one model at a time makes room and is loaded
         self._changed = asyncio.Event()
@@ -80,41 +97,78 @@ class Holder:
     @property
     def loaded(self) -> int:
         """How many models it holds."""
-        return sum(entry.state is State.LOADED for entry in self.entries.values())
-
-    @property
-    def used_bytes(self) -> int:
-        """What its models take of the memory, as far as that is known."""
-        held = (State.LOADING, State.LOADED, State.UNLOADING)
-        return sum(entry.memory_bytes for entry in self.entries.values() if entry.state in held)
+        return len(self._loaded)
 
     @property
     def free_bytes(self) -> int:
         """What of its memory models may still take."""
         return self._budget - self.used_bytes
 
-    def has_room(self, model: str) -> bool:
-        """Whether the model could be loaded without another going, as far as that is known."""
-        entry = self.entries.get(model)
-        return self.free_bytes > (0 if entry is None else entry.memory_bytes)
-
-    def forget(self, before_ns: int) -> None:
-        """Forget models that could not be brought before then, so that wrong names do not pile up."""
-        for entry in [each for each in self.entries.values() if each.is_forgettable(before_ns)]:
+    def forget(self, before_ns: int) -> list[Entry]:
+        """Forget models that could not be brought before then, so that wrong names do not pile up: which those are."""
+        if not self._absent:
+            return []
+        forgotten = [entry for entry in self._absent if entry.is_forgettable(before_ns)]
+        for entry in forgotten:
+            del self._absent[entry]
             del self.entries[entry.model]
+        return forgotten
 
     def entry(self, model: str) -> Entry:
         """What is known of a model."""
         entry = self.entries.get(model)
         if entry is None:
-            name = hash_of(model)
-            entry = self.entries[model] = Entry(model, name)
+            entry = self.entries[model] = Entry(self.target, model, hash_of(model))
+            self._absent[entry] = None
         return entry
 
-    def load(self, entry: Entry) -> None:
-        """Have the model loaded, unless that is under way already."""
+    def asked(self, entry: Entry) -> None:
+        """A request for the model has come."""
+        entry.used_ns = self._now()
+        self._popularity.asked(entry, len(self._loaded))
+
+    # what changes of a model
+
+    def _become(self, entry: Entry, state: State) -> None:
+        before, entry.state = entry.state, state
+        if state is State.LOADED:
+            self._loaded[entry] = None
+        elif before is State.LOADED:
+            del self._loaded[entry]
+        if state is State.ABSENT:
+            self._absent[entry] = None
+        elif before is State.ABSENT:
+            del self._absent[entry]
+        if (before in IN_MEMORY) is not (state in IN_MEMORY):
+            self.used_bytes += entry.memory_bytes if state in IN_MEMORY else -entry.memory_bytes
+            self._promised.pop(entry, None)
+            self._count_room()
+
+    def _set_memory(self, entry: Entry, size: int) -> None:
+        if entry.state in IN_MEMORY:
+            self.used_bytes += size - entry.memory_bytes
+        entry.memory_bytes = size
+        if entry in self._promised:
+            self._promised[entry] = size
+        self._count_room()
+
+    def _set_disk(self, entry: Entry, size: int) -> None:
+        self._disk_bytes += size - entry.disk_bytes
+        entry.disk_bytes = size
+
+    def _count_room(self) -> None:
+        self.room_bytes = self.free_bytes - sum(self._promised.values())
+        self._on_room(self)
+
+    # loading
+
+    def load(self, entry: Entry, memory_bytes: int) -> None:
+        """Have the model loaded, unless that is under way already; it is expected to take so much memory."""
         if not entry.load_pending:
             entry.load_pending = True
+            self._popularity.came(entry)
+            self._promised[entry] = memory_bytes
+            self._count_room()
             self._start(self._load(entry))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -130,7 +184,7 @@ class Holder:
                     await self._wait_for_change()
                 await self._fetch(entry)
                 async with self._room:
-                    entry.state = State.LOADING
+                    self._become(entry, State.LOADING)
                     await self._load_on_instance(entry)
         except ApiError as error:
             self._failed(entry, error)
@@ -138,23 +192,25 @@ class Holder:
             seconds = self._settings.load_timeout_s
             self._failed(entry, _not_loaded(entry, 0, f"it took more than {seconds:g} seconds"))
         except CallError as error:
-            self._failed(entry, _not_loaded(entry, 0, str(error)))
+            self._failed(entry, ElsewhereError(_not_loaded(entry, 0, str(error)), is_unreachable=True))
         except Exception as error:  # of one model; those that wait for it must hear of it
             logger.exception("model '%s' of instance %s could not be loaded", entry.model, self.target.id)
             self._failed(
                 entry, ApiError("InternalFailure", f"model '{entry.model}' could not be loaded: {error}", 500)
             )
         else:
-            entry.state = State.LOADED
-            entry.used_ns = monotonic_ns()
+            self._become(entry, State.LOADED)
+            entry.used_ns = self._now()
         entry.load_pending = False
+        if self._promised.pop(entry, 0):
+            self._count_room()
         self._notify_change()
         self._on_changed(self, entry)
 
     def _failed(self, entry: Entry, error: ApiError) -> None:
         entry.failure = error
-        entry.failed_ns = 0 if isinstance(error, _AbsentError) else monotonic_ns()
-        entry.state = State.ON_DISK if entry.has_files else State.ABSENT
+        entry.failed_ns = 0 if isinstance(error, _AbsentError) else self._now()
+        self._become(entry, State.ON_DISK if entry.has_files else State.ABSENT)
         logger.warning("instance %s: model '%s': %s", self.target.id, entry.model, error.message)
 
     def _notify_change(self) -> None:
@@ -175,26 +231,25 @@ class Holder:
             raise _AbsentError(_of_runtime(error)) from None
         if entry.has_files and info.etag == entry.etag:
             return
-        entry.state = State.DOWNLOADING
+        self._become(entry, State.DOWNLOADING)
         await self._remove(entry)
-        entry.disk_bytes = int(info.size * self._settings.footprint_factor)
+        self._set_disk(entry, int(info.size * self._settings.footprint_factor))
         await self._make_disk_room()
-        began = monotonic_ns()
+        began = self._now()
         entry.has_files = True
         try:
-            entry.disk_bytes = await self._files.fetch(
-                entry.hash, url, self._source, self._variant.download_timeout_s
-            )
+            size = await self._files.fetch(entry.hash, url, self._source, self._variant.download_timeout_s)
         except BaseException as error:
             await self._remove(entry)
             if isinstance(error, ApiError):
                 raise _of_runtime(error) from None
             raise
         entry.etag = info.etag
-        entry.state = State.ON_DISK
+        self._set_disk(entry, size)
+        self._become(entry, State.ON_DISK)
         if not entry.is_measured:
-            entry.memory_bytes = int(entry.disk_bytes * self._settings.footprint_factor)
-        self._meter.downloaded(monotonic_ns() - began)
+            self._set_memory(entry, int(size * self._settings.footprint_factor))
+        self._meter.downloaded(self._now() - began)
 
     async def _make_disk_room(self) -> None:
         """Remove files of models that are not loaded, if the volume would be nearly full otherwise."""
@@ -202,7 +257,7 @@ class Holder:
         if not volume:
             return
         limit = volume * self._settings.disk_high
-        while sum(each.disk_bytes for each in self.entries.values()) > limit:
+        while self._disk_bytes > limit:
             idle = [
                 each
                 for each in self.entries.values()
@@ -215,18 +270,18 @@ class Holder:
 
     async def _remove(self, entry: Entry) -> None:
         """Remove what there is of files."""
-        entry.disk_bytes = 0
+        self._set_disk(entry, 0)
         entry.etag = ""
         await self._files.remove(entry.hash)
         entry.has_files = False
 
     async def _drop(self, entry: Entry) -> None:
         """Remove the files of a model that nobody waits for; who asks for it now waits until they are gone."""
-        entry.state = State.REMOVING
+        self._become(entry, State.REMOVING)
         try:
             await self._remove(entry)
         finally:
-            entry.state = State.ABSENT
+            self._become(entry, State.ABSENT)
             self._notify_change()
 
     # memory
@@ -240,35 +295,33 @@ class Holder:
         """
         await self._evict(-self.free_bytes)  # which counts the model already
         wanted = max(entry.memory_bytes, 1)
-        headers = {_TARGET_MODEL: entry.model, "Content-Type": "application/json"}
-        body = orjson.dumps(
-            {"model_name": entry.hash, "url": f"{self._instance.seen_models}/{entry.hash}/model"}
-        )
         for _ in range(self._settings.rounds):
             before = await self._files.memory()
-            began = monotonic_ns()
-            status, text = await call(
-                self.target.pool, "POST", "/models", body, headers, self._settings.load_timeout_s
-            )
+            began = self._now()
+            status, text = await self._calls.load(entry.model, entry.hash)
             if status in (_OK, _CONFLICT):
-                self._meter.loaded(monotonic_ns() - began)
+                self._meter.loaded(self._now() - began)
                 after = await self._files.memory()
                 if status == _OK and after > before:
-                    entry.memory_bytes, entry.is_measured = after - before, True
+                    self._set_memory(entry, after - before)
+                    entry.is_measured = True
                 return
-            if status != _NO_ROOM or not await self._evict(wanted):
-                raise _not_loaded(entry, status, text.decode(errors="replace"))
+            if status != _NO_ROOM:
+                raise _not_loaded(entry, status, text)
+            if not await self._evict(wanted):
+                raise ElsewhereError(_not_loaded(entry, status, text), is_unreachable=False)
             wanted *= 2
-        raise _not_loaded(entry, _NO_ROOM, text.decode(errors="replace"))
+        raise _not_loaded(entry, _NO_ROOM, text)
 
     async def _evict(self, size: int) -> int:
-        """Unload idle models, the least recently used first, until so many bytes are free: how many were unloaded."""
+        """Unload idle models, the least popular first, until so many bytes are free: how many were unloaded."""
         count = 0
         while size > 0:
             idle = self._idle()
             if not idle:
                 break
-            victim = min(idle, key=lambda other: other.used_ns)
+            victim = self._popularity.victim(idle, len(self._loaded))
+            self._popularity.went(victim)
             size -= max(victim.memory_bytes, 1)
             count += 1
             await self._unload(victim)
@@ -276,29 +329,25 @@ class Holder:
 
     def _idle(self, but: Entry | None = None) -> list[Entry]:
         """The models that could be unloaded, except one."""
-        loaded = [each for each in self.entries.values() if each.state is State.LOADED]
-        return [each for each in loaded if not each.pins and each is not but]
+        return [each for each in self._loaded if not each.pins and each is not but]
 
     async def _unload(self, entry: Entry) -> None:
         """Have the instance unload an idle model."""
-        entry.state = State.UNLOADING
-        began = monotonic_ns()
+        self._become(entry, State.UNLOADING)
+        began = self._now()
         try:
-            status, text = await call(
-                self.target.pool, "DELETE", f"/models/{entry.hash}", b"", {_TARGET_MODEL: entry.model},
-                self._settings.unload_timeout_s,
-            )  # fmt: skip
+            status, text = await self._calls.unload(entry.model, entry.hash)
             if status not in (_OK, _NOT_FOUND):
                 logger.warning(
                     "instance %s: unloading model '%s' was answered %d: %s",
-                    self.target.id, entry.model, status, text.decode(errors="replace"),
+                    self.target.id, entry.model, status, text,
                 )  # fmt: skip
         except CallError as error:
             logger.warning("instance %s: unloading model '%s': %s", self.target.id, entry.model, error)
         else:
-            self._meter.unloaded(monotonic_ns() - began)
+            self._meter.unloaded(self._now() - began)
         finally:
-            entry.state = State.ON_DISK if entry.has_files else State.ABSENT
+            self._become(entry, State.ON_DISK if entry.has_files else State.ABSENT)
             self._notify_change()
 
     def released(self, entry: Entry) -> None:
@@ -311,8 +360,8 @@ class Holder:
         if entry.pins < self._settings.spill_inflight:
             entry.busy_since_ns = 0
         kept = self._variant.container.model_cache
-        if not kept and not entry.pins and not entry.waiters and entry.state is State.LOADED:
-            entry.state = State.UNLOADING
+        if not kept and not entry.pins and not entry.waiting and entry.state is State.LOADED:
+            self._become(entry, State.UNLOADING)
             self._start(self._discard(entry))
 
     async def _discard(self, entry: Entry) -> None:
@@ -333,7 +382,7 @@ class Holder:
             return True
         if status == _NOT_FOUND:
             if entry.state is State.LOADED:
-                entry.state = State.ON_DISK
+                self._become(entry, State.ON_DISK)
             return True
         if not entry.freeing_memory:
             if not self._idle(entry):
@@ -362,6 +411,18 @@ class Holder:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+class ElsewhereError(ApiError):
+    """The instance does not answer, or has no room for a model and none to make. Another one may.
+
+    Attributes:
+        is_unreachable: it does not answer.
+    """
+
+    def __init__(self, error: ApiError, *, is_unreachable: bool) -> None:
+        super().__init__(error.code, error.message, error.status, error.fields)
+        self.is_unreachable = is_unreachable
 
 
 class _AbsentError(ApiError):

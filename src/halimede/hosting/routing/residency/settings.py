@@ -16,6 +16,10 @@ class ResidencySettings:
         unload_timeout_s: how long unloading may take (SageMaker: 360).
         failure_s: so long a model that could not be loaded is not tried again.
         rounds: how often room is made for a model that the instance has none for.
+        half_life: a model's requests count half after so many further ones for each model that its instance holds.
+        least_recent, most_recent: bounds of the share of an instance's models that is not unloaded for others, as they
+            were used last.
+        node_archives: of each machine, so many archives are remembered that it has fetched.
         spill_inflight: an instance with so many requests of one model in flight is busy with it.
         spill_s: so long it must have been, until another instance loads the model too.
     """
@@ -28,5 +32,9 @@ class ResidencySettings:
     unload_timeout_s: float = 360.0
     failure_s: float = 5.0
     rounds: int = 5
+    half_life: float = 32.0
+    least_recent: float = 0.1
+    most_recent: float = 0.5
+    node_archives: int = 10_000
     spill_inflight: int = 8
     spill_s: float = 2.0
