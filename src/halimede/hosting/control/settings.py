@@ -1,9 +1,10 @@
 """Times of the control plane, and what it is given of the rest of the host."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.hosting.control.health import ping
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
@@ -80,6 +81,7 @@ class Dependencies:
             the role is ended, given the fleet's id.
         end_role: the fleet with that id has no more instances of the variant with that name.
         check_update: raises an ApiError if an endpoint may not have these variants, given as variant → instance type.
+        ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
     """
 
     substrate: Substrate
@@ -95,3 +97,4 @@ class Dependencies:
     begin_role: Callable[[EndpointId, str, Variant], Mapping[str, str]] = _no_variables
     end_role: Callable[[str, str], None] = _end_nothing
     check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
+    ping: Callable[[str, int, float], Awaitable[str]] = ping

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from halimede.hosting.control.health import ping
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
@@ -256,7 +255,7 @@ class Slot:
                     f"the ping health check: {self._why}. Its log is {self._log_stream}."
                 )
                 raise _EndedError("ServiceUnavailable", msg, 503)
-            trouble = await ping(instance.host, instance.port, settings.ping_timeout_s)
+            trouble = await self._dependencies.ping(instance.host, instance.port, settings.ping_timeout_s)
             if not trouble and not self._ended.is_set():
                 return
             if not self._ended.is_set():
@@ -276,7 +275,7 @@ class Slot:
                 async with asyncio.timeout(settings.ping_s):
                     await self._ended.wait()
                 return self._why
-            trouble = await ping(instance.host, instance.port, settings.ping_timeout_s)
+            trouble = await self._dependencies.ping(instance.host, instance.port, settings.ping_timeout_s)
             failures = failures + 1 if trouble else 0
             if failures >= settings.failed_pings:
                 return trouble
