@@ -391,6 +391,7 @@ async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: boo
     try:
         host = Host(settings)
         port = await host.start()
+        tuning.tune_garbage_collector()
     except ApiError as error:
         raise click.UsageError(error.message) from None
     except (LockError, ListenError, StoreError, DatabaseError, EngineError) as error:
