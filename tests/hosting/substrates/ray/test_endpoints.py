@@ -166,3 +166,13 @@ def test_an_instance_asks_for_what_its_type_says(tmp_path: Path, cluster: RayClu
         until(lambda: "has 0 GPU free" in of.host.log or "0 GPU" in of.host.log)
         of.delete("g")
         assert of.settled("h") == "InService"
+
+
+def test_router_processes_reach_instances_on_nodes(tmp_path: Path, cluster: RayCluster) -> None:
+    cluster.add("one")
+    with hosted(tmp_path, cluster, "--router-processes=2") as of:
+        of.create(count=2)
+        assert len(of.pids()) == 2
+        of.scale(1)
+        assert of.settled() == "InService"
+        assert len(of.pids()) == 1
