@@ -16,6 +16,7 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.scaling import activities, policy_operations, schedule_operations, target_operations
 from halimede.hosting.scaling.configs import MAX_STEPS
+from halimede.hosting.substrates.ray.settings import RaySettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 HTTP, GRPC, CLIENT = HttpLimits(), GrpcSettings(), ConnectionLimits()
@@ -38,6 +39,11 @@ def values(section: str) -> dict[str, str]:
             "HTTP",
             "JSON of a request, one tensor in it, raw input, decompressed body",
             f"{HTTP.json_bytes // MIB} MiB",
+        ),
+        (
+            "Host",
+            "waiting for room on a [cluster](cluster.md)",
+            f"{RaySettings().capacity_wait_s:g} s",
         ),
         ("HTTP", "body", f"{HTTP.body_bytes // GIB} GiB"),
         ("HTTP", "request line and headers", f"{HTTP.head_bytes // KIB} KiB"),
