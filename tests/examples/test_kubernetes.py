@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import kubernetes_validate
 import pytest
@@ -22,7 +22,7 @@ from halimede.hosting.substrates.ray.launch import Shape
 
 DIRECTORY = Path("examples/kubernetes")
 KUBERNETES = "1.34"
-SCORER = partial(_default_utilization_scorer, node_availability_summary=None)
+SCORER: Any = partial(_default_utilization_scorer, node_availability_summary=cast("Any", None))
 
 CLUSTER_FIELDS = {
     "rayVersion": str,
@@ -128,7 +128,7 @@ def test_rays_autoscaler_adds_workers_for_instances_of_each_type(
 
     def added(name: str, count: int) -> dict[str, int]:
         of = types[name]
-        bundle = Shape(of.cpus / share, of.reserved_bytes, of.gpus).bundle()
+        bundle: Any = Shape(of.cpus / share, of.reserved_bytes, of.gpus).bundle()
         found, residual = get_nodes_for(nodes, {}, "headgroup", 14, [bundle] * count, SCORER)
         assert residual == []
         return dict(found)
