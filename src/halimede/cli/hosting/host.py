@@ -18,6 +18,7 @@ from halimede.cli import logs, tuning
 from halimede.cli.check import checks
 from halimede.cli.hosting.keys import GENERATE, HostKeys, find_keys
 from halimede.core.gpus import visible_gpus
+from halimede.core.memory import trim_memory
 from halimede.core.origins import is_local, is_origin
 from halimede.frontends.log_settings import LogSettings
 from halimede.hosting.addresses import url_of
@@ -401,6 +402,8 @@ async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: boo
         raise click.ClickException(
             f"the host cannot start: cannot use{where}: {error.strerror or error}"
         ) from None
+    tuning.tune_garbage_collector()  # to look at all that the start has made takes it 50 ms
+    trim_memory()
     region = settings.caller.region
     logger.info("process %d; state is in %s", os.getpid(), settings.directory)
     if found.is_new:
