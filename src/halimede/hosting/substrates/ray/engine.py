@@ -19,7 +19,6 @@ from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node
-from ray.autoscaler import sdk as autoscaler
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -143,9 +142,7 @@ class Engine:
 
     async def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Ask Ray's autoscaler for nodes that hold all of these; none takes earlier wishes back."""
-        await asyncio.to_thread(
-            lambda: autoscaler.request_resources(bundles=[dict(each) for each in bundles])
-        )
+        await asyncio.to_thread(_request_resources, bundles)
 
     async def actors(self) -> list[str]:
         """The names of the host's actors, those that wait for room too."""
@@ -351,6 +348,12 @@ _Cluster = tuple[list[dict[str, Any]], dict[str, dict[str, float]]]
 def _cluster() -> _Cluster:
     """What Ray says of its nodes, and what nobody has of them, by their ids."""
     return ray.nodes(), available_resources_per_node()  # type: ignore[no-untyped-call]
+
+
+def _request_resources(bundles: Sequence[Mapping[str, float]]) -> None:
+    from ray.autoscaler import sdk  # which takes 4 MB that most hosts never need
+
+    sdk.request_resources(bundles=[dict(each) for each in bundles])
 
 
 def _variant(request: InstanceRequest) -> str:
