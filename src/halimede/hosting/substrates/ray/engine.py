@@ -5,6 +5,7 @@ It is Ray's driver, and does what the host asks over a socket. It ends with the 
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ from ray._private.state import available_resources_per_node
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from halimede.core.memory import trim_memory
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance, log_of
 from halimede.hosting.substrates.ray.actor import InstanceActor
@@ -433,6 +435,9 @@ async def _serve(descriptor: int) -> None:
             await writer.drain()
             return
         engine = Engine(namespace, writer)
+        gc.collect()
+        gc.freeze()  # Ray's modules are looked at no more
+        trim_memory()
         while True:
             engine.answer(await receive(reader))
     except (asyncio.IncompleteReadError, ConnectionError):  # the host is gone
