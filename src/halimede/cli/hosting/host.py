@@ -402,8 +402,7 @@ async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: boo
         raise click.ClickException(
             f"the host cannot start: cannot use{where}: {error.strerror or error}"
         ) from None
-    tuning.tune_garbage_collector()  # to look at all that the start has made takes it 50 ms
-    trim_memory()
+    trim_memory()  # AWS's service models leave 10 MB behind
     region = settings.caller.region
     logger.info("process %d; state is in %s", os.getpid(), settings.directory)
     if found.is_new:
