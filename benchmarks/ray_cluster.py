@@ -127,8 +127,11 @@ def one_at_a_time(seconds: float) -> Iterator[Sides]:
 @contextmanager
 def many_at_a_time(seconds: float) -> Iterator[Sides]:
     """The same, so many at a time."""
-    with invoking() as (_, through, __, near):
-        yield Sides(lambda: load(through, CONCURRENCY, seconds), lambda: load(near, CONCURRENCY, seconds))
+    with invoking() as (ray, through, local, near):
+        yield Sides(
+            lambda: load(ray.server, through, CONCURRENCY, seconds),
+            lambda: load(local.server, near, CONCURRENCY, seconds),
+        )
 
 
 @contextmanager
