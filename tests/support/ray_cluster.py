@@ -8,9 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from halimede.hosting.substrates.processes import descendants
 
 _OBJECT_STORE_BYTES = 80 << 20
 _QUICK = {
@@ -67,6 +70,15 @@ class RayCluster:
         found: list[dict[str, float]] = self._tell(do="requested")
         return found
 
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """A node that stands still, with its instances: nothing there answers, and nothing is closed."""
+        self._tell(do="signal", name=name, number=signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._tell(do="signal", name=name, number=signal.SIGCONT)
+
     def kill_head(self) -> None:
         """Kill the process that knows of the cluster, with SIGKILL."""
         self._tell(do="kill_head")
@@ -117,6 +129,7 @@ def main() -> None:
     )
     answers.write(json.dumps({"address": cluster.address, "id": cluster.head_node.node_id}) + "\n")
     nodes: dict[str, Any] = {"head": cluster.head_node}
+    stopped: dict[Any, list[int]] = {}
     for line in sys.stdin:
         command = json.loads(line)
         answer = None
@@ -131,6 +144,8 @@ def main() -> None:
                 _kill(nodes.pop(command["name"]), "raylet")
             case "remove":
                 cluster.remove_node(nodes.pop(command["name"]))
+            case "signal":
+                _signal(nodes[command["name"]], command["number"], stopped)
             case "requested":
                 key = ray_constants.AUTOSCALER_RESOURCE_REQUEST_CHANNEL
                 text = GcsClient(cluster.address).internal_kv_get(key, None)
@@ -139,6 +154,18 @@ def main() -> None:
                 _kill(nodes["head"], "gcs_server")
         answers.write(json.dumps(answer) + "\n")
     cluster.shutdown()
+
+
+def _signal(node: Any, number: int, stopped: dict[Any, list[int]]) -> None:
+    """Send a signal to a node's processes: those that are there when it is stopped."""
+    [info] = node.all_processes["raylet"]
+    if number == signal.SIGSTOP:
+        stopped[node] = descendants(info.process.pid)
+    else:  # it finds out that it was given up, and ends; its workers look whether its number is in use
+        threading.Thread(target=info.process.wait, daemon=True).start()
+    for pid in stopped[node]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _kill(node: Any, kind: str) -> None:

@@ -88,7 +88,9 @@ def test_help_says_what_every_option_is_for() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    pages = "".join(page.read_text() for page in sorted(Path("docs").glob("hosting*.md")))
+    pages = "".join(
+        page.read_text() for page in [*sorted(Path("docs").glob("hosting*.md")), Path("docs/cluster.md")]
+    )
     for option in command.params:
         assert re.search(rf"(?<![-\w]){option.opts[0]}(?![-\w])", pages), option.opts[0]
 

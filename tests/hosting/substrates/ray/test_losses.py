@@ -80,6 +80,22 @@ def test_instances_of_a_killed_node_come_back_elsewhere(tmp_path: Path, cluster:
         assert of.describe()["EndpointStatus"] == "InService"
 
 
+def test_instances_of_a_node_that_stands_still_come_back_elsewhere(
+    tmp_path: Path, cluster: RayCluster
+) -> None:
+    cluster.add("one")
+    cluster.add("two")
+    with hosted(tmp_path, cluster, "--invocation-timeout=2") as of:
+        of.create(count=2)
+        before = of.nodes_of()
+        pids = of.pids()
+        with cluster.frozen("two"):
+            until(lambda: len({of.pid() for _ in range(20)} - pids - {0}) == 1)
+            assert len(set(of.nodes_of()) - set(before)) == 1
+        until(lambda: len(of.nodes_of()) == 2)  # the others end as soon as they can
+        cluster.kill("two")
+
+
 def test_a_killed_host_finds_its_instances_and_no_request_fails(tmp_path: Path, cluster: RayCluster) -> None:
     cluster.add("one")
     cluster.add("two")

@@ -50,6 +50,9 @@ _PLACING_S = 1.0
 _SETTLING_S = 30.0
 """So long an actor may take to end, beyond what its instance may."""
 
+_LOOK_S = 2.0
+"""Between two looks at whether the node of an instance that does not end is there."""
+
 _UNKNOWN_S = 5.0
 """The same for one that was not looked after, and may not have been placed."""
 
@@ -273,14 +276,33 @@ class Engine:
             await asyncio.wait([held.watch])
         try:
             if held.node:
-                async with asyncio.timeout(grace_s + _SETTLING_S):
-                    rest = await _asked(held.actor.stop.remote(grace_s, held.position))
+                rest = await self._stopped(held, grace_s)
                 await asyncio.to_thread(_append, held.log, rest)
         except (TimeoutError, LostError, RayError) as error:
             logger.info("instance %s: %s", name, error)
         finally:
             self._held.pop(name, None)
             await self._kill(held.actor)
+
+    async def _stopped(self, held: _Held, grace_s: float) -> bytes:
+        """End an instance by its actor: the rest of its log.
+
+        Raises:
+            LostError: the actor or its node is gone.
+            TimeoutError: it does not end.
+        """
+        stopping = asyncio.ensure_future(_asked(held.actor.stop.remote(grace_s, held.position)))
+        try:
+            async with asyncio.timeout(grace_s + _SETTLING_S):
+                while not stopping.done():
+                    await asyncio.wait([stopping], timeout=_LOOK_S)
+                    # a machine that stands still keeps its connections, and Ray waits for an answer from there
+                    if not stopping.done() and held.node not in {node.id for node in await self.nodes()}:
+                        raise LostError("its node is gone")
+            rest: bytes = stopping.result()
+            return rest
+        finally:
+            stopping.cancel()
 
     async def _terminate_unknown(self, name: str, grace_s: float) -> None:
         """End what another engine has started, whose log nobody wants any more."""
