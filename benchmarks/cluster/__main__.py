@@ -30,6 +30,7 @@ def _settings(half_life: float, recent: float) -> ResidencySettings:
 
 
 CHOICE_SIZE = Size(instances=20, each=20, per_node=5, models=4_000, requests=20_000)
+QUICK_CHOICE_SIZE = Size(instances=10, each=20, per_node=5, models=2_000, requests=4_000)
 CHOICE_TRACES = ("Zipf 0.7", "drifting", "scanned", "bursts")
 CHOICES = {
     "LRU": _settings(0.001, 0.0),
@@ -82,7 +83,8 @@ def main() -> None:
         tell_kept(QUICK_SIZE if arguments.quick else SIZE, QUICK_TRACES if arguments.quick else tuple(TRACES))
     if arguments.only in ("choices", None):
         tell_choices(
-            QUICK_SIZE if arguments.quick else CHOICE_SIZE, QUICK_TRACES if arguments.quick else CHOICE_TRACES
+            QUICK_CHOICE_SIZE if arguments.quick else CHOICE_SIZE,
+            QUICK_TRACES if arguments.quick else CHOICE_TRACES,
         )
     if arguments.only in ("day", None):
         tell_day(QUICK_DAY if arguments.quick else DAY)
