@@ -72,7 +72,6 @@ def test_only_requests_that_ran_on_a_node_that_fails_are_lost() -> None:
     outcomes = told.outcomes
     assert outcomes.answered + outcomes.lost == outcomes.sent
     assert outcomes.lost <= told.lost_instances * FAILURES.hardware.processors * 2
-    assert outcomes.sent_again > 0
     assert told.counts[-1] == told.wanted[-1]
     assert set(told.desired) == {told.wanted[0]}
 
