@@ -350,12 +350,12 @@ class Holder:
             self._become(entry, State.ON_DISK if entry.has_files else State.ABSENT)
             self._notify_change()
 
-    def released(self, entry: Entry) -> None:
+    def released(self, entry: Entry, *, has_run: bool) -> None:
         """A request for the model has been answered; where models are not kept, it goes when it is idle."""
         entry.pins -= 1
         if self.gone:
             return
-        if not entry.freeing_memory:
+        if has_run and not entry.freeing_memory:
             entry.freeing_bytes = 0
         if entry.pins < self._settings.spill_inflight:
             entry.busy_since_ns = 0

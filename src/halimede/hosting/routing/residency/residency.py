@@ -192,13 +192,17 @@ class MultiModelResidency:
 
     def _placement(self, holder: Holder, entry: Entry, *, hit: bool) -> Placement:
         entry.pins += 1
-        return Placement(
-            holder.target,
-            f"/models/{entry.hash}/invoke",
-            hit,
-            lambda: holder.released(entry),
-            lambda status: self._not_run(holder, entry, status),
-        )
+        has_run = True
+
+        def release() -> None:
+            holder.released(entry, has_run=has_run)
+
+        def failed(status: int) -> bool:
+            nonlocal has_run
+            has_run = False
+            return self._not_run(holder, entry, status)
+
+        return Placement(holder.target, f"/models/{entry.hash}/invoke", hit, release, failed)
 
     def _not_run(self, holder: Holder, entry: Entry, status: int) -> bool:
         """An instance did not run a request: whether something is done about it."""
