@@ -170,7 +170,8 @@ def _signal(node: Any, number: int, stopped: dict[Any, list[int]]) -> None:
 
 def _kill(node: Any, kind: str) -> None:
     for info in node.all_processes[kind]:
-        os.kill(info.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has found out that it was given up
+            os.kill(info.process.pid, signal.SIGKILL)
         info.process.wait()  # its workers look whether its number is in use
 
 
