@@ -297,12 +297,16 @@ def test_a_client_that_goes_away_cancels_its_sequence(models: Models) -> None:
             name, grpc_inputs(IN=one(1)), sequence_id=5, sequence_start=step == 0, sequence_end=False
         )
     until(lambda: calls.exists() and calls.read_text().splitlines() == ["5"], "the first execution")
+
+    def metrics() -> str:
+        return models.server.get("/metrics", models.server.metrics)[1].decode()
+
+    pending = f'nv_inference_pending_request_count{{model="{name}",version="1"}} 2'
+    until(lambda: pending in metrics(), "the two others, which the client sends by and by")
     stream.close(cancel=True)
     http = Client(models, "http")
     cancelled = f'nv_inference_request_failure{{model="{name}",reason="CANCELED",version="1"}} 2'
-    until(
-        lambda: cancelled in models.server.get("/metrics", models.server.metrics)[1].decode(), "two cancelled"
-    )
+    until(lambda: cancelled in metrics(), "two cancelled")
     hold.unlink()
     assert http.send(name, 5, 4, "S") == 4
     assert calls.read_text().splitlines()[:2] == ["5", "5"]

@@ -129,9 +129,7 @@ class Engine:
         for each in found:
             if each["Alive"]:
                 mine = [held for held in self._held.values() if held.node == each["NodeID"]]
-                free = _free(
-                    each["Resources"], reported.get(each["NodeID"], {}), [held.shape for held in mine]
-                )
+                free = _free(each["Resources"], reported.get(each["NodeID"]), [held.shape for held in mine])
                 variants = Counter(held.variant for held in mine)
                 nodes.append(
                     Node(each["NodeID"], each["NodeManagerAddress"], each["Resources"], free, variants)
@@ -413,10 +411,10 @@ def _told(error: Exception) -> str:
 
 
 def _free(
-    total: Mapping[str, float], reported: Mapping[str, float], given: Sequence[Shape]
+    total: Mapping[str, float], reported: Mapping[str, float] | None, given: Sequence[Shape]
 ) -> dict[str, float]:
-    """What nobody has of a node: Ray tells it late, and does not know of others' than its own."""
-    free = dict.fromkeys(total, 0.0) | dict(reported)
+    """What nobody has of a node, of which Ray tells late, and of a node that has just joined nothing yet (None)."""
+    free = dict(total) if reported is None else dict.fromkeys(total, 0.0) | dict(reported)
     for name, amount in total.items():
         mine = sum(shape.bundle().get(name, 0.0) for shape in given)
         free[name] = min(free[name], amount - mine)
