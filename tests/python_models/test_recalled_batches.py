@@ -13,13 +13,12 @@ SOURCE = """
 class TritonPythonModel:
     def initialize(self, args):
         self.directory = args["model_repository"]
-        self.name = args["model_instance_name"]
         self.calls = open(os.path.join(self.directory, "calls"), "a", buffering=1)
 
     def execute(self, requests):
         x = pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()
         if x[0]:
-            self.calls.write(self.name + "\\n")
+            self.calls.write(f"{os.getpid()}\\n")
             while os.path.exists(os.path.join(self.directory, f"hold{int(x[0])}")):
                 time.sleep(0.01)
         if x[0] == 1:
@@ -39,7 +38,7 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
     models.load(answering("x"), name="callee")
     name = models.load(SOURCE, FLOATS + "instance_group [{ count: 2 kind: KIND_CPU }]")
     directory = models.repository / name
-    first, second = sorted(models.pids(name))
+    pids = models.pids(name)
     holds = [directory / "hold1", directory / "hold2"]
     for hold in holds:
         hold.write_text("")
@@ -59,7 +58,7 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
 
     caller = infer(1)
     until(lambda: len(begun()) == 1, "the execution that will call")
-    stopped = second if begun()[0].endswith("_0") else first
+    [stopped] = set(pids) - {int(begun()[0])}
     os.kill(stopped, signal.SIGSTOP)
     try:
         waiting = infer(0)

@@ -38,6 +38,7 @@ def test_what_instances_print_is_read_here(tmp_path: Path, cluster: RayCluster) 
         of.ask("print something to read")
         logs = of.host.client("logs")
         group = "/aws/sagemaker/Endpoints/e"
+        until(lambda: bool(logs.describe_log_groups()["logGroups"]))  # which have to come from the node first
         [stream] = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{VARIANT}/i-")[
             "logStreams"
         ]
