@@ -50,7 +50,7 @@ _PLACING_S = 1.0
 _SETTLING_S = 30.0
 """So long an actor may take to end, beyond what its instance may."""
 
-_LOOK_S = 2.0
+_STOPPING_LOOK_S = 2.0
 """Between two looks at whether the node of an instance that does not end is there."""
 
 _UNKNOWN_S = 5.0
@@ -74,7 +74,6 @@ class _Held:
         node: where it is; "" before it was placed.
         position: so much of its log is there.
         watch: tells of it.
-        ending: somebody has asked for its end.
     """
 
     actor: Any
@@ -84,7 +83,6 @@ class _Held:
     node: str = ""
     position: int = 0
     watch: "asyncio.Task[None] | None" = None
-    ending: bool = False
 
 
 class Engine:
@@ -268,7 +266,6 @@ class Engine:
         if held is None:
             await self._terminate_unknown(name, grace_s)
             return
-        held.ending = True
         if held.watch is not None:
             held.watch.cancel()
             await asyncio.wait([held.watch])
@@ -293,7 +290,7 @@ class Engine:
         try:
             async with asyncio.timeout(grace_s + _SETTLING_S):
                 while not stopping.done():
-                    await asyncio.wait([stopping], timeout=_LOOK_S)
+                    await asyncio.wait([stopping], timeout=_STOPPING_LOOK_S)
                     # a machine that stands still keeps its connections, and Ray waits for an answer from there
                     if not stopping.done() and held.node not in {node.id for node in await self.nodes()}:
                         raise LostError("its node is gone")
