@@ -104,9 +104,8 @@ class InstanceActor:
         request = replace(launch.request, model=model)
         directory = files.instances / request.id
         self._log = directory / "log"
-        with suppress(
-            PermissionError
-        ):  # Ray lowers the priority of its workers, which a server must not have
+        # Ray lowers the priority of its workers, which a server must not have
+        with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
         self._keeper = start_keeper(directory)
         gpus = list(range(request.resources.gpus))

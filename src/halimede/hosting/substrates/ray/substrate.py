@@ -62,8 +62,7 @@ class _Instance:
         begin_progress: begins to tell how far its archive's fetch has come.
         progress: tells that; None before it has begun.
         waiting: why there is no room for it; "" if it is not known to wait.
-        asked: it has ended, or somebody has asked it to.
-        given_up: the same, for whoever waits.
+        given_up: it has ended, or somebody has asked it to.
     """
 
     request: InstanceRequest
@@ -72,8 +71,12 @@ class _Instance:
     begin_progress: Callable[[], Callable[[int, int], None]] | None = None
     progress: Callable[[int, int], None] | None = None
     waiting: str = ""
-    asked: bool = False
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def asked(self) -> bool:
+        """Nobody wants it any more."""
+        return self.given_up.is_set()
 
 
 class RaySubstrate:
@@ -342,7 +345,7 @@ class RaySubstrate:
         finally:
             for wait in waits:
                 wait.cancel()
-        if instance.given_up.is_set():
+        if instance.asked:
             raise ApiError("InternalFailure", "the instance is not wanted any more", 500)
 
     def waiting(self, instance_id: str) -> str:
@@ -355,7 +358,6 @@ class RaySubstrate:
         instance = self._instances.get(instance_id)
         if instance is None:
             return
-        instance.asked = True
         instance.given_up.set()
         try:
             await self._engine.call("terminate", instance_id, grace_s)
@@ -369,14 +371,9 @@ class RaySubstrate:
     def _ended(self, instance: _Instance, reason: str) -> None:
         if instance.asked:
             return
-        instance.asked = True
-        self._spawn(self._clear(instance.request.id))
+        instance.given_up.set()
+        self._spawn(self.terminate(instance.request.id, 0.0))
         self._on_exit(instance.request.id, reason)
-
-    async def _clear(self, name: str) -> None:
-        with suppress(EngineLostError, ApiError):
-            await self._engine.call("terminate", name, 0.0)
-        self._instances.pop(name, None)
 
     # what the engine tells
 
