@@ -288,6 +288,18 @@ def test_configuration_that_is_wrong_by_itself_is_refused_before_anything_is_loa
     world.run(test)
 
 
+@pytest.mark.parametrize("exit_on_error", [True, False])
+def test_server_that_is_about_to_end_is_not_ready(world: World, exit_on_error: bool) -> None:
+    world.add("good")
+    world.add("bad", config="max_batch: 3")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        # readiness does not wait for a configuration that cannot be read, but the process ends for it
+        assert is_ready(lifecycle) is not exit_on_error
+
+    world.run(test, ControlMode.NONE, exit_on_error=exit_on_error)
+
+
 def test_refused_configuration_leaves_versions_as_they_were(world: World) -> None:
     world.add("m")
 

@@ -225,7 +225,8 @@ class Lifecycle:
             results = await asyncio.gather(
                 *(self._attempt(name, explicit=True) for name in self._names_to_start())
             )
-        self._started = True
+        # a configuration that cannot be read is no model that readiness waits for
+        self._started = all(results) or not settings.exit_on_error
         self._table.tell_readiness()
         if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
             self._polling.start(settings.repository_poll_secs)
