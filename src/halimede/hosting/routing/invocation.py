@@ -25,6 +25,7 @@ from halimede.hosting.routing.table import (
     Target,
     VariantRoute,
 )
+from halimede.hosting.routing.taps import tap_of
 
 _TEXT_BYTES = 16_384
 """So much of what an instance says of an error is passed on."""
@@ -64,6 +65,7 @@ class Invocation:
         "_sent_ns",
         "_settings",
         "_streamed",
+        "_tap",
         "_target",
         "_text",
         "_upstream",
@@ -119,6 +121,9 @@ class Invocation:
         self._kept: list[bytes] = []
         self._chunked = False
         self._done = False
+        self._tap = tap_of(variant.observers, request.head, streamed=streamed) if variant.observers else None
+        if body is not None and self._tap is not None:
+            self._tap.request_data(body, complete=True)
 
     def begin(self) -> None:
         """Send the request on its way.
@@ -225,6 +230,8 @@ class Invocation:
                 return
             if self._placement is not None:
                 self._keep(body)
+            if self._tap is not None:
+                self._tap.request_data(body, complete=request.complete)
         complete = request.complete
         length = len(body) if complete else request.head.length
         head = REQUEST_HEADS[request.head, self._path, target.pool.address, length]
@@ -252,6 +259,8 @@ class Invocation:
             return
         if self._placement is not None:
             self._keep(data)
+        if self._tap is not None:
+            self._tap.request_data(data, complete=complete)
         self._all_sent = complete
         upstream.write(data, complete=complete)
         if complete:
@@ -302,6 +311,9 @@ class Invocation:
             self.response_ended()
             return
         self._upstream = None
+        if self._tap is not None:
+            self._tap.response_begun(head)
+            self._tap.response_data(data)
         self._finish(200, model_error=False)
         self._request.reply(REPLY_HEADS[head, self._variant.spec.name, False] + request_id_header(), data)
 
@@ -312,6 +324,8 @@ class Invocation:
         if not 200 <= head.status < 300:
             self._text = bytearray()
             return
+        if self._tap is not None:
+            self._tap.response_begun(head)
         name = self._variant.spec.name
         framed = self._streamed or head.length < 0
         self._chunked = framed and request.head.chunked
@@ -329,6 +343,8 @@ class Invocation:
         if self._text is not None:
             self._text += data[: _TEXT_BYTES - len(self._text)]
             return
+        if self._tap is not None:
+            self._tap.response_data(data)
         if self._streamed:
             data = payload_part(data)
         request = self._request
@@ -449,6 +465,8 @@ class Invocation:
         model_ns = now - self._sent_ns if self._sent_ns else 0
         self._leave()
         self._variant.meter.ended(status, model_ns, now - self._began_ns - model_ns, model_error=model_error)
+        if self._tap is not None:
+            self._tap.ended(status, model_ns)
         self._on_done(self)
 
 

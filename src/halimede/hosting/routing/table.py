@@ -8,6 +8,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter, NoMeter
+from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import RunningInstance
 
@@ -128,6 +129,7 @@ class VariantRoute:
         targets: its instances that take requests.
         residency: (multi-model) which of them holds what; None for a variant of one model.
         meter: counts its invocations.
+        observers: look at its invocations.
     """
 
     spec: Variant
@@ -135,6 +137,7 @@ class VariantRoute:
     targets: list[Target] = field(default_factory=list)
     residency: Residency | None = None
     meter: InvocationMeter = field(default_factory=NoMeter)
+    observers: Sequence[Observer] = ()
 
 
 @dataclass(slots=True, eq=False)
