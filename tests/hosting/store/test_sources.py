@@ -213,7 +213,7 @@ def test_a_service_that_cannot_be_reached(
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
     fetching = Fetching(host, model_source(host.store, host.tokens, endpoint), parent)
     message = fetching.refusal("s3://models/a").message
-    assert f"the S3 service at {endpoint} does not give it" in message
+    assert f"the S3 service at {endpoint} does not do that" in message
     assert "Debug source" not in message
     with pytest.raises(ApiError, match="the endpoint of an S3 service is a URL"):
         model_source(host.store, host.tokens, "localhost:9000")
@@ -227,12 +227,12 @@ def test_a_service_that_refuses(tmp_path: Path, parent: Path, monkeypatch: pytes
         s3.put_object(Bucket="models", Key="a", Body=archive())
         fetching = Fetching(host, model_source(host.store, host.tokens, service.endpoint), parent)
         message = fetching.refusal("s3://models/a").message
-        assert "refuses to give it" in message
+        assert "refuses it" in message
         assert "credentials in the host's environment" in message
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
         fetching = Fetching(host, model_source(host.store, host.tokens, service.endpoint), parent)
-        assert "refuses to give it" in fetching.refusal("s3://models/a").message
+        assert "refuses it" in fetching.refusal("s3://models/a").message
 
 
 def test_an_object_that_is_replaced_while_it_is_downloaded(

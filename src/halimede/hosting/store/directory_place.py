@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import secrets
+import shutil
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,9 +12,12 @@ from io import FileIO
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
-from halimede.hosting.store.places import Location, failed
+from halimede.hosting.store.places import ListedObject, Location, failed
 from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
+
+_PREFIX = ".halimede-writing-"
+"""Names of files that are being written begin with it."""
 
 
 class DirectoryPlace:
@@ -61,6 +66,57 @@ class DirectoryPlace:
         found = os.fstat(file.fileno())
         modified = datetime.fromtimestamp(found.st_mtime, UTC)
         return StoredObject("", found.st_size, _etag(found), modified, {}), file
+
+    async def write(self, location: Location, content: bytes | Path, content_type: str) -> None:
+        """Put an object: write a file, which takes its place when it is whole. Files have no content type.
+
+        Raises:
+            ApiError: it would be outside of the directory, or cannot be written.
+        """
+        del content_type
+        await asyncio.to_thread(self._write, location, content)
+
+    def _write(self, location: Location, content: bytes | Path) -> None:
+        advice = f"Objects of this bucket are files below {self._directory}"
+        temporary: Path | None = None
+        try:
+            path = (self._directory / location.key.lstrip("/")).resolve()
+            if not path.is_relative_to(self._directory) or path == self._directory:
+                raise failed(location, f"it is outside of {self._directory}", advice)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}")
+            if isinstance(content, bytes):
+                temporary.write_bytes(content)
+            else:
+                shutil.copyfile(content, temporary)
+            temporary.replace(path)
+        except (OSError, ValueError) as error:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise failed(location, str(reason), advice) from None
+
+    async def below(self, prefix: Location) -> list[ListedObject]:
+        """The files whose paths below the directory begin with a prefix."""
+        return await asyncio.to_thread(self._below, prefix)
+
+    def _below(self, prefix: Location) -> list[ListedObject]:
+        found = []
+        for parent, _, names in os.walk(self._directory):
+            for name in names:
+                path = Path(parent, name)
+                key = path.relative_to(self._directory).as_posix()
+                if not key.startswith(prefix.key) or name.startswith(_PREFIX):
+                    continue
+                try:
+                    stat_ = path.stat()
+                except OSError:  # it has just gone, or leads nowhere
+                    continue
+                modified = datetime.fromtimestamp(stat_.st_mtime, UTC)
+                found.append(
+                    ListedObject(f"s3://{prefix.bucket}/{key}", stat_.st_size, _etag(stat_), modified)
+                )
+        return sorted(found, key=lambda each: each.url.encode())
 
     def _find(self, location: Location) -> tuple[Path, ObjectInfo]:
         advice = f"Objects of this bucket are files below {self._directory}; put one there"

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,16 +22,37 @@ class Location:
         bucket: its bucket.
         key: its key.
         account: who asks for it.
+        purpose: what it is asked for, as the text of an error says it.
+        example: what its owner may call the file that they put there.
     """
 
     bucket: str
     key: str
     account: str
+    purpose: str = "download model data"
+    example: str = "model.tar.gz"
 
     @property
     def url(self) -> str:
         """How users write it."""
         return f"s3://{self.bucket}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """An object that was found below a prefix.
+
+    Attributes:
+        url: ``s3://bucket/key``.
+        size: its bytes.
+        etag: changes whenever its content does.
+        modified: when it was put.
+    """
+
+    url: str
+    size: int
+    etag: str
+    modified: datetime
 
 
 class Place(Protocol):
@@ -57,6 +79,20 @@ class Place(Protocol):
             ApiError: it is not there, cannot be read, or does not fit on the disk.
         """
 
+    async def write(self, location: Location, content: bytes | Path, content_type: str) -> None:
+        """Put an object, whose bytes are these or those of a file. It is there whole, or as it was before.
+
+        Raises:
+            ApiError: it cannot be written.
+        """
+
+    async def below(self, prefix: Location) -> list[ListedObject]:
+        """The objects whose keys begin with a location's key, in the order of their keys.
+
+        Raises:
+            ApiError: they cannot be listed.
+        """
+
 
 class LocalPlace(Place, Protocol):
     """Has objects whose bytes are files of this machine."""
@@ -75,7 +111,7 @@ def failed(location: Location, why: str, advice: str = "") -> ApiError:
     advice = advice or (
         "Please ensure that there is an object located at the URL and that this host may read it"
     )
-    return invalid(f"Failed to download model data ({where}): {why}. {advice}")
+    return invalid(f"Failed to {location.purpose} ({where}): {why}. {advice}")
 
 
 def too_slow(location: Location, timeout_s: float, reached: str) -> ApiError:
@@ -85,13 +121,20 @@ def too_slow(location: Location, timeout_s: float, reached: str) -> ApiError:
 
 
 def location_of(url: str, account: str) -> Location:
-    """The object that a URL names, for an account.
+    """The model archive that a URL names, for an account.
 
     Raises:
         ApiError: it names none.
     """
-    if url.startswith("s3://"):
-        bucket, _, key = url.removeprefix("s3://").partition("/")
-        if bucket and key:
-            return Location(bucket, key, account)
+    bucket, key = bucket_and_key(url)
+    if bucket and key:
+        return Location(bucket, key, account)
     raise invalid(f"'{url}' is no URL of model data; expected s3://BUCKET/KEY")
+
+
+def bucket_and_key(url: str) -> tuple[str, str]:
+    """The parts of ``s3://BUCKET/KEY``; what it lacks is ""."""
+    if not url.startswith("s3://"):
+        return "", ""
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return bucket, key

@@ -23,7 +23,7 @@ from obstore.store import S3Store
 
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.store.offers import LIFETIME_S
-from halimede.hosting.store.places import Location, failed
+from halimede.hosting.store.places import ListedObject, Location, failed
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.repository.private_directories import PrivateDirectory
 
@@ -103,6 +103,44 @@ class RemotePlace:
         finally:
             await asyncio.shield(asyncio.to_thread(temporary.remove))
 
+    async def write(self, location: Location, content: bytes | Path, content_type: str) -> None:
+        """Put an object, in parts if it is large.
+
+        Raises:
+            ApiError: the service does not take it, or cannot be reached.
+        """
+        store = await self._store(location)
+        try:
+            await obstore.put_async(store, location.key, content, attributes={"Content-Type": content_type})
+        except (BaseError, OSError, ValueError) as error:
+            raise self._refused(location, error) from None
+
+    async def below(self, prefix: Location) -> list[ListedObject]:
+        """The objects below a prefix.
+
+        Raises:
+            ApiError: the service does not list them, or cannot be reached.
+        """
+        # obstore looks for whole parts between slashes
+        parent = prefix.key.rpartition("/")[0]
+        store = await self._store(Location(prefix.bucket, parent, prefix.account, prefix.purpose))
+        found: list[ListedObject] = []
+        try:
+            async for page in obstore.list(store, parent or None):
+                found += [
+                    ListedObject(
+                        f"s3://{prefix.bucket}/{each['path']}",
+                        each["size"],
+                        (each["e_tag"] or "").strip('"'),
+                        each["last_modified"],
+                    )
+                    for each in page
+                    if each["path"].startswith(prefix.key)
+                ]
+        except (BaseError, OSError, ValueError) as error:
+            raise self._refused(prefix, error) from None
+        return sorted(found, key=lambda each: each.url.encode())
+
     async def _download(
         self, location: Location, info: ObjectInfo, path: Path, on_progress: OnProgress
     ) -> None:
@@ -172,16 +210,16 @@ class RemotePlace:
         service = f"the S3 service at {self.endpoint}" if self.endpoint != AWS else "S3"
         match error:
             case FileNotFoundError():
-                advice = f"Put it there with: aws s3 cp model.tar.gz {location.url}"
+                advice = f"Put it there with: aws s3 cp {location.example} {location.url}"
                 return failed(location, f"there is no such object in {service}", advice)
             case PermissionDeniedError() | UnauthenticatedError() | PermissionError():
-                advice = "Check that the credentials in the host's environment are those of somebody who may read it"
-                return failed(location, f"{service} refuses to give it ({reason})", advice)
+                advice = "Check that the credentials in the host's environment are those of somebody who may do that"
+                return failed(location, f"{service} refuses it ({reason})", advice)
             case PreconditionError():
                 return failed(location, "it was replaced while it was downloaded", "Try again")
             case _:
                 return failed(
-                    location, f"{service} does not give it ({reason})", "Check the endpoint and the key"
+                    location, f"{service} does not do that ({reason})", "Check the endpoint and the key"
                 )
 
 
@@ -210,7 +248,7 @@ def _write(file: int, data: Any, offset: int) -> None:
 
 
 def _no_file(directory: Path, error: OSError) -> ApiError:
-    msg = f"a model archive cannot be written below {directory}: {error.strerror}; free some of its disk"
+    msg = f"an object cannot be written below {directory}: {error.strerror}; free some of its disk"
     return ApiError("InsufficientStorage", msg, 507)
 
 

@@ -66,13 +66,21 @@ class Places:
         """What an account may read of them (`ModelSource`)."""
         return AccountPlaces(self, account)
 
+    def place(self, location: Location) -> Place:
+        """Where an object is, or would be.
+
+        Raises:
+            ApiError: nothing here has such a bucket.
+        """
+        return self._local(location) or self._elsewhere(location)
+
     async def describe(self, location: Location) -> ObjectInfo:
         """What is known of an object.
 
         Raises:
             ApiError: it is not there or cannot be read; the text names bucket and key, and what to check.
         """
-        place = self._place(location)
+        place = self.place(location)
         return await place.describe(location)
 
     async def offer(self, location: Location) -> Offer:
@@ -119,19 +127,11 @@ class Places:
 
         try:
             async with asyncio.timeout(timeout_s):
-                place = self._place(location)
+                place = self.place(location)
                 async with place.archive(location, directory.parent, progress) as archive:
                     return await extract(archive, directory, location.url, self._threads)
         except TimeoutError:
             raise too_slow(location, timeout_s, reached) from None
-
-    def _place(self, location: Location) -> Place:
-        """Where an object is, if it is anywhere.
-
-        Raises:
-            ApiError: nothing here has such a bucket.
-        """
-        return self._local(location) or self._elsewhere(location)
 
     def _local(self, location: Location) -> LocalPlace | None:
         """Where an object is on this machine; None if nothing here has such a bucket."""

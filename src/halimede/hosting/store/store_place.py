@@ -6,10 +6,15 @@ from io import FileIO
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
+from halimede.hosting.store.blobs import NewBlob
+from halimede.hosting.store.listing import Listing
 from halimede.hosting.store.object_store import ObjectStore
-from halimede.hosting.store.places import Location, failed
+from halimede.hosting.store.places import ListedObject, Location, failed
 from halimede.hosting.store.records import StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
+
+_PIECE_BYTES = 1 << 20
+_WHERE_TO_WRITE = "Check the bucket, and the disk of this host's object store"
 
 
 class StorePlace:
@@ -63,15 +68,67 @@ class StorePlace:
         except ApiError as error:
             raise _absent(location, error) from None
 
+    async def write(self, location: Location, content: bytes | Path, content_type: str) -> None:
+        """Put an object.
+
+        Raises:
+            ApiError: the bucket is gone or another account's, or the disk is full.
+        """
+        self._check_owner(location)
+        size = len(content) if isinstance(content, bytes) else 0
+        try:
+            blob = await self._store.new_blob(size)
+            try:
+                await self._store.run(_fill, blob, content)
+            except BaseException:
+                await self._store.discard(blob)
+                raise
+            await self._store.put(location.bucket, location.key, blob, {"content-type": content_type})
+        except ApiError as error:
+            raise failed(location, error.message.rstrip("."), _WHERE_TO_WRITE) from None
+        except OSError as error:
+            raise failed(location, str(error.strerror), _WHERE_TO_WRITE) from None
+
+    async def below(self, prefix: Location) -> list[ListedObject]:
+        """The objects below a prefix.
+
+        Raises:
+            ApiError: the bucket is gone or another account's.
+        """
+        self._check_owner(prefix)
+        found: list[ListedObject] = []
+        after = ""
+        while True:
+            try:
+                page = await self._store.page(prefix.bucket, Listing(prefix.key, after=after))
+            except ApiError as error:
+                raise failed(prefix, error.message.rstrip("."), "Make the bucket first") from None
+            found += [
+                ListedObject(f"s3://{prefix.bucket}/{key}", each.size, each.etag, each.modified)
+                for key, each in page.objects
+            ]
+            if not page.is_truncated:
+                return found
+            after = page.last
+
     def _check_owner(self, location: Location) -> None:
         owner = self._store.owner(location.bucket)
         if owner is not None and owner != location.account:
-            advice = f"Put the archive into a bucket of account {location.account}, whose endpoint it is for"
+            advice = f"Use a bucket of account {location.account}, whose endpoint it is for"
             raise failed(location, "Access Denied, as the bucket belongs to another account", advice)
+
+
+def _fill(blob: NewBlob, content: bytes | Path) -> None:
+    if isinstance(content, bytes):
+        blob.write(content)
+        return
+    with content.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            blob.write(piece)
 
 
 def _absent(location: Location, error: ApiError) -> ApiError:
     if error.status != 404:
         return error
-    advice = f"Put it there with: aws s3 cp model.tar.gz {location.url}"
+    advice = f"Put it there with: aws s3 cp {location.example} {location.url}"
     return failed(location, "there is no such object in this host's object store", advice)
