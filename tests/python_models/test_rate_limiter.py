@@ -125,10 +125,16 @@ def gate(models: Models, tmp_path: Path) -> Iterator[Callable[[str], Gate]]:
         yield start
 
 
-def at_once(models: Models, names: Sequence[str], requests: int) -> None:
-    """Send each model so many requests at once, and wait for the answers, none of which is an error."""
+def at_once(
+    models: Models, names: Sequence[str], requests: int, waiting: Callable[[], object] = lambda: None
+) -> None:
+    """Send each model so many requests at once, and wait for the answers, none of which is an error.
+
+    `waiting` is called when they have been sent.
+    """
     with ThreadPoolExecutor(len(names)) as pool:
         answers = [pool.submit(models.infer_at_once, name, [ONES] * requests) for name in names]
+        waiting()
         for answer in answers:
             assert [type(each) for each in answer.result()] == [np.ndarray] * len(answer.result())
 
@@ -141,13 +147,28 @@ def test_models_that_share_a_resource_never_execute_at_once(models: Models, tmp_
     at_once(models, names, 40)
 
 
-def test_priorities_share_out_the_executions(models: Models, tmp_path: Path) -> None:
+def test_priorities_share_out_the_executions(
+    models: Models, gate: Callable[[str], Gate], tmp_path: Path
+) -> None:
     first = models.load(exclusive(tmp_path), limited("share:1:global", priority=1))
     second = models.load(exclusive(tmp_path), limited("share:1:global", priority=2))
-    at_once(models, [first, second], 60)
-    order = (tmp_path / "order").read_text().split()
-    begun = max(order.index(first), order.index(second))
-    executed = Counter(order[begun : begun + 45])
+    holder = gate(models.load(WAITING, limited("share:1:global", config=TEXTS)))
+    until(lambda: holder.began, "the resource to be held")
+
+    def open_when_all_wait() -> None:
+        waiting = [
+            f'nv_inference_pending_request_count{{model="{name}",version="1"}} 60' for name in (first, second)
+        ]
+        until(
+            lambda: all(
+                each in models.server.get("/metrics", models.server.metrics)[1].decode() for each in waiting
+            ),
+            "all to wait",
+        )
+        holder.open()
+
+    at_once(models, [first, second], 60, open_when_all_wait)
+    executed = Counter((tmp_path / "order").read_text().split()[:45])
     assert 28 <= executed[first] <= 32
 
 
