@@ -109,6 +109,7 @@ class Host:
             self._roles.begin,
             self._roles.end,
             self._check_update,
+            self._alarms.find,
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._autoscaling = Autoscaling(
@@ -161,7 +162,7 @@ class Host:
         self._autoscaling.check_update(endpoint, instance_types)
 
     def _make_residency(self, endpoint: EndpointId, route: VariantRoute) -> MultiModelResidency:
-        meter = self._metering.meter(endpoint, route.spec.name)
+        meter = self._metering.meter(endpoint, route.spec.name, route.config)
         source = ObservedSource(self._places.of(endpoint.account), self._fetches, endpoint, route.spec.name)
         return MultiModelResidency(route, source, meter, self._settings.residency, self._substrate.files)
 

@@ -63,7 +63,7 @@ def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
     meters = [
         (_labels(route.id, name), metering.meter(route.id, name))
         for route in table.routes()
-        for name in route.variants
+        for name in route.by_name()
     ]
     for name, metric, text in _COUNTERS:
         values = [(labels, meter.sums[metric]) for labels, meter in meters]
@@ -130,13 +130,13 @@ def _inflight(variant: VariantRoute) -> int:
 
 def _of(table: RoutingTable, value: Callable[[VariantRoute], int]) -> Iterator[Sample]:
     for route in table.routes():
-        for name, variant in route.variants.items():
-            yield _labels(route.id, name), value(variant)
+        for name, variants in route.by_name().items():
+            yield _labels(route.id, name), sum(value(variant) for variant in variants)
 
 
 def _loaded(table: RoutingTable) -> Iterator[Sample]:
     for route in table.routes():
-        for name, variant in route.variants.items():
+        for variant in route.every_variant():
             counts = variant.residency.loaded_counts() if variant.residency is not None else {}
             for instance, count in counts.items():
-                yield {**_labels(route.id, name), "instance": instance}, count
+                yield {**_labels(route.id, variant.spec.name), "instance": instance}, count

@@ -15,6 +15,10 @@ from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.settings import ControlSettings, Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, EndpointId
+from halimede.hosting.metering.alarms.alarm import Alarm
+from halimede.hosting.metering.alarms.metric_definition import metric_definition
+from halimede.hosting.metering.alarms.states import AlarmState
+from halimede.hosting.metering.pace import Pace
 from halimede.hosting.routing.meters import NoMeter
 from halimede.hosting.routing.table import EndpointRoute, Residency, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Variant
@@ -47,6 +51,7 @@ QUICK = ControlSettings(
     grace_s=1.0,
     backoff_s=0.01,
     longest_backoff_s=0.05,
+    look_s=0.005,
     describe_hold_s=5.0,
 )
 
@@ -249,6 +254,7 @@ class World:
         table: where its requests go.
         residencies: those that were made and not closed.
         deleted: endpoints that are no more.
+        alarms: those that there are, by name.
         roles: fleet and variant of the roles that have begun and not ended.
     """
 
@@ -260,6 +266,7 @@ class World:
         self.residencies: set[FakeResidency] = set()
         self.settings = settings
         self.deleted: list[str] = []
+        self.alarms: dict[str, Alarm] = {}
         self.roles: set[tuple[str, str]] = set()
         self.controller: Controller
 
@@ -281,7 +288,12 @@ class World:
     async def start(self) -> None:
         self.table = RoutingTable()
         self.roles.clear()  # what holds is known to one process
-        around = Dependencies(
+        self.controller = Controller(self.dependencies(), self.directory / "state.db")
+        await self.controller.start()
+
+    def dependencies(self) -> Dependencies:
+        """What the controller is given."""
+        return Dependencies(
             self.substrate,
             lambda _: self.source,
             self.table,
@@ -293,9 +305,24 @@ class World:
             lambda endpoint: self.deleted.append(endpoint.name),
             begin_role=self._begin_role,
             end_role=lambda *role: self.roles.discard(role),
+            alarm=lambda scope, name: self.alarms.get(name) if scope == CALLER.scope else None,
         )
-        self.controller = Controller(around, self.directory / "state.db")
-        await self.controller.start()
+
+    def put_alarm(self, name: str, state: AlarmState = AlarmState.OK) -> Alarm:
+        """Have an alarm in a state."""
+        query = {"MetricName": "m", "Namespace": "n", "Statistic": "Sum", "Period": 60}
+        document = {
+            **query,
+            "ComparisonOperator": "GreaterThanThreshold",
+            "Threshold": 1,
+            "EvaluationPeriods": 1,
+        }
+        alarm = Alarm(CALLER.scope, name, document, metric_definition(document, Pace()), 0.0)
+        alarm.state, alarm.reason = state, "1 datapoint was greater than the threshold"
+        if state is AlarmState.ALARM:
+            alarm.alarmed = self.dependencies().now()
+        self.alarms[name] = alarm
+        return alarm
 
     def _begin_role(self, _: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
         self.roles.add((fleet, variant.name))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from halimede.hosting.control.checks import check_config, check_deployment, check_model
+from halimede.hosting.control.checks import check_config, check_model
 from halimede.hosting.errors import ApiError
 from tests.hosting.control.fakes import URL, variant
 
@@ -106,22 +106,3 @@ def test_a_configuration_with_capture_switched_off_passes() -> None:
     check_config(
         {"ProductionVariants": [variant(), variant("B")], "DataCaptureConfig": {"EnableCapture": False}}
     )
-
-
-@pytest.mark.parametrize(
-    ("deployment", "text"),
-    [
-        ({"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": {"Type": "CANARY"}}}, "type CANARY"),
-        ({"RollingUpdatePolicy": {"MaximumBatchSize": {}}}, "rolling updates"),
-        ({"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "a"}]}}, "rollback by alarms"),
-    ],
-)
-def test_deployments_of_later_versions_are_refused(deployment: dict[str, Any], text: str) -> None:
-    with pytest.raises(ApiError, match=text):
-        check_deployment({"DeploymentConfig": deployment})
-
-
-def test_an_all_at_once_deployment_passes() -> None:
-    policy = {"TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}}
-    check_deployment({"DeploymentConfig": {"BlueGreenUpdatePolicy": policy}})
-    check_deployment({})

@@ -124,7 +124,7 @@ class Farm:
         else:
             request.respond(404, b"the host's own process")
 
-    def _absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
+    def _absorb(self, endpoint: EndpointId, variant: str, config: str, counts: InvocationCounts) -> None:
         self.meters.setdefault(variant, Meter()).absorb(counts)
 
     def close(self) -> None:

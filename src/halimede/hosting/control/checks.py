@@ -122,24 +122,3 @@ def check_desired_capacity(desired: Mapping[str, Any]) -> None:
     count = desired.get("DesiredInstanceCount", 1)
     if count < 1:
         raise invalid(f"{lead} DesiredInstanceCount is {count}; it must be 1 or more")
-
-
-def check_deployment(request: Mapping[str, Any]) -> None:
-    """Refuse a deployment of a kind that this version does not have.
-
-    Raises:
-        ApiError: it asks for one.
-    """
-    deployment = request.get("DeploymentConfig", {})
-    policy = deployment.get("BlueGreenUpdatePolicy", {})
-    kind = policy.get("TrafficRoutingConfiguration", {}).get("Type", "ALL_AT_ONCE")
-    if kind != "ALL_AT_ONCE":
-        raise invalid(
-            f"DeploymentConfig: traffic routing of type {kind} is not available in this version; use ALL_AT_ONCE"
-        )
-    if "RollingUpdatePolicy" in deployment:
-        raise invalid(
-            "DeploymentConfig: rolling updates are not available in this version; leave RollingUpdatePolicy out"
-        )
-    if deployment.get("AutoRollbackConfiguration", {}).get("Alarms"):
-        raise invalid("DeploymentConfig: rollback by alarms is not available in this version; leave it out")

@@ -14,18 +14,20 @@ from halimede.hosting.api.services import Operation
 from halimede.hosting.capacity import VariantCapacity
 from halimede.hosting.control.checks import (
     check_config,
-    check_deployment,
     check_desired_capacity,
     check_model,
 )
 from halimede.hosting.control.database import Database, DocumentKey
-from halimede.hosting.control.defaults import complete_config, complete_deployment, complete_model
+from halimede.hosting.control.defaults import complete_config, complete_model
+from halimede.hosting.control.deployments.plan import Plan
+from halimede.hosting.control.deployments.policy import Policy
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.listing import page_of
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
 from halimede.hosting.control.settings import Dependencies
+from halimede.hosting.control.updates import check_update, deployment_of, retain
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.substrates.base import RunningInstance
@@ -96,11 +98,7 @@ class Controller:
         documents = await self._database.documents(_ENDPOINT)
         records = [EndpointRecord.from_document(document) for document in documents.values()]
         fleets = {
-            fleet.id
-            for record in records
-            if record.status is not Status.FAILED
-            for fleet in (record.current, record.pending)
-            if fleet is not None
+            fleet.id for record in records if record.status is not Status.FAILED for fleet in record.fleets
         }
         substrate, grace = self._dependencies.substrate, self._dependencies.settings.grace_s
         running = await substrate.start(self._ended)
@@ -109,7 +107,7 @@ class Controller:
         await asyncio.gather(*(substrate.terminate(each, grace) for each in strangers))
         await asyncio.to_thread(_remove_others, self._dependencies.directory, fleets)
         for record in records:
-            if record.status is Status.IN_SERVICE:
+            if record.status in (Status.IN_SERVICE, Status.UPDATE_ROLLBACK_FAILED):
                 record.status = Status.SYSTEM_UPDATING
             endpoint = Endpoint(self._dependencies, record, self._keep, self._gone, self._adopted)
             self._endpoints[record.id] = endpoint
@@ -193,7 +191,7 @@ class Controller:
         arn = caller.scope.arn(_ENDPOINT, name)
         if is_taken(name, (record.name for record in self._records(caller))):
             raise invalid(f'Cannot create already existing endpoint "{arn}".')
-        deployment, tags = _deployment_of(request), tags_of(request)
+        deployment, tags = deployment_of(request), tags_of(request)
         fleet = self._fleet(request["EndpointConfigName"], caller)
         now = time.time()
         record = EndpointRecord(
@@ -222,23 +220,31 @@ class Controller:
         if self._hold_s and not endpoint.is_settled:
             await endpoint.settled(self._hold_s)
             endpoint = self._endpoint(request["EndpointName"], caller)
-        return describe_endpoint(endpoint.record, endpoint.instances(), endpoint.waiting())
+        return describe_endpoint(endpoint.record, endpoint.fleets)
 
     async def _list_endpoints(self, request: Request, caller: Caller) -> Answer:
         entries = [endpoint_summary(record) for record in self._records(caller)]
         return page_of(entries, request, "EndpointName", "Endpoints", "EndpointStatus")
 
     async def _update_endpoint(self, request: Request, caller: Caller) -> Answer:
-        endpoint = self._changeable(request["EndpointName"], caller)
+        endpoint = self._endpoint(request["EndpointName"], caller)
         record = endpoint.record
-        fleet = self._fleet(request["EndpointConfigName"], caller)
-        deployment = _deployment_of(request)
+        if record.status is not Status.UPDATE_ROLLBACK_FAILED:
+            _check_changeable(record)
+        fleet = replace(self._fleet(request["EndpointConfigName"], caller), is_update=True)
+        deployment = deployment_of(request)
         if request.get("RetainDeploymentConfig"):
             deployment = deployment or record.deployment
         if request.get("RetainAllVariantProperties"):
-            _retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
+            retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
         self._dependencies.check_update(record.id, fleet.instance_types())
-        await endpoint.change(status=Status.UPDATING, pending=fleet, deployment=deployment, reason="")
+        check_update(record, fleet, deployment, self._dependencies.alarm)
+        assert record.current is not None
+        plan = Plan(Policy.of(deployment), record.current.counts, fleet.counts)
+        progress = plan.begin(self._dependencies.now())
+        await endpoint.change(
+            status=Status.UPDATING, pending=fleet, deployment=deployment, progress=progress, reason=""
+        )
         return {"EndpointArn": record.arn}
 
     async def _update_weights(self, request: Request, caller: Caller) -> Answer:
@@ -277,7 +283,7 @@ class Controller:
         if variant not in fleet.counts:
             return None
         is_settled = record.status is Status.IN_SERVICE
-        running = found.instances().get(variant, 0)
+        running = found.fleets.instances().get(variant, 0)
         instance_type = fleet.instance_types()[variant]
         return VariantCapacity(fleet.counts[variant], running, is_settled, instance_type, record.reason)
 
@@ -349,28 +355,5 @@ def _remove_others(directory: Path, fleets: Collection[str]) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _deployment_of(request: Request) -> Answer | None:
-    """How the request wants the endpoint deployed, with AWS's defaults; None if it says nothing.
-
-    Raises:
-        ApiError: this version does not have that.
-    """
-    check_deployment(request)
-    deployment = request.get("DeploymentConfig")
-    return complete_deployment(deployment) if deployment else None
-
-
 def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _retain(current: FleetRecord | None, fleet: FleetRecord, excluded: Any) -> None:
-    """Let the fleet have the weights and counts of the one that serves, as far as they are not excluded."""
-    kinds = {entry["VariantPropertyType"] for entry in excluded}
-    if current is None:
-        return
-    for name in fleet.counts:
-        if name in current.counts and "DesiredInstanceCount" not in kinds:
-            fleet.counts[name] = current.counts[name]
-        if name in current.weights and "DesiredWeight" not in kinds:
-            fleet.weights[name] = current.weights[name]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from halimede.hosting.control.deployments.progress import Progress, Stage
+from halimede.hosting.control.fleets import Fleets
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 
 _MAX_REASON = 1024
@@ -12,49 +14,52 @@ _MAX_REASON = 1024
 _NO_ROOM = "InsufficientInstanceCapacity"
 """What EC2 calls a want of machines."""
 
+_DEPLOYING = (Status.CREATING, Status.UPDATING, Status.ROLLING_BACK)
+"""States in which a pending fleet is described."""
+
 
 def endpoint_summary(record: EndpointRecord) -> dict[str, Any]:
     """The endpoint in a list."""
     return {
         "EndpointName": record.name,
         "EndpointArn": record.arn,
-        "CreationTime": datetime.fromtimestamp(record.created, UTC),
-        "LastModifiedTime": datetime.fromtimestamp(record.modified, UTC),
+        "CreationTime": _time(record.created),
+        "LastModifiedTime": _time(record.modified),
         "EndpointStatus": str(record.status),
     }
 
 
-def describe_endpoint(
-    record: EndpointRecord, instances: Mapping[str, int], waiting: Mapping[str, str]
-) -> dict[str, Any]:
+def describe_endpoint(record: EndpointRecord, fleets: Fleets) -> dict[str, Any]:
     """The endpoint alone.
 
     Args:
         record: what is known of it.
-        instances: variant → how many instances take requests now.
-        waiting: variant → why there is no room yet for one of its instances.
+        fleets: its instances.
     """
     fleet = record.current or record.pending
     document = endpoint_summary(record)
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
-        if record.current is not None:
-            document["ProductionVariants"] = _variants(fleet, instances, record, waiting)
+    if record.current is not None:
+        statuses = _Statuses(record, fleets, is_pending=False)
+        document["ProductionVariants"] = _variants(record.current, fleets.instances(), statuses)
     if record.deployment is not None:
         document["LastDeploymentConfig"] = record.deployment
     if record.reason:
         document["FailureReason"] = record.reason[:_MAX_REASON]
-    if record.status in (Status.CREATING, Status.UPDATING) and record.pending is not None:
+    if record.status in _DEPLOYING and record.pending is not None:
+        progress = record.progress
+        statuses = _Statuses(record, fleets, is_pending=True)
         document["PendingDeploymentSummary"] = {
             "EndpointConfigName": record.pending.config_name,
-            "ProductionVariants": _variants(record.pending, {}, record, waiting),
-            "StartTime": datetime.fromtimestamp(record.modified, UTC),
+            "ProductionVariants": _variants(record.pending, fleets.pending_instances(), statuses),
+            "StartTime": _time(record.modified if progress is None else progress.began),
         }
     return document
 
 
 def _variants(
-    fleet: FleetRecord, instances: Mapping[str, int], record: EndpointRecord, waiting: Mapping[str, str]
+    fleet: FleetRecord, instances: Mapping[str, int], statuses: "_Statuses"
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -66,20 +71,59 @@ def _variants(
             "DesiredWeight": fleet.weights[variant.name],
             "CurrentInstanceCount": instances.get(variant.name, 0),
             "DesiredInstanceCount": fleet.counts[variant.name],
-            **_status(variant.name, record, waiting),
+            **statuses.of(variant.name),
         }
         for variant in fleet.variants()
     ]
 
 
-def _status(variant: str, record: EndpointRecord, waiting: Mapping[str, str]) -> dict[str, Any]:
-    """What is being done to a variant, if it waits for something."""
-    why = waiting.get(variant)
-    if not why:
-        return {}
-    status = {
-        "Status": "Creating" if record.status is Status.CREATING else "Updating",
-        "StatusMessage": f"{_NO_ROOM}: {why}"[:_MAX_REASON],
-        "StartTime": datetime.fromtimestamp(record.modified, UTC),
-    }
-    return {"VariantStatus": [status]}
+class _Statuses:
+    """What is being done to the variants of the fleet that serves, or of the one that is pending."""
+
+    def __init__(self, record: EndpointRecord, fleets: Fleets, *, is_pending: bool) -> None:
+        self._record = record
+        self._fleets = fleets
+        self._is_pending = is_pending
+        self._waiting = fleets.waiting()
+
+    def of(self, variant: str) -> dict[str, Any]:
+        """The status of a variant; nothing if nothing is done to it."""
+        record, progress = self._record, self._record.progress
+        status, text = "", ""
+        if progress is not None:
+            status, text = self._stage(progress)
+        if why := self._waiting.get(variant):
+            status = "Creating" if record.status is Status.CREATING else "Updating"
+            text = f"{_NO_ROOM}: {why}"
+        if not status:
+            return {}
+        began = record.modified if progress is None else progress.since
+        shown = {"Status": status, "StartTime": _time(began)}
+        return {"VariantStatus": [{**shown, "StatusMessage": text[:_MAX_REASON]} if text else shown]}
+
+    def _stage(self, progress: Progress) -> tuple[str, str]:
+        """What a stage of an update does to a variant, and how far it has come."""
+        share = f"{progress.share * 100:.4g} % of the requests"
+        if not self._is_pending:
+            if progress.stage is Stage.SHRINKING:
+                return "Deleting", "a batch of instances is replaced"
+            if progress.stage is Stage.GROWING_BACK:
+                return "Updating", "a batch of instances is started again"
+            return "", ""
+        match progress.stage:
+            case Stage.BAKING:
+                return "Baking", f"{share}, until {_clock(progress.until)}"
+            case Stage.TERMINATION_WAIT:
+                return "Baking", f"{share}; the old fleet is kept until {_clock(progress.until)}"
+            case Stage.GROWING_BACK | Stage.SHRINKING_BACK:
+                return "Deleting", share
+        is_up = self._fleets.pending_instances() == progress.new
+        return "ActivatingTraffic" if is_up else "Creating", share
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _clock(seconds: float) -> str:
+    return f"{_time(seconds):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,8 +1,9 @@
 """One endpoint: what is there is brought to what its record asks for; each step is kept before it is done.
 
 Creating ──► InService | Failed
-InService ──► Updating ──► InService                  a pending fleet takes the place of the current one when it is up
-              Updating ──► RollingBack ──► InService  it does not come up: the current one stays
+InService ──► Updating ──► InService                  a pending fleet takes the place of the current one (`Rollout`)
+              Updating ──► RollingBack ──► InService  it does not come up, or an alarm goes off: the current one stays
+                           RollingBack ──► UpdateRollbackFailed  a rolling update, of which parts of both are left
 SystemUpdating ──► InService                          the host was started again
 any ──► Deleting ──► gone
 """
@@ -13,10 +14,13 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from halimede.hosting.control.fleet import Fleet
+from halimede.hosting.control.deployments.progress import BACK, Progress, Stage
+from halimede.hosting.control.fleets import Fleets
 from halimede.hosting.control.records import SETTLED, EndpointRecord, Status
+from halimede.hosting.control.rollout import Rollout
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import RunningInstance
@@ -34,6 +38,7 @@ class Endpoint:
 
     Attributes:
         record: what is known of it; `change` changes it.
+        fleets: its instances.
     """
 
     def __init__(
@@ -54,15 +59,11 @@ class Endpoint:
             adopted: instances that run already, by id.
         """
         self.record = record
+        self.fleets = Fleets(dependencies, record, adopted or {})
         self._dependencies = dependencies
         self._keep = keep
         self._on_gone = on_gone
-        self._adopted = adopted or {}
-        self._current: Fleet | None = None
-        self._pending: Fleet | None = None
-        self._leaving: list[Fleet] = []  # others have taken their places
         self._tasks: set[asyncio.Task[None]] = set()
-        self._retiring: set[asyncio.Task[None]] = set()
         self._work_task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._settled = asyncio.Event()
@@ -74,13 +75,22 @@ class Endpoint:
         return self.record.status in SETTLED
 
     async def settled(self, timeout_s: float) -> None:
-        """Return once nothing is being done to it any more, or it waits for room, or is gone, or the time is over."""
+        """Return once nothing is being done to it any more, or it waits for room, or is gone, or the time is over.
+
+        An update that watches alarms, or waits before it ends the old fleet, is not waited for either.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
-        while not self._settled.is_set() and not self.waiting() and loop.time() < end:
+        while not self._settled.is_set() and not self._is_held_up() and loop.time() < end:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(end, loop.time() + _LOOK_S)):
                     await self._settled.wait()
+
+    def _is_held_up(self) -> bool:
+        """Whether it may take long until something happens."""
+        progress = self.record.progress
+        is_waiting = progress is not None and progress.until > self._dependencies.now()
+        return is_waiting or bool(self.fleets.waiting())
 
     def release(self) -> None:
         """Let go on those that wait until it is settled."""
@@ -150,139 +160,140 @@ class Endpoint:
         record = self.record
         if record.status is Status.DELETING:
             await self._delete()
+        elif self.is_settled:
             return
-        if self.is_settled:
-            return
-        reason = record.reason
-        if record.current is not None and self._current is None:
-            reason = await self._resume() or reason
-        if record.status is Status.ROLLING_BACK:
-            await self._roll_back(reason)
+        elif record.current is None:
+            await self._create()
         elif record.pending is not None:
-            await self._replace()
+            await self._update()
         else:
-            await self._apply(reason)
+            await self._apply()
+
+    async def _create(self) -> None:
+        """Bring up the first fleet."""
+        record, fleets = self.record, self.fleets
+        assert record.pending is not None
+        try:
+            if fleets.pending is None:
+                fleets.pending = fleets.make(record.pending)
+            await fleets.pending.start(fleets.adopted)
+        except Exception as error:
+            if isinstance(error, ApiError):
+                reason = error.message
+                logger.warning("endpoint '%s': %s", record.name, reason)
+            else:  # of one endpoint, and the log has what nobody foresaw
+                reason = "internal error; the log of the host has the details"
+                logger.error("endpoint '%s' cannot be brought up", record.name, exc_info=error)
+            await fleets.retire_pending()
+            await self._become(Status.FAILED, reason)
+            return
+        record.current, record.pending = record.pending, None
+        fleets.promote()
+        await self._become(Status.IN_SERVICE)
+
+    async def _update(self) -> None:
+        """Let the pending fleet take the place of the current one, as the endpoint's deployment policy says."""
+        record, fleets = self.record, self.fleets
+        if record.progress is None:  # an earlier version kept none
+            record.progress = record.plan.begin(self._dependencies.now())
+        ended = await Rollout(self._dependencies, record, fleets, self._proceed).run()
+        current, pending = record.current, record.pending
+        assert current is not None
+        assert pending is not None
+        if ended.stage is Stage.DONE:
+            record.current, record.pending, record.mixed, record.progress = pending, None, None, None
+            before = fleets.promote()
+            try:
+                await self._become(Status.IN_SERVICE)
+            finally:
+                for fleet in before:
+                    fleets.retire_soon(fleet)
+            return
+        reason = ended.reason
+        logger.warning("endpoint '%s': %s", record.name, reason)
+        if ended.stage is Stage.STUCK:
+            current.counts = {name: max(1, count) for name, count in fleets.instances().items()}
+            left = fleets.pending_instances()
+            if any(left.values()):
+                record.mixed = replace(pending, counts=dict(left))
+                reason = (
+                    f"{reason} Instances of {pending.config_name} that still serve: {sum(left.values())}."
+                )
+                fleets.keep_pending(record.mixed)
+            else:
+                await fleets.retire_pending()
+        record.pending = record.progress = None
+        fleets.publish()
+        await self._become(record.settled_status, reason)
+
+    async def _proceed(self, progress: Progress) -> None:
+        """Keep how far the update has come."""
+        self.record.progress = progress
+        status = Status.ROLLING_BACK if progress.stage in BACK else Status.UPDATING
+        await self._become(status, progress.reason, str(progress))
+
+    async def _apply(self) -> None:
+        """Have the fleet that serves be as its record says: again after a restart, or with other weights and counts."""
+        record, fleets = self.record, self.fleets
+        assert record.current is not None
+        reason = record.reason
+        if fleets.current is None:
+            reason = await self._resume() or reason
+        assert fleets.current is not None
+        fleets.current.record = record.current
+        now = fleets.current.counts()
+        if any(count > now[name] for name, count in record.current.counts.items()):
+            await fleets.room()
+        try:
+            await fleets.current.apply()
+        except ApiError as error:
+            record.current.counts = fleets.current.counts()
+            reason = error.message
+        await self._become(record.settled_status, reason)
 
     async def _resume(self) -> str:
-        """Bring the fleet up again that served before the host was started: "", or what is wrong with it.
+        """Bring up again what served before the host was started: "", or what is wrong with it.
 
         What does not come up is tried again and again: there was a time when it did.
         """
-        record = self.record
+        record, fleets = self.record, self.fleets
         assert record.current is not None
-        fleet = self._current = Fleet(self._dependencies, record, record.current)
-        fleet.publish()
-        try:
-            await fleet.start(self._adopted, keep_trying=True)
-        except ApiError as error:
-            return error.message
-        return ""
-
-    async def _replace(self) -> None:
-        """Bring up the pending fleet; then requests go there, and the one before it answers what it has been asked."""
-        record = self.record
-        assert record.pending is not None
-        try:
-            await self._wait_for_room()
-            if self._pending is None:
-                self._pending = Fleet(self._dependencies, record, record.pending)
-            await self._pending.start(self._adopted)
-        except Exception as error:
-            await self._fail(error)
-            return
-        fleet = self._pending
-        before, self._current, self._pending = self._current, fleet, None
-        record.current, record.pending = record.pending, None
-        fleet.publish()
-        try:
-            await self._become(Status.IN_SERVICE)
-        finally:
-            if before is not None:
-                self._leaving.append(before)
-                task = self._spawn(self._retire_replaced(before))
-                self._retiring.add(task)
-                task.add_done_callback(self._retiring.discard)
-
-    async def _fail(self, error: Exception) -> None:
-        """The pending fleet does not come up."""
-        if isinstance(error, ApiError):
-            reason = error.message
-            logger.warning("endpoint '%s': %s", self.record.name, reason)
-        else:  # of one endpoint, and the log has what nobody foresaw
-            reason = "internal error; the log of the host has the details"
-            logger.error("endpoint '%s' cannot be brought up", self.record.name, exc_info=error)
-        if self._current is not None:
-            await self._roll_back(reason)
-            return
-        if self._pending is not None:
-            await self._pending.retire()
-            self._pending = None
-        await self._become(Status.FAILED, reason)
-
-    async def _roll_back(self, reason: str) -> None:
-        """End the pending fleet; the current one stays."""
-        self.record.pending = None
-        await self._become(Status.ROLLING_BACK, reason)
-        if self._pending is not None:
-            await self._pending.retire()
-            self._pending = None
-        await self._become(Status.IN_SERVICE, reason)
-
-    async def _wait_for_room(self) -> None:
-        """Return once what has been replaced lately has given back its GPUs, or whatever else it had."""
-        if self._retiring:
-            await asyncio.wait(self._retiring)
-
-    async def _retire_replaced(self, fleet: Fleet) -> None:
-        """End a fleet whose place another one has taken."""
-        try:
-            await fleet.retire()
-        except Exception:  # what is left of it is ended with the endpoint
-            logger.exception("endpoint '%s': a fleet that was replaced does not end", self.record.name)
-        else:
-            self._leaving.remove(fleet)
-
-    async def _apply(self, reason: str) -> None:
-        """Change weights and counts of the fleet that serves."""
-        record, fleet = self.record, self._current
-        assert record.current is not None
-        assert fleet is not None
-        fleet.record = record.current
-        now = fleet.counts()
-        if any(count > now[name] for name, count in record.current.counts.items()):
-            await self._wait_for_room()
-        try:
-            await fleet.apply()
-        except ApiError as error:
-            record.current.counts = fleet.counts()
-            reason = error.message
-        await self._become(Status.IN_SERVICE, reason)
+        work = [fleets.make(record.current)]
+        fleets.current = work[0]
+        if record.mixed is not None:
+            fleets.mixed = fleets.make(record.mixed)
+            work.append(fleets.mixed)
+        fleets.publish()
+        outcomes = await asyncio.gather(
+            *(fleet.start(fleets.adopted, keep_trying=True) for fleet in work), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, ApiError):
+                raise outcome
+        return next((outcome.message for outcome in outcomes if isinstance(outcome, ApiError)), "")
 
     async def _delete(self) -> None:
-        known = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
-        await asyncio.gather(*(fleet.retire() for fleet in known))
+        record, fleets = self.record, self.fleets
+        await fleets.retire()
         grace = self._dependencies.settings.grace_s
-        adopted = [each for each in self._adopted.values() if each.request.endpoint_id == self.record.id]
+        adopted = [each for each in fleets.adopted.values() if each.request.endpoint_id == record.id]
         await asyncio.gather(
             *(self._dependencies.substrate.terminate(each.request.id, grace) for each in adopted)
         )
-        for kept in (self.record.current, self.record.pending):
-            if kept is not None:
-                await asyncio.to_thread(
-                    shutil.rmtree, self._dependencies.directory / kept.id, ignore_errors=True
-                )
+        for kept in record.fleets:
+            await asyncio.to_thread(shutil.rmtree, self._dependencies.directory / kept.id, ignore_errors=True)
         await self._on_gone(self)
-        logger.info("endpoint '%s' is gone", self.record.name)
+        logger.info("endpoint '%s' is gone", record.name)
         self._is_gone = True
         self._settled.set()
 
-    async def _become(self, status: Status, reason: str = "") -> None:
-        """Go to a state, and keep it; requests go by then where the table says."""
+    async def _become(self, status: Status, reason: str = "", details: str = "") -> None:
+        """Go to a state, and keep it; requests go by then where the table says. The log gets the details."""
         await self._dependencies.table.settled()
         self.record.status = status
         self.record.reason = reason
         self.record.modified = time.time()
-        logger.info("endpoint '%s' is %s", self.record.name, status)
+        logger.info("endpoint '%s' is %s%s", self.record.name, status, details and f": {details}")
         backoff = self._dependencies.settings.backoff_s
         is_kept = False
         while not is_kept:
@@ -298,17 +309,7 @@ class Endpoint:
 
     def ended(self, instance_id: str, reason: str) -> bool:
         """Whether the instance that has ended is one of its."""
-        fleets = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
-        return any(fleet.ended(instance_id, reason) for fleet in fleets)
-
-    def instances(self) -> Mapping[str, int]:
-        """Variant → how many instances take requests now."""
-        return {} if self._current is None else self._current.instances()
-
-    def waiting(self) -> Mapping[str, str]:
-        """Variant → why there is no room yet for one of its instances, of the fleet that is being brought up first."""
-        fleets = [fleet for fleet in (self._current, self._pending) if fleet is not None]
-        return {name: why for fleet in fleets for name, why in fleet.waiting().items()}
+        return self.fleets.ended(instance_id, reason)
 
     async def stop(self) -> None:
         """Do nothing more. The instances run on until the substrate ends them."""
@@ -318,5 +319,4 @@ class Endpoint:
                 task.cancel()
             await asyncio.wait(tasks)
         self._dependencies.table.withdraw(self.record.id)
-        fleets = [fleet for fleet in (self._current, self._pending, *self._leaving) if fleet is not None]
-        await asyncio.gather(*(fleet.forget() for fleet in fleets))
+        await self.fleets.stop()

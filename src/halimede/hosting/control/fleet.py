@@ -10,7 +10,7 @@ from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.control.slot import Slot
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
+from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import RunningInstance
 
@@ -20,10 +20,17 @@ class VariantFleet:
 
     Attributes:
         route: where its requests go.
+        lost: how many instances have ended by themselves, or have stopped answering, that took requests.
     """
 
     def __init__(
-        self, dependencies: Dependencies, endpoint: EndpointId, fleet: str, variant: Variant, weight: float
+        self,
+        dependencies: Dependencies,
+        endpoint: EndpointId,
+        fleet: str,
+        variant: Variant,
+        weight: float,
+        config: str,
     ) -> None:
         self._dependencies = dependencies
         self._endpoint = endpoint
@@ -31,13 +38,15 @@ class VariantFleet:
         self._variant = variant
         self._slots: list[Slot] = []
         self._leaving: list[Slot] = []
+        self.lost = 0
         self._directory = dependencies.directory / fleet / variant.name
         has_archive = variant.container.model_data_url and not variant.container.multi_model
         self._archive = (
             VariantArchive(dependencies, endpoint, variant, self._directory) if has_archive else None
         )
         self._platform_variables = dependencies.begin_role(endpoint, fleet, variant)
-        self.route = VariantRoute(variant, weight, meter=dependencies.make_meter(endpoint, variant.name))
+        meter = dependencies.make_meter(endpoint, variant.name, config)
+        self.route = VariantRoute(variant, weight, meter=meter, config=config)
         if variant.container.multi_model:
             self.route.residency = dependencies.make_residency(endpoint, self.route)
 
@@ -63,6 +72,14 @@ class VariantFleet:
         await asyncio.gather(
             *(self._dependencies.substrate.terminate(each.request.id, grace) for each in adopted[count:])
         )
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Return once all instances that it is to have have come up.
+
+        Raises:
+            ApiError: one does not.
+        """
         await _ready(self._slots)
 
     def _add(self, adopted: RunningInstance | None = None, *, keep_trying: bool = False) -> Slot:
@@ -130,6 +147,7 @@ class VariantFleet:
 
     def _left(self, target: Target) -> None:
         if target in self.route.targets:
+            self.lost += not target.draining
             self._dependencies.table.leave(self.route, target)
             if self.route.residency is not None:
                 self.route.residency.left(target)
@@ -178,25 +196,37 @@ class Fleet:
 
     def __init__(self, dependencies: Dependencies, endpoint: EndpointRecord, record: FleetRecord) -> None:
         self._dependencies = dependencies
-        self._endpoint = endpoint
         self.record = record
         self._variants = {
             variant.name: VariantFleet(
-                dependencies, endpoint.id, record.id, variant, record.weights[variant.name]
+                dependencies,
+                endpoint.id,
+                record.id,
+                variant,
+                record.weights[variant.name],
+                record.config_name if record.is_update else "",
             )
             for variant in record.variants()
         }
 
-    async def start(self, adopted: Mapping[str, RunningInstance], *, keep_trying: bool = False) -> None:
+    async def start(
+        self,
+        adopted: Mapping[str, RunningInstance],
+        counts: Mapping[str, int] | None = None,
+        *,
+        keep_trying: bool = False,
+    ) -> None:
         """Have all instances answer.
 
         Args:
             adopted: instances that run already, by id; those of this fleet are taken over.
+            counts: variant → how many instances it is to have for now; those of the record if it is left out.
             keep_trying: it has served before; what does not come up is tried again and again, after this has returned.
 
         Raises:
             ApiError: a model cannot be fetched, or an instance does not come up.
         """
+        counts = self.record.counts if counts is None else counts
         work = []
         for name, variant in self._variants.items():
             mine = [
@@ -204,7 +234,7 @@ class Fleet:
                 for instance in adopted.values()
                 if (instance.request.fleet, instance.request.variant) == (self.record.id, name)
             ]
-            work.append(variant.start(self.record.counts[name], mine, keep_trying=keep_trying))
+            work.append(variant.start(counts[name], mine, keep_trying=keep_trying))
         await _all(work)
 
     async def apply(self) -> None:
@@ -215,16 +245,32 @@ class Fleet:
         """
         for name, variant in self._variants.items():
             self._dependencies.table.weigh(variant.route, self.record.weights[name])
-        await _all([variant.scale(self.record.counts[name]) for name, variant in self._variants.items()])
+        await self.scale(self.record.counts)
 
-    def publish(self) -> None:
-        """From now on, requests for the endpoint come here."""
-        endpoint = self._endpoint
-        routes = {name: variant.route for name, variant in self._variants.items()}
-        route = EndpointRoute(
-            endpoint.name, endpoint.arn, endpoint.region, endpoint.account, self.record.config_name, routes
-        )
-        self._dependencies.table.publish(route)
+    async def scale(self, counts: Mapping[str, int]) -> None:
+        """Have so many instances of each variant; those that are too many answer what they have been asked.
+
+        Raises:
+            ApiError: one does not come up.
+        """
+        await _all([variant.scale(counts[name]) for name, variant in self._variants.items()])
+
+    async def ready(self) -> None:
+        """Return once all instances that it is to have have come up.
+
+        Raises:
+            ApiError: one does not.
+        """
+        await _all([variant.ready() for variant in self._variants.values()])
+
+    def routes(self) -> Mapping[str, VariantRoute]:
+        """Variant → where its requests go."""
+        return {name: variant.route for name, variant in self._variants.items()}
+
+    @property
+    def lost(self) -> int:
+        """How many instances have ended by themselves, or have stopped answering, that took requests."""
+        return sum(variant.lost for variant in self._variants.values())
 
     def ended(self, instance_id: str, reason: str) -> bool:
         """Whether the instance that has ended is one of these."""

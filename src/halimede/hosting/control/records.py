@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from halimede.hosting.control.deployments.plan import Plan
+from halimede.hosting.control.deployments.policy import Policy
+from halimede.hosting.control.deployments.progress import Progress
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.specs import Variant
 
@@ -17,11 +20,12 @@ class Status(StrEnum):
     UPDATING = "Updating"
     SYSTEM_UPDATING = "SystemUpdating"
     ROLLING_BACK = "RollingBack"
+    UPDATE_ROLLBACK_FAILED = "UpdateRollbackFailed"
     DELETING = "Deleting"
     FAILED = "Failed"
 
 
-SETTLED = (Status.IN_SERVICE, Status.FAILED)
+SETTLED = (Status.IN_SERVICE, Status.UPDATE_ROLLBACK_FAILED, Status.FAILED)
 """States that stay until somebody asks for something."""
 
 
@@ -36,6 +40,7 @@ class FleetRecord:
         models: model's name → the model, as it was then.
         weights: variant → its share of the traffic now.
         counts: variant → how many instances it is to have.
+        is_update: it took another one's place, or is to: its requests are counted by its configuration too.
     """
 
     id: str
@@ -44,6 +49,7 @@ class FleetRecord:
     models: dict[str, dict[str, Any]]
     weights: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    is_update: bool = False
 
     def variants(self) -> list[Variant]:
         """The variants, as they were asked for."""
@@ -83,6 +89,9 @@ class EndpointRecord:
         created, modified: when.
         current: the fleet that serves; None until there is one.
         pending: the fleet that is being brought up to take its place.
+        mixed: a fleet that serves beside the current one since an update of the endpoint failed and could not be rolled
+            back (`UpdateRollbackFailed`); None if there is none.
+        progress: how far the update has come by which the pending fleet takes the place; None if there is none.
         deployment: the `DeploymentConfig` of the request that asked for the last deployment, None if it had none.
     """
 
@@ -97,11 +106,30 @@ class EndpointRecord:
     current: FleetRecord | None = None
     pending: FleetRecord | None = None
     deployment: dict[str, Any] | None = None
+    mixed: FleetRecord | None = None
+    progress: Progress | None = None
 
     @property
     def id(self) -> EndpointId:
         """Which endpoint it is."""
         return EndpointId(self.account, self.region, self.name)
+
+    @property
+    def fleets(self) -> list[FleetRecord]:
+        """Those that there are."""
+        return [fleet for fleet in (self.current, self.mixed, self.pending) if fleet is not None]
+
+    @property
+    def settled_status(self) -> Status:
+        """The state in which it is when nothing is done to it and it serves."""
+        return Status.IN_SERVICE if self.mixed is None else Status.UPDATE_ROLLBACK_FAILED
+
+    @property
+    def plan(self) -> Plan:
+        """What the update does that is under way."""
+        assert self.current is not None
+        assert self.pending is not None
+        return Plan(Policy.of(self.deployment), self.current.counts, self.pending.counts)
 
     def document(self) -> dict[str, Any]:
         """What is kept of it."""
@@ -111,6 +139,15 @@ class EndpointRecord:
     def from_document(cls, document: Mapping[str, Any]) -> "EndpointRecord":
         """The endpoint that was kept."""
         fleets = {
-            name: FleetRecord(**document[name]) if document[name] else None for name in ("current", "pending")
+            name: FleetRecord(**document[name]) if document.get(name) else None
+            for name in ("current", "pending", "mixed")
         }
-        return cls(**{**document, "status": Status(document["status"]), **fleets})
+        progress = document.get("progress")
+        return cls(
+            **{
+                **document,
+                "status": Status(document["status"]),
+                **fleets,
+                "progress": Progress.from_document(progress) if progress else None,
+            }
+        )

@@ -1,11 +1,13 @@
 """Times of the control plane, and what it is given of the rest of the host."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.hosting.control.health import ping
-from halimede.hosting.identity import EndpointId
+from halimede.hosting.identity import EndpointId, Scope
+from halimede.hosting.metering.alarms.alarm import Alarm
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
 from halimede.hosting.specs import Variant
@@ -27,6 +29,7 @@ class ControlSettings:
         grace_s: how long an instance may take to end after it was asked to (SageMaker: 30).
         backoff_s: before an instance that ended is replaced; twice as long each time that it ends again soon.
         longest_backoff_s: but not longer than this.
+        look_s: how often alarms and the new fleet are looked at while an update is under way.
         describe_hold_s: how long DescribeEndpoint may hold its answer while the endpoint changes; 0 for not at all.
     """
 
@@ -39,6 +42,7 @@ class ControlSettings:
     grace_s: float = 30.0
     backoff_s: float = 1.0
     longest_backoff_s: float = 60.0
+    look_s: float = 0.25
     describe_hold_s: float = 20.0
 
 
@@ -62,6 +66,10 @@ def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
     """Nobody minds."""
 
 
+def _no_alarm(_: Scope, __: str) -> None:
+    """There are no alarms."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What fleets are made with.
@@ -73,7 +81,8 @@ class Dependencies:
         directory: where extracted models of fleets are.
         resources: what an instance of a type may use; raises an ApiError for a type that the catalogue lacks.
         make_residency: keeps track of the models of an endpoint's multi-model variant.
-        make_meter: counts the invocations of an endpoint's variant.
+        make_meter: counts the invocations of an endpoint's variant; with the name of an endpoint configuration, also
+            those of its instances alone.
         settings: times.
         forget_meters: the endpoint is gone.
         begin_fetch: makes what is told how far the fetch of a model has come, for an endpoint, a variant and a URL.
@@ -81,6 +90,8 @@ class Dependencies:
             the role is ended, given the fleet's id.
         end_role: the fleet with that id has no more instances of the variant with that name.
         check_update: raises an ApiError if an endpoint may not have these variants, given as variant → instance type.
+        alarm: the CloudWatch alarm of a name, if an account and region have one.
+        now: the time, in seconds since 1970.
         ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
     """
 
@@ -90,11 +101,13 @@ class Dependencies:
     directory: Path
     resources: Callable[[str], Resources]
     make_residency: Callable[[EndpointId, VariantRoute], Residency]
-    make_meter: Callable[[EndpointId, str], InvocationMeter]
+    make_meter: Callable[[EndpointId, str, str], InvocationMeter]
     settings: ControlSettings = ControlSettings()
     forget_meters: Callable[[EndpointId], None] = _ignore
     begin_fetch: Callable[[EndpointId, str, str], OnProgress] = _tell_nobody
     begin_role: Callable[[EndpointId, str, Variant], Mapping[str, str]] = _no_variables
     end_role: Callable[[str, str], None] = _end_nothing
     check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
+    alarm: Callable[[Scope, str], Alarm | None] = _no_alarm
+    now: Callable[[], float] = time.time
     ping: Callable[[str, int, float], Awaitable[str]] = ping

@@ -34,6 +34,9 @@ from halimede.hosting.substrates.use import InstanceUse
 logger = logging.getLogger("halimede")
 
 _SECOND = 1.0
+_FORGET_S = 3600
+"""So long the instances of a configuration are counted apart that has been replaced."""
+
 _LATE_S = 5
 """So late the end of a period may be noticed, and quiet variants still get their zeros."""
 
@@ -93,23 +96,29 @@ class Metering:
         self._table = table
         self._now = now
         self._meters: dict[tuple[EndpointId, str], VariantMeter] = {}
+        self._config_meters: dict[tuple[EndpointId, str, str], VariantMeter] = {}
         self._thread = ThreadPoolExecutor(1, "halimede-metering")
         self._task: asyncio.Task[None] | None = None
         self._period, self._minute = int(now() // self._period_s), int(now() // MINUTE)
 
-    def meter(self, endpoint: EndpointId, variant: str) -> VariantMeter:
-        """Counts a variant, whichever fleet its instances are of."""
+    def meter(self, endpoint: EndpointId, variant: str, config: str = "") -> VariantMeter:
+        """Counts a variant, whichever fleet its instances are of; of a configuration, those of its fleet also apart."""
+        store = self.stores.of(endpoint.scope)
         found = self._meters.get((endpoint, variant))
         if found is None:
-            store = self.stores.of(endpoint.scope)
             found = self._meters[endpoint, variant] = VariantMeter(store, endpoint.name, variant)
-        return found
+        if not config:
+            return found
+        apart = self._config_meters.get((endpoint, variant, config))
+        if apart is None:
+            apart = VariantMeter(store, endpoint.name, variant, config, found)
+            self._config_meters[endpoint, variant, config] = apart
+        return apart
 
-    def absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
-        """Count what another process has counted of a variant."""
-        meter = self._meters.get((endpoint, variant))
-        if meter is not None:
-            meter.add(counts)
+    def absorb(self, endpoint: EndpointId, variant: str, config: str, counts: InvocationCounts) -> None:
+        """Count what another process has counted of a variant, of a configuration or ""."""
+        if (endpoint, variant) in self._meters:
+            self.meter(endpoint, variant, config).add(counts)
             return
         gone = VariantMeter(self.stores.of(endpoint.scope), endpoint.name, variant)
         gone.add(counts)
@@ -121,6 +130,8 @@ class Metering:
 
     def forget(self, endpoint: EndpointId) -> None:
         """An endpoint is gone; what was counted of it stays."""
+        for each in [each for each in self._config_meters if each[0] == endpoint]:
+            self._config_meters.pop(each).flush(self._now())
         for key in [key for key in self._meters if key[0] == endpoint]:
             self._meters.pop(key).flush(self._now())
 
@@ -172,13 +183,16 @@ class Metering:
         overs = [before, *range(max(before + 1, period - _LATE_S // length), period)]
         for over in overs:
             for route in self._table.routes():
-                for variant in route.variants:
-                    self.meter(route.id, variant).end_period(over * length)
+                for variant in route.every_variant():
+                    self.meter(route.id, variant.spec.name).end_period(over * length)
+                    self.meter(route.id, variant.spec.name, variant.config).end_period(over * length)
         await self._measure(overs[-1] * length)
         minute = int(now // MINUTE)
         is_new_minute, self._minute = minute != self._minute, minute
         if is_new_minute and not minute % length:
             self.stores.forget(now)
+        if is_new_minute:
+            self._forget_replaced(now)
         await self._save()
         if is_new_minute:
             await self._remove_logs()
@@ -186,16 +200,27 @@ class Metering:
     def _note_concurrency(self, when: float) -> None:
         """Count the requests that are under way."""
         for route in self._table.routes():
-            for name, variant in route.variants.items():
-                counts = [target.outstanding for target in variant.targets]
+            for name, variants in route.by_name().items():
+                counts = [target.outstanding for variant in variants for target in variant.targets]
                 self.meter(route.id, name).concurrent(counts, when)
+
+    def _forget_replaced(self, now: float) -> None:
+        """Count no more apart what has been replaced and has not been used for long."""
+        served = {
+            (route.id, variant.spec.name, variant.config)
+            for route in self._table.routes()
+            for variant in route.every_variant()
+        }
+        for key, meter in list(self._config_meters.items()):
+            if key not in served and meter.used < now - _FORGET_S:
+                del self._config_meters[key]
 
     def flush(self) -> None:
         """Put into the store what has been counted up to now."""
         self._flush(self._now())
 
     def _flush(self, when: float) -> None:
-        for meter in self._meters.values():
+        for meter in (*self._config_meters.values(), *self._meters.values()):
             meter.flush(when)
 
     def _growing_logs(self) -> list[Path]:
@@ -236,10 +261,11 @@ class Metering:
             if sample.use.gpus.memory is not None:
                 meter.gauge("GPUMemoryUtilization", sample.use.gpus.memory, "Percent", when)
         for route in self._table.routes():
-            for name, variant in route.variants.items():
+            for variant in route.every_variant():
                 if variant.residency is not None:
+                    meter = self.meter(route.id, variant.spec.name)
                     for count in variant.residency.loaded_counts().values():
-                        self.meter(route.id, name).gauge("LoadedModelCount", count, "None", when)
+                        meter.gauge("LoadedModelCount", count, "None", when)
 
     async def _save(self) -> None:
         changes = take_changes(self.stores)

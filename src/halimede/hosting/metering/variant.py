@@ -39,12 +39,32 @@ class VariantMeter(CountingMeter):
     Attributes:
         sums: metric's name → the sum of all its values so far.
         counts: metric's name → how many values those were.
+        used: when there was last anything to put into the store, in seconds since 1970.
     """
 
-    def __init__(self, store: MetricStore, endpoint: str, variant: str) -> None:
+    def __init__(
+        self,
+        store: MetricStore,
+        endpoint: str,
+        variant: str,
+        config: str = "",
+        whole: "VariantMeter | None" = None,
+    ) -> None:
+        """A meter that has counted nothing.
+
+        Args:
+            store: where what it counts goes.
+            endpoint: the endpoint's name.
+            variant: the variant's name.
+            config: the endpoint configuration of which only instances are counted; "" for any.
+            whole: the meter of the variant's instances of any configuration, which counts the same once more.
+        """
         super().__init__()
         self._store = store
-        self._dimensions = (("EndpointName", endpoint), ("VariantName", variant))
+        self._whole = whole
+        dimensions = (("EndpointName", endpoint), ("VariantName", variant))
+        self._dimensions = (("EndpointConfigName", config), *dimensions) if config else dimensions
+        self.used = 0.0
         self.sums: dict[str, float] = dict.fromkeys(METRICS, 0)
         self.counts: dict[str, float] = dict.fromkeys(METRICS, 0)
 
@@ -53,6 +73,10 @@ class VariantMeter(CountingMeter):
     def flush(self, when: float) -> None:
         """Put what has been counted into the store, as of a time in seconds since 1970."""
         counts = self.take()
+        if counts.sent or counts.answered:
+            self.used = when
+        if self._whole is not None:
+            self._whole.add(counts)
         if counts.sent:
             self._add("Invocations", 1, counts.sent, when)
             self._add("InvocationsPerInstance", counts.per_instance / counts.sent, counts.sent, when)

@@ -51,7 +51,7 @@ class RouterLink:
         counts: SharedCounts,
         publisher: Publisher,
         on_handed: Callable[[Handed], None],
-        absorb: Callable[[EndpointId, str, InvocationCounts], None],
+        absorb: Callable[[EndpointId, str, str, InvocationCounts], None],
     ) -> None:
         """A router that is to be started.
 
@@ -157,8 +157,8 @@ class RouterLink:
         elif isinstance(message, Idle):
             self._publisher.idle(self, message.column)
         elif isinstance(message, Counted):
-            for endpoint, variant, counts in message.counts:
-                self._absorb(endpoint, variant, counts)
+            for endpoint, variant, config, counts in message.counts:
+                self._absorb(endpoint, variant, config, counts)
         elif isinstance(message, Logged):
             logger.log(message.level, "%s", message.text)
 

@@ -61,12 +61,23 @@ class VariantEntry:
         spec: what it is.
         weight: its share of the traffic.
         targets: its instances.
+        config: the endpoint configuration under whose name it is counted too; "" for none.
     """
 
     number: int
     spec: Variant
     weight: float
     targets: Sequence[TargetEntry]
+    config: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEntry:
+    """Another fleet of an endpoint, with its share of the requests."""
+
+    config: str
+    variants: Sequence[VariantEntry]
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,7 @@ class Publish:
     arn: str
     config: str
     variants: Sequence[VariantEntry]
+    beside: Sequence[FleetEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +212,9 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What has been counted of variants since the last time."""
+    """What has been counted of variants since the last time, by endpoint, variant and `VariantEntry.config`."""
 
-    counts: Sequence[tuple[EndpointId, str, InvocationCounts]]
+    counts: Sequence[tuple[EndpointId, str, str, InvocationCounts]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ An instance that leaves is idle only once each router has said that nothing of i
 each of them counts as one request of the host's own process.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
@@ -12,6 +12,7 @@ from typing import Protocol
 from halimede.hosting.access.keys import Key
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.messages import (
+    FleetEntry,
     Forget,
     Join,
     KeyBegan,
@@ -86,7 +87,7 @@ class Publisher:
         """Requests for the endpoint go where the route says."""
         before = self._published.get(route.id)
         self._published[route.id] = route
-        for variant in route.variants.values():
+        for variant in route.every_variant():
             if variant not in self._variants:
                 number = self._variants[variant] = next(self._numbers)
                 self._by_number[number] = variant
@@ -180,30 +181,36 @@ class Publisher:
     def _retire(self, route: EndpointRoute | None) -> None:
         """An endpoint's variants are out of the table; their instances leave one after the other."""
         if route is not None:
-            for variant in route.variants.values():
+            for variant in route.every_variant():
                 self._forget(variant)
 
     def _forget(self, variant: VariantRoute) -> None:
         """Forget a variant that is out of the table, once no instance of it is left."""
         number = self._variants.get(variant)
         is_current = any(
-            variant is each for route in self._published.values() for each in route.variants.values()
+            variant is each for route in self._published.values() for each in route.every_variant()
         )
         if number is not None and not is_current and not variant.targets:
             del self._variants[variant], self._by_number[number]
             self._tell(Forget(number))
 
     def _publication(self, route: EndpointRoute) -> Publish:
-        variants = [
+        beside = [
+            FleetEntry(fleet.config, self._entries(fleet.variants), fleet.share) for fleet in route.beside
+        ]
+        return Publish(route.id, route.arn, route.config, self._entries(route.variants), beside)
+
+    def _entries(self, variants: Mapping[str, VariantRoute]) -> list[VariantEntry]:
+        return [
             VariantEntry(
                 self._variants[variant],
                 variant.spec,
                 variant.weight,
                 [self._entry(target) for target in variant.targets],
+                variant.config,
             )
-            for variant in route.variants.values()
+            for variant in variants.values()
         ]
-        return Publish(route.id, route.arn, route.config, variants)
 
     def _entry(self, target: Target) -> TargetEntry:
         pool = target.pool

@@ -1,6 +1,6 @@
 """A router's copy of the routing table, kept as the host's own process says. Lives on the event loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from halimede.hosting.http.upstream import UpstreamPool
@@ -20,7 +20,7 @@ from halimede.hosting.routers.messages import (
 from halimede.hosting.routers.placements import RemotePlacements
 from halimede.hosting.routers.shared_counts import SharedCounts
 from halimede.hosting.routing.counts import CountingMeter
-from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 
 Send = Callable[[object], None]
 
@@ -71,7 +71,7 @@ class Replica:
         self._send = send
         self._variants: dict[int, VariantRoute] = {}
         self._targets: dict[int, tuple[VariantRoute, SharedTarget]] = {}
-        self._meters: dict[tuple[EndpointId, str], CountingMeter] = {}
+        self._meters: dict[tuple[EndpointId, str, str], CountingMeter] = {}
         self._does: dict[type, Callable[[Any], None]] = {
             Publish: self._publish,
             Withdraw: lambda message: self.table.withdraw(message.endpoint),
@@ -93,15 +93,26 @@ class Replica:
         return self._targets[column][1]
 
     def _publish(self, message: Publish) -> None:
-        variants = {each.spec.name: self._variant(message.endpoint, each) for each in message.variants}
         account, region, name = message.endpoint
-        self.table.publish(EndpointRoute(name, message.arn, region, account, message.config, variants))
+        variants = self._variants_of(message.endpoint, message.variants)
+        beside = [
+            FleetRoute(fleet.config, self._variants_of(message.endpoint, fleet.variants), fleet.share)
+            for fleet in message.beside
+        ]
+        self.table.publish(
+            EndpointRoute(name, message.arn, region, account, message.config, variants, beside)
+        )
+
+    def _variants_of(self, endpoint: EndpointId, entries: Sequence[VariantEntry]) -> dict[str, VariantRoute]:
+        return {each.spec.name: self._variant(endpoint, each) for each in entries}
 
     def _variant(self, endpoint: EndpointId, entry: VariantEntry) -> VariantRoute:
         route = self._variants.get(entry.number)
         if route is None:
-            meter = self._meters.setdefault((endpoint, entry.spec.name), CountingMeter())
-            route = self._variants[entry.number] = VariantRoute(entry.spec, entry.weight, meter=meter)
+            meter = self._meters.setdefault((endpoint, entry.spec.name, entry.config), CountingMeter())
+            route = self._variants[entry.number] = VariantRoute(
+                entry.spec, entry.weight, meter=meter, config=entry.config
+            )
             if entry.spec.container.multi_model:
                 route.residency = self.placements.of(entry.number)
         for target in entry.targets:
@@ -156,9 +167,9 @@ class Replica:
             self._send(Counted(taken))
 
     def _take_counts(self) -> Iterator[Any]:
-        for (endpoint, variant), meter in list(self._meters.items()):
+        for key, meter in list(self._meters.items()):
             counts = meter.take()
             if counts.answered or counts.sent or counts.placed:
-                yield endpoint, variant, counts
-            elif self.table.find(*endpoint) is None:
-                del self._meters[endpoint, variant]
+                yield *key, counts
+            elif self.table.find(*key[0]) is None:
+                del self._meters[key]

@@ -48,7 +48,7 @@ class Routers:
         settings: HostSettings,
         table: RoutingTable,
         roles: InstanceRoles,
-        absorb: Callable[[EndpointId, str, InvocationCounts], None],
+        absorb: Callable[[EndpointId, str, str, InvocationCounts], None],
     ) -> None:
         """No router has been started.
 
@@ -56,7 +56,7 @@ class Routers:
             settings: the host's, with how many routers there are to be.
             table: the endpoints that take requests.
             roles: the keys of instances.
-            absorb: takes what routers have counted of variants.
+            absorb: takes what routers have counted of an endpoint's variant, of a configuration or "".
         """
         self._settings = settings
         self._count = settings.router_processes

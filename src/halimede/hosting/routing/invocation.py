@@ -14,8 +14,14 @@ from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.request_ids import request_id_header
 from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
 from halimede.hosting.routing.event_stream import payload_part, stream_error
-from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
-from halimede.hosting.routing.selection import choose_target
+from halimede.hosting.routing.heads import (
+    REPLY_HEADS,
+    REQUEST_HEADS,
+    TARGET_MODEL,
+    TARGET_VARIANT,
+    stream_head,
+)
+from halimede.hosting.routing.selection import able_elsewhere, choose_target
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import (
     UNREACHABLE,
@@ -52,6 +58,7 @@ class Invocation:
         "_chunked",
         "_connect",
         "_done",
+        "_elsewhere",
         "_kept",
         "_left_ns",
         "_on_done",
@@ -120,6 +127,7 @@ class Invocation:
         self._text: bytearray | None = None
         self._kept: list[bytes] = []
         self._chunked = False
+        self._elsewhere = False
         self._done = False
         self._tap = tap_of(variant.observers, request.head, streamed=streamed) if variant.observers else None
         if body is not None and self._tap is not None:
@@ -228,7 +236,7 @@ class Invocation:
                 connection.close()
                 self._oversized()
                 return
-            if self._placement is not None:
+            if self._placement is not None or self._route.beside:
                 self._keep(body)
             if self._tap is not None:
                 self._tap.request_data(body, complete=request.complete)
@@ -257,7 +265,7 @@ class Invocation:
             self._upstream = None
             self._oversized()
             return
-        if self._placement is not None:
+        if self._placement is not None or self._route.beside:
             self._keep(data)
         if self._tap is not None:
             self._tap.request_data(data, complete=complete)
@@ -269,7 +277,7 @@ class Invocation:
             self._await_request_body(upstream)
 
     def _keep(self, data: bytes) -> None:
-        """Keep a small body for a model that the instance may not have, or not have the memory for."""
+        """Keep a small body, as the instance may not have the model, or another fleet have to answer in its place."""
         if self._received > self._settings.kept_bytes:
             return
         self._kept.append(data)
@@ -384,7 +392,7 @@ class Invocation:
     def response_failed(self, reason: str) -> None:
         """There is no response, or no more of it."""
         self._upstream = None
-        if self._done:
+        if self._done or (self._response is None and self._go_elsewhere()):
             return
         if self._request.withdraw():
             self._fail(no_answer(self._route, self._variant, reason), model=True)
@@ -402,6 +410,23 @@ class Invocation:
         self._leave()
         self.deadline_ns = 0
         self._place(self._request.head.headers[TARGET_MODEL])
+        return True
+
+    def _go_elsewhere(self) -> bool:
+        """While an update is under way: have another fleet answer what an instance of this one has not, once."""
+        if not self._route.beside or self._elsewhere or (self._body is None and self._received):
+            return False
+        other = able_elsewhere(self._route, self._variant, self._request.head.headers.get(TARGET_VARIANT))
+        if other is None or (other.residency is None) is not (self._variant.residency is None):
+            return False
+        self._elsewhere = True
+        self._leave()
+        self._variant = other
+        self.deadline_ns = 0
+        if other.residency is None:
+            self._send_to(choose_target(other), again=True)
+        else:
+            self._place(self._request.head.headers[TARGET_MODEL])
         return True
 
     # the end

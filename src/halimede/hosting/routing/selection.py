@@ -1,36 +1,73 @@
 """Which variant, and which of its instances, a request goes to."""
 
 import random
+from collections.abc import Iterator, Mapping
 
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
 
 
 def choose_variant(route: EndpointRoute, wanted: str | None) -> VariantRoute:
-    """The variant that the client wants, or one at random by the variants' weights.
+    """The variant that the client wants, or one at random by the variants' weights; before, a fleet by its share.
 
     Raises:
         ApiError: the endpoint has no such variant, or all weights are 0.
     """
-    variants = route.variants
-    if wanted is not None:
-        variant = variants.get(wanted)
-        if variant is None:
-            msg = (
-                f"Variant {wanted} not found for endpoint {route.name} of account {route.account}. Its variants "
-                f"are {', '.join(variants)}"
-            )
-            raise invalid_invocation(msg)
-        return variant
-    if route.only_variant is not None:
+    if wanted is None and route.only_variant is not None:
         return route.only_variant
+    first: VariantRoute | None = None
+    for variants in _fleets_in_order(route) if route.beside else (route.variants,):
+        variant = variants.get(wanted) if wanted is not None else _by_weight(variants)
+        if variant is not None:
+            if not route.beside or variant.is_able:
+                return variant
+            first = first or variant  # another fleet may be able
+    if first is not None:
+        return first
+    if wanted is None:
+        msg = f"all variants of endpoint {route.name} have the weight 0; name one with TargetVariant"
+    else:
+        msg = (
+            f"Variant {wanted} not found for endpoint {route.name} of account {route.account}. Its variants "
+            f"are {', '.join(route.by_name())}"
+        )
+    raise invalid_invocation(msg)
+
+
+def _fleets_in_order(route: EndpointRoute) -> Iterator[Mapping[str, VariantRoute]]:
+    """The variants of the fleet that a request goes to, and then of the others."""
+    point = random.random()  # noqa: S311 - which requests go where is no secret
+    chosen = route.variants
+    for fleet in route.beside:
+        if point < fleet.share:
+            chosen = fleet.variants
+            break
+        point -= fleet.share
+    yield chosen
+    for variants in route.fleets():
+        if variants is not chosen:
+            yield variants
+
+
+def _by_weight(variants: Mapping[str, VariantRoute]) -> VariantRoute | None:
+    """A variant at random; None if all weights are 0."""
     every = list(variants.values())
     weights = [variant.weight for variant in every]
-    if not any(weights):
-        msg = f"all variants of endpoint {route.name} have the weight 0; name one with TargetVariant"
-        raise invalid_invocation(msg)
-    # which requests go where is no secret
-    return random.choices(every, weights)[0]  # noqa: S311
+    return random.choices(every, weights)[0] if any(weights) else None  # noqa: S311
+
+
+def able_elsewhere(route: EndpointRoute, variant: VariantRoute, wanted: str | None) -> VariantRoute | None:
+    """A variant of another fleet that can take a request which one of this fleet has not answered."""
+    name = variant.spec.name
+    for variants in route.fleets():
+        other = variants.get(name)
+        if other is variant:
+            continue
+        if other is None and wanted is None:
+            other = _by_weight(variants)
+        if other is not None and other.is_able:
+            return other
+    return None
 
 
 def choose_target(variant: VariantRoute) -> Target:

@@ -1,6 +1,6 @@
 """Which endpoints there are and where their requests go. Lives on the event loop; the control plane changes it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -130,6 +130,7 @@ class VariantRoute:
         residency: (multi-model) which of them holds what; None for a variant of one model.
         meter: counts its invocations.
         observers: look at its invocations.
+        config: the endpoint configuration under whose name they are counted too; "" for none.
     """
 
     spec: Variant
@@ -138,6 +139,27 @@ class VariantRoute:
     residency: Residency | None = None
     meter: InvocationMeter = field(default_factory=NoMeter)
     observers: Sequence[Observer] = ()
+    config: str = ""
+
+    @property
+    def is_able(self) -> bool:
+        """Whether an instance of it takes requests."""
+        return any(not target.draining for target in self.targets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetRoute:
+    """Another fleet of an endpoint, which takes a share of its requests while an update is under way.
+
+    Attributes:
+        config: the name of its endpoint configuration.
+        variants: its variants, by name.
+        share: which part of the endpoint's requests it takes.
+    """
+
+    config: str
+    variants: Mapping[str, VariantRoute]
+    share: float
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +172,8 @@ class EndpointRoute:
         region, account: where its name holds.
         config: the name of its endpoint configuration.
         variants: its variants, by name.
-        only_variant: its variant, if it has no other one.
+        beside: other fleets, which take their shares of the requests; the variants above take the rest.
+        only_variant: its variant, if it has no other one, nor another fleet.
     """
 
     name: str
@@ -159,10 +182,29 @@ class EndpointRoute:
     account: str
     config: str
     variants: Mapping[str, VariantRoute]
+    beside: Sequence[FleetRoute] = ()
     only_variant: VariantRoute | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.only_variant = next(iter(self.variants.values())) if len(self.variants) == 1 else None
+        is_only = len(self.variants) == 1 and not self.beside
+        self.only_variant = next(iter(self.variants.values())) if is_only else None
+
+    def fleets(self) -> Iterator[Mapping[str, VariantRoute]]:
+        """The variants of each fleet, by name."""
+        yield self.variants
+        for fleet in self.beside:
+            yield fleet.variants
+
+    def every_variant(self) -> Iterator[VariantRoute]:
+        """The variants of all fleets."""
+        return (variant for variants in self.fleets() for variant in variants.values())
+
+    def by_name(self) -> Mapping[str, Sequence[VariantRoute]]:
+        """The variants of all fleets, by name."""
+        found: dict[str, list[VariantRoute]] = {}
+        for variant in self.every_variant():
+            found.setdefault(variant.spec.name, []).append(variant)
+        return found
 
     @property
     def id(self) -> EndpointId:

@@ -42,6 +42,7 @@ class Alarm:
         reason: why it is in the state.
         reason_data: the same as JSON; "" for none.
         since: when the state last changed.
+        alarmed: when it last went to ALARM, since the host was started.
         updated: when the state, its reason or their data were last set.
         failure: why it cannot be evaluated; "" if it can.
         evaluated: the end of the last period for which it was evaluated; 0 for never.
@@ -64,6 +65,7 @@ class Alarm:
     evaluated: int = 0
     values: tuple[float, ...] = ()
     suppression: Suppression = field(default_factory=Suppression)
+    alarmed: float = 0.0
     tags: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -42,6 +42,8 @@ class Round:
         old = history.state_of(alarm)
         alarm.state, alarm.reason, alarm.reason_data = state, reason, reason_data
         alarm.since = alarm.updated = now
+        if state is AlarmState.ALARM:
+            alarm.alarmed = now
         self.changes.history.append(history.changed(alarm, old, now))
         self.changes.set_state(alarm)
         self.changed.append((alarm, values, threshold))

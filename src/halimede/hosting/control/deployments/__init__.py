@@ -1,0 +1,1 @@
+"""How an update reaches an endpoint: what its policy asks for, and which step follows which."""

@@ -1,0 +1,471 @@
+"""Updates as their policies say: requests are shifted step by step, alarms roll back, and parts of fleets come and go."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halimede.hosting.control.deployments.progress import Stage
+from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.metering.alarms.states import AlarmState
+from halimede.hosting.routing.selection import choose_variant
+from tests.hosting.control.deployments.test_policies import blue_green, instances, percent, rolling
+from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
+
+LONG_S = 3600
+"""A wait that does not end in a test."""
+
+
+async def update(world: World, deployment: Mapping[str, Any], *alarms: str) -> None:
+    """Have endpoint `e` be of configuration `c2`."""
+    if alarms:
+        names = [{"AlarmName": name} for name in alarms]
+        deployment = {**deployment, "AutoRollbackConfiguration": {"Alarms": names}}
+    await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=deployment)
+
+
+def stage(world: World) -> Stage | None:
+    progress = world.endpoint().record.progress
+    return None if progress is None else progress.stage
+
+
+def shares(world: World) -> list[float]:
+    """The shares of the endpoint's fleets, first that of the one that serves."""
+    route = world.route()
+    assert route is not None
+    beside = [fleet.share for fleet in route.beside]
+    assert all(0 <= share <= 1 for share in beside)
+    return [1 - sum(beside), *beside]
+
+
+def per_fleet(world: World) -> Counter[str]:
+    """Fleet → how many instances it has."""
+    return Counter(each.running.request.fleet for each in world.substrate.instances.values())
+
+
+def invoked(world: World, count: int = 4000, wanted: str | None = None) -> Counter[str]:
+    """Which configuration's instances so many requests come to."""
+    route = world.route()
+    assert route is not None
+    configs = {id(each): route.config for each in route.variants.values()}
+    for fleet in route.beside:
+        configs.update({id(each): fleet.config for each in fleet.variants.values()})
+    return Counter(configs[id(choose_variant(route, wanted))] for _ in range(count))
+
+
+async def settled(world: World) -> Mapping[str, Any]:
+    """The description of the endpoint when its update is over."""
+    await until(lambda: world.endpoint().is_settled)
+    return await world.describe()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+
+
+# blue/green
+
+
+@on_loop
+async def test_a_canary_gets_its_share_and_then_everything(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=2))
+        await world.create_config("c2", variant(count=2))
+        alarm = world.put_alarm("errors")
+        policy = blue_green("CANARY", LONG_S, {"TerminationWaitInSeconds": LONG_S}, CanarySize=percent(10))
+        await update(world, policy, "errors")
+        await until(lambda: stage(world) is Stage.BAKING and shares(world) == [0.9, 0.1])
+        assert sorted(per_fleet(world).values()) == [2, 2]
+        assert invoked(world)["c2"] == pytest.approx(400, abs=100)
+        assert invoked(world, wanted="A")["c2"] == pytest.approx(400, abs=100)
+        described = await world.describe()
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("Updating", "c")
+        (pending,) = described["PendingDeploymentSummary"]["ProductionVariants"]
+        (status,) = pending["VariantStatus"]
+        assert (pending["CurrentInstanceCount"], status["Status"]) == (2, "Baking")
+        assert status["StatusMessage"].startswith("10 % of the requests, until 20")
+        assert alarm.state is AlarmState.OK
+        # time passes
+        await pass_time(world)
+        await until(lambda: stage(world) is Stage.BAKING and shares(world) == [0.0, 1.0])
+        assert set(invoked(world)) == {"c2"}
+        await pass_time(world)
+        await until(lambda: stage(world) is Stage.TERMINATION_WAIT)
+        (pending,) = (await world.describe())["PendingDeploymentSummary"]["ProductionVariants"]
+        assert "the old fleet is kept until" in pending["VariantStatus"][0]["StatusMessage"]
+        assert sorted(per_fleet(world).values()) == [2, 2]
+        await pass_time(world)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        assert shares(world) == [1.0]
+        await until(lambda: list(per_fleet(world).values()) == [2])
+
+
+async def pass_time(world: World) -> None:
+    """Let the stage that waits be over: after a restart its time would begin anew, so the progress is changed."""
+    endpoint = world.endpoint()
+    progress = endpoint.record.progress
+    assert progress is not None
+    assert progress.until
+    endpoint.record.progress = replace(progress, until=progress.since)
+    endpoint.work()
+    await until(lambda: endpoint.record.progress is None or endpoint.record.progress.stage is not progress.stage
+                or endpoint.record.progress.share != progress.share)  # fmt: skip
+
+
+@on_loop
+async def test_a_linear_update_shifts_step_by_step(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2")
+        seen: list[list[float]] = []
+        publish = world.table.publish
+
+        def note(route: Any) -> None:
+            publish(route)
+            seen.append(shares(world))
+
+        world.table.publish = note  # type: ignore[method-assign]
+        await update(world, blue_green("LINEAR", LinearStepSize=percent(25)))
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        shifted = [each[1] for each in seen if len(each) > 1]
+        assert [share for number, share in enumerate(shifted) if shifted.index(share) == number] == [
+            0.25, 0.5, 0.75, 1.0,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("when", ["provisioning", "canary", "all", "termination wait"])
+@on_loop
+async def test_an_alarm_rolls_everything_back(tmp_path: Path, when: str) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (old,) = world.targets()
+        await world.create_config("c2", variant(count=2))
+        world.put_alarm("quiet")
+        world.put_alarm("errors")
+        if when == "provisioning":
+            world.substrate.ping = 503
+        policy = blue_green("CANARY", LONG_S, {"TerminationWaitInSeconds": LONG_S}, CanarySize=percent(50))
+        await update(world, policy, "quiet", "errors")
+        if when == "provisioning":
+            await until(lambda: len(world.substrate.instances) == 3)
+        else:
+            await until(lambda: shares(world) == [0.5, 0.5])
+            for _ in range(("canary", "all", "termination wait").index(when)):
+                await pass_time(world)
+        alarm = world.put_alarm("errors", AlarmState.ALARM)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert described["FailureReason"] == (
+            f"The deployment was rolled back: the CloudWatch alarm 'errors' went to ALARM ({alarm.reason})."
+        )
+        assert shares(world) == [1.0]
+        assert world.targets() == [old]
+        assert world.substrate.of() == [old.id]
+        assert "PendingDeploymentSummary" not in described
+        # and the next update may come about
+        world.put_alarm("errors")
+        world.substrate.ping = 200
+        await update(world, blue_green("ALL_AT_ONCE"), "errors")
+        assert (await settled(world))["EndpointConfigName"] == "c2"
+
+
+@on_loop
+async def test_an_alarm_that_is_in_alarm_for_a_moment_only_rolls_back_too(tmp_path: Path) -> None:
+    async with World(tmp_path, replace(QUICK, look_s=0.2)) as world:
+        await world.serve()
+        await world.create_config("c2")
+        world.put_alarm("errors")
+        await update(world, blue_green("ALL_AT_ONCE", LONG_S), "errors")
+        await until(lambda: stage(world) is Stage.BAKING)
+        world.put_alarm("errors", AlarmState.ALARM).state = AlarmState.OK
+        described = await settled(world)
+        assert "the CloudWatch alarm 'errors' went to ALARM" in described["FailureReason"]
+
+
+@on_loop
+async def test_an_alarm_that_is_deleted_meanwhile_rolls_back(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2")
+        world.put_alarm("errors")
+        await update(world, blue_green("ALL_AT_ONCE", LONG_S), "errors")
+        await until(lambda: stage(world) is Stage.BAKING)
+        del world.alarms["errors"]
+        assert "'errors' does not exist any more" in (await settled(world))["FailureReason"]
+
+
+@on_loop
+async def test_updates_whose_alarms_stand_against_them_are_refused(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2")
+        with pytest.raises(ApiError, match="there is no CloudWatch alarm 'errors'"):
+            await update(world, blue_green("ALL_AT_ONCE"), "errors")
+        world.put_alarm("errors", AlarmState.ALARM)
+        with pytest.raises(ApiError, match="the CloudWatch alarm 'errors' is in the state ALARM"):
+            await update(world, blue_green("ALL_AT_ONCE"), "errors")
+        assert world.now() == "InService"
+        world.put_alarm("errors", AlarmState.INSUFFICIENT_DATA)
+        await update(world, blue_green("ALL_AT_ONCE"), "errors")
+        assert (await settled(world))["EndpointConfigName"] == "c2"
+        # alarms of the policy that CreateEndpoint remembers are put when there is an endpoint
+        deployment = {
+            **blue_green("ALL_AT_ONCE"),
+            "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "later"}]},
+        }
+        await world.call(
+            "CreateEndpoint", EndpointName="f", EndpointConfigName="c", DeploymentConfig=deployment
+        )
+        assert await world.status("f") == "InService"
+        text = await world.refused(
+            "UpdateEndpoint", EndpointName="f", EndpointConfigName="c2", RetainDeploymentConfig=True
+        )
+        assert "there is no CloudWatch alarm 'later'" in text
+
+
+@on_loop
+async def test_policies_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2", variant(count=3))
+        with pytest.raises(ApiError, match="CanarySize is 2 instances, and variant 'A' has 3"):
+            await update(world, blue_green("CANARY", CanarySize=instances(2)))
+        text = await world.refused(
+            "CreateEndpoint", EndpointName="g", EndpointConfigName="c", DeploymentConfig=blue_green("CANARY")
+        )
+        assert text == "DeploymentConfig: traffic routing of type CANARY needs CanarySize"
+
+
+@on_loop
+async def test_an_update_that_takes_too_long_is_rolled_back(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2")
+        world.substrate.ping = 503  # it never comes up
+        await update(world, blue_green("ALL_AT_ONCE", 0, {"MaximumExecutionTimeoutInSeconds": 600}))
+        await until(lambda: len(world.substrate.instances) == 2)
+        endpoint = world.endpoint()
+        assert endpoint.record.progress is not None
+        endpoint.record.progress = replace(endpoint.record.progress, began=endpoint.record.created - 601)
+        endpoint.work()
+        described = await settled(world)
+        assert described["FailureReason"] == (
+            "The deployment was rolled back: it took longer than MaximumExecutionTimeoutInSeconds (600 s)."
+        )
+        assert len(world.substrate.instances) == 1
+
+
+@on_loop
+async def test_a_new_fleet_that_dies_half_way_is_rolled_back_and_no_request_goes_there(
+    tmp_path: Path,
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (old,) = world.targets()
+        await world.create_config("c2", variant(count=2))
+        await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
+        await until(lambda: shares(world) == [0.5, 0.5])
+        for name in world.substrate.of():
+            if name != old.id:
+                world.substrate.kill(name)
+        assert set(invoked(world, 100)) == {"c"}  # at once
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert "no instance of variant 'A' of the new fleet answers" in described["FailureReason"]
+        assert world.substrate.of() == [old.id]
+
+
+@on_loop
+async def test_an_instance_of_the_new_fleet_that_ends_is_replaced_before_more_requests_come(
+    tmp_path: Path,
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (old,) = world.targets()
+        await world.create_config("c2", variant(count=2))
+        await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
+        await until(lambda: shares(world) == [0.5, 0.5])
+        world.substrate.gate.clear()
+        world.substrate.kill(next(name for name in world.substrate.of() if name != old.id))
+        await pass_time(world)
+        assert stage(world) is Stage.PROVISIONING
+        (pending,) = (await world.describe())["PendingDeploymentSummary"]["ProductionVariants"]
+        assert (pending["CurrentInstanceCount"], pending["VariantStatus"][0]["Status"]) == (1, "Creating")
+        assert shares(world) == [0.5, 0.5]
+        world.substrate.gate.set()
+        await until(lambda: shares(world) == [0.0, 1.0])
+        await pass_time(world)
+        assert (await settled(world))["EndpointConfigName"] == "c2"
+
+
+@on_loop
+async def test_a_new_fleet_that_ends_again_and_again_is_rolled_back(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (old,) = world.targets()
+        await world.create_config("c2", variant(count=2))
+        await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
+        await until(lambda: shares(world) == [0.5, 0.5])
+        pending = world.endpoint().fleets.pending
+        assert pending is not None
+        for _ in range(3):
+            await until(lambda: stage(world) is None or len(world.substrate.of()) == 3)
+            await until(lambda: stage(world) is None or dict(pending.instances()) == {"A": 2})
+            world.substrate.kill(next(name for name in world.substrate.of() if name != old.id))
+        described = await settled(world)
+        assert "3 instances of the new fleet have ended" in described["FailureReason"]
+        assert world.substrate.of() == [old.id]
+
+
+@pytest.mark.parametrize("kind", ["canary", "rolling"])
+@pytest.mark.parametrize("time", ["provisioning", "baking", "rolling back"])
+@on_loop
+async def test_an_endpoint_can_be_deleted_at_any_time(tmp_path: Path, kind: str, time: str) -> None:
+    policy = (
+        blue_green("CANARY", LONG_S, CanarySize=percent(50))
+        if kind == "canary"
+        else rolling(percent(50), LONG_S)
+    )
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=2))
+        await world.create_config("c2", variant(count=2))
+        world.put_alarm("errors")
+        if time == "provisioning":
+            world.substrate.ping = 503
+        await update(world, policy, "errors")
+        if time == "provisioning":
+            await until(lambda: len(world.substrate.instances) > 2)
+        else:
+            await until(lambda: shares(world) == [0.5, 0.5])
+        if time == "rolling back":
+            [busy] = world.endpoint().fleets.pending.routes()["A"].targets[:1]  # type: ignore[union-attr]
+            busy.inflight += 1
+            world.put_alarm("errors", AlarmState.ALARM)
+            await until(lambda: world.now() == "RollingBack")
+            asyncio.get_running_loop().call_later(0.05, busy.answered)
+        await world.call("DeleteEndpoint", EndpointName="e")
+        await until(lambda: world.deleted == ["e"])
+        assert not world.substrate.instances
+        assert not list((tmp_path / "fleets").iterdir())
+
+
+@on_loop
+async def test_another_update_is_refused_while_one_is_under_way(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2")
+        await update(world, blue_green("ALL_AT_ONCE", LONG_S))
+        await until(lambda: stage(world) is Stage.BAKING)
+        text = await world.refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
+        assert text.startswith("Cannot update in-progress endpoint")
+        desired = [{"VariantName": "A", "DesiredInstanceCount": 2}]
+        text = await world.refused(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=desired
+        )
+        assert text.startswith("Cannot update in-progress endpoint")
+
+
+# rolling
+
+
+@on_loop
+async def test_a_rolling_update_replaces_batch_by_batch(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=4))
+        (old,) = per_fleet(world)
+        await world.create_config("c2", variant(count=4))
+        await update(world, rolling(percent(25), LONG_S))
+        for batch in range(1, 5):
+            await until(lambda batch=batch: shares(world)[1:] == [batch / 4])  # type: ignore[misc]
+            counts = per_fleet(world)
+            assert (counts[old], sum(counts.values())) == (5 - batch, 5)
+            assert invoked(world)["c2"] == pytest.approx(1000 * batch, abs=150)
+            await pass_time(world)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        await until(lambda: old not in per_fleet(world))
+        assert list(per_fleet(world).values()) == [4]
+
+
+@pytest.mark.parametrize("batches", [1, 2, 4])
+@pytest.mark.parametrize("back", [None, percent(25)])
+@on_loop
+async def test_a_rolling_update_is_rolled_back_batch_by_batch(
+    tmp_path: Path, batches: int, back: dict[str, Any] | None
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=4))
+        (old,) = per_fleet(world)
+        await world.create_config("c2", variant(count=4))
+        world.put_alarm("errors")
+        further = {"RollbackMaximumBatchSize": back} if back else {}
+        await update(world, rolling(instances(1), LONG_S, **further), "errors")
+        for batch in range(1, batches + 1):
+            await until(lambda batch=batch: shares(world)[1:] == [batch / 4])  # type: ignore[misc]
+            if batch < batches:
+                await pass_time(world)
+        world.put_alarm("errors", AlarmState.ALARM)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert "went to ALARM" in described["FailureReason"]
+        assert per_fleet(world) == {old: 4}
+        assert shares(world) == [1.0]
+
+
+async def stuck(world: World) -> None:
+    """Have a rolling update that cannot be rolled back."""
+    await world.serve(variant(count=4))
+    await world.create_config("c2", variant(count=4))
+    world.put_alarm("errors")
+    await update(world, rolling(percent(50), LONG_S), "errors")
+    await until(lambda: shares(world)[1:] == [0.5])
+    await pass_time(world)
+    await until(lambda: shares(world)[1:] == [1.0])
+    world.substrate.refusal = invalid("no room for another instance")
+    # those that the new fleet gives back do not help
+    world.put_alarm("errors", AlarmState.ALARM)
+
+
+@on_loop
+async def test_a_rollback_without_room_takes_it_from_the_new_fleet(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        launch = world.substrate.launch
+
+        async def limited(*request: Any) -> Any:
+            if len(world.substrate.instances) >= 6:
+                raise ApiError("ResourceLimitExceeded", "no room for another instance")
+            return await launch(*request)
+
+        world.substrate.launch = limited  # type: ignore[method-assign]
+        await world.serve(variant(count=4))
+        (old,) = per_fleet(world)
+        await world.create_config("c2", variant(count=4))
+        world.put_alarm("errors")
+        await update(world, rolling(percent(50), LONG_S, RollbackMaximumBatchSize=percent(50)), "errors")
+        await until(lambda: shares(world)[1:] == [0.5])
+        await pass_time(world)
+        await until(lambda: shares(world)[1:] == [1.0])
+        assert sorted(per_fleet(world).values()) == [2, 4]
+        world.put_alarm("errors", AlarmState.ALARM)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert per_fleet(world) == {old: 4}
+
+
+@on_loop
+async def test_a_rollback_that_fails_leaves_a_mix_that_another_update_replaces(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await stuck(world)
+        described = await settled(world)
+        assert described["EndpointStatus"] == "InService"  # all of the new fleet made room, in vain
+        assert (described["EndpointConfigName"], shares(world)) == ("c", [1.0])
+        (of,) = described["ProductionVariants"]
+        assert (of["CurrentInstanceCount"], of["DesiredInstanceCount"]) == (2, 2)
+        assert described["FailureReason"].endswith("no room for another instance")
