@@ -1,8 +1,8 @@
-"""Updates as their policies say: requests are shifted step by step, alarms roll back, and parts of fleets come and go."""
+"""Updates as their policies say: requests are shifted step by step, alarms roll back, batches come and go."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,6 @@ async def settled(world: World) -> Mapping[str, Any]:
     """The description of the endpoint when its update is over."""
     await until(lambda: world.endpoint().is_settled)
     return await world.describe()
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
 
 
 # blue/green
@@ -419,8 +414,8 @@ async def test_a_rolling_update_is_rolled_back_batch_by_batch(
         assert shares(world) == [1.0]
 
 
-async def stuck(world: World) -> None:
-    """Have a rolling update that cannot be rolled back."""
+async def mix(world: World) -> None:
+    """Have a rolling update that cannot be rolled back: 2 instances of the old fleet, and 4 of the new one."""
     await world.serve(variant(count=4))
     await world.create_config("c2", variant(count=4))
     world.put_alarm("errors")
@@ -428,13 +423,18 @@ async def stuck(world: World) -> None:
     await until(lambda: shares(world)[1:] == [0.5])
     await pass_time(world)
     await until(lambda: shares(world)[1:] == [1.0])
-    world.substrate.refusal = invalid("no room for another instance")
-    # those that the new fleet gives back do not help
+    world.substrate.refusal = invalid("there is no such image")
     world.put_alarm("errors", AlarmState.ALARM)
+    await until(lambda: world.now() == "UpdateRollbackFailed")
+    world.substrate.refusal = None
+    world.put_alarm("errors")
 
 
+@pytest.mark.parametrize("further", [{}, {"RollbackMaximumBatchSize": percent(25)}])
 @on_loop
-async def test_a_rollback_without_room_takes_it_from_the_new_fleet(tmp_path: Path) -> None:
+async def test_a_rollback_without_room_takes_it_from_the_new_fleet(
+    tmp_path: Path, further: dict[str, Any]
+) -> None:
     async with World(tmp_path) as world:
         launch = world.substrate.launch
 
@@ -448,7 +448,7 @@ async def test_a_rollback_without_room_takes_it_from_the_new_fleet(tmp_path: Pat
         (old,) = per_fleet(world)
         await world.create_config("c2", variant(count=4))
         world.put_alarm("errors")
-        await update(world, rolling(percent(50), LONG_S, RollbackMaximumBatchSize=percent(50)), "errors")
+        await update(world, rolling(percent(50), LONG_S, **further), "errors")
         await until(lambda: shares(world)[1:] == [0.5])
         await pass_time(world)
         await until(lambda: shares(world)[1:] == [1.0])
@@ -462,10 +462,60 @@ async def test_a_rollback_without_room_takes_it_from_the_new_fleet(tmp_path: Pat
 @on_loop
 async def test_a_rollback_that_fails_leaves_a_mix_that_another_update_replaces(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
-        await stuck(world)
+        await mix(world)
+        described = await world.describe()
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("UpdateRollbackFailed", "c")
+        assert "went to ALARM" in described["FailureReason"]
+        assert described["FailureReason"].endswith(
+            " The rollback failed: there is no such image (4 instances of c2 still serve)"
+        )
+        assert "PendingDeploymentSummary" not in described
+        assert shares(world) == pytest.approx([1 / 3, 2 / 3])
+        # both are there after a restart too
+        await world.restart()
+        assert await world.status() == "UpdateRollbackFailed"
+        assert shares(world) == pytest.approx([1 / 3, 2 / 3])
+        assert sorted(per_fleet(world).values()) == [2, 4]
+        desired = [{"VariantName": "A", "DesiredInstanceCount": 2}]
+        text = await world.refused(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=desired
+        )
+        assert text.startswith("Cannot update in-progress endpoint")
+        await world.create_config("c3", variant(count=2))
+        rolling_update = {
+            "EndpointName": "e",
+            "EndpointConfigName": "c3",
+            "DeploymentConfig": rolling(percent(50)),
+        }
+        assert "update it with a BlueGreenUpdatePolicy" in await world.refused(
+            "UpdateEndpoint", **rolling_update
+        )
+        # an update that fails leaves the mix
+        world.substrate.refusal = invalid("there is no such image")
+        canary = blue_green("CANARY", LONG_S, CanarySize=percent(10))
+        await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c3", DeploymentConfig=canary)
         described = await settled(world)
-        assert described["EndpointStatus"] == "InService"  # all of the new fleet made room, in vain
-        assert (described["EndpointConfigName"], shares(world)) == ("c", [1.0])
-        (of,) = described["ProductionVariants"]
-        assert (of["CurrentInstanceCount"], of["DesiredInstanceCount"]) == (2, 2)
-        assert described["FailureReason"].endswith("no room for another instance")
+        assert (described["EndpointStatus"], described["FailureReason"]) == (
+            "UpdateRollbackFailed",
+            "there is no such image",
+        )
+        world.substrate.refusal = None
+        await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c3", DeploymentConfig=canary)
+        await until(lambda: len(shares(world)) == 3)
+        assert shares(world) == pytest.approx([0.3, 0.1, 0.6])
+        await pass_time(world)
+        await until(lambda: shares(world) == [0.0, 1.0, 0.0])
+        await pass_time(world)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c3")
+        await until(lambda: list(per_fleet(world).values()) == [2])
+        await until(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
+
+
+@on_loop
+async def test_a_mix_can_be_deleted(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await mix(world)
+        await world.call("DeleteEndpoint", EndpointName="e")
+        await until(lambda: world.deleted == ["e"])
+        assert not world.substrate.instances

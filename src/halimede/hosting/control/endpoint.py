@@ -216,9 +216,7 @@ class Endpoint:
             left = fleets.pending_instances()
             if any(left.values()):
                 record.mixed = replace(pending, counts=dict(left))
-                reason = (
-                    f"{reason} Instances of {pending.config_name} that still serve: {sum(left.values())}."
-                )
+                reason = f"{reason} ({sum(left.values())} instances of {pending.config_name} still serve)"
                 fleets.keep_pending(record.mixed)
             else:
                 await fleets.retire_pending()

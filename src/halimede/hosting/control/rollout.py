@@ -6,6 +6,7 @@ Each progress is kept before it is acted on, but for one thing: a rollback takes
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from math import ceil
 from typing import Any
 
 from halimede.hosting.control.deployments.plan import Plan
@@ -18,6 +19,9 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.metering.alarms.states import AlarmState
 
 logger = logging.getLogger("halimede")
+
+_NO_ROOM = ("InsufficientInstanceCapacity", "ResourceLimitExceeded")
+"""Codes of errors that fewer instances elsewhere would have prevented."""
 
 
 class Rollout:
@@ -236,7 +240,7 @@ class Rollout:
     async def _grow_back(self, progress: Progress) -> None:
         """Have the instances of the old fleet that the progress says.
 
-        They are started before the new fleet's end, unless there is no room for both.
+        They are started before instances of the new fleet end, unless there is no room for both.
 
         Raises:
             ApiError: they do not come up.
@@ -245,13 +249,10 @@ class Rollout:
         try:
             try:
                 await self._unless_waiting(self._current.scale(progress.old))
-            except ApiError:
-                following = self._plan.arrived(progress, progress.since)
-                if sum(following.new.values()) >= sum(self._fleets.pending_instances().values()):
+            except ApiError as error:
+                if error.code not in _NO_ROOM or not any(self._fleets.pending_instances().values()):
                     raise
-                self._fleets.publish(following.share)
-                await self._dependencies.table.settled()
-                await self._shrink(following.new)
+                await self._make_room(sum(progress.old.values()) - sum(before.values()), progress.share)
                 await self._current.scale(progress.old)
                 await self._current.ready()
         except ApiError:
@@ -259,6 +260,15 @@ class Rollout:
                 {name: min(before[name], count) for name, count in progress.old.items()}
             )
             raise
+
+    async def _make_room(self, count: int, share: float) -> None:
+        """End so many instances of the new fleet, and with the last one its share."""
+        counts = self._fleets.pending_instances()
+        total = sum(counts.values())
+        new = {name: max(0, each - ceil(count * each / total)) for name, each in counts.items()}
+        self._fleets.publish(share if any(new.values()) else 0.0)
+        await self._dependencies.table.settled()
+        await self._shrink(new)
 
     async def _unless_waiting(self, work: Coroutine[Any, Any, None]) -> None:
         """Do some work, unless it waits for room.
@@ -271,7 +281,7 @@ class Rollout:
             while not task.done():
                 await asyncio.wait([task], timeout=self._dependencies.settings.look_s)
                 if waiting := self._current.waiting():
-                    raise ApiError("InsufficientInstanceCapacity", next(iter(waiting.values())))
+                    raise ApiError(_NO_ROOM[0], next(iter(waiting.values())))
             task.result()
         finally:
             if not task.done():

@@ -72,7 +72,9 @@ class Plan:
         """What follows when something goes wrong."""
         assert progress.stage not in ENDED
         if progress.stage in BACK:
-            return self._go(progress, Stage.STUCK, now, reason=f"{progress.reason} {reason}")
+            return self._go(
+                progress, Stage.STUCK, now, reason=f"{progress.reason} The rollback failed: {reason}"
+            )
         progress = replace(progress, reason=reason)
         if progress.old == self.old:
             none = dict.fromkeys(self.new, 0)
