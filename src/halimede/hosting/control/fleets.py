@@ -114,10 +114,17 @@ class Fleets:
             self._leaving.remove(fleet)
 
     async def retire_pending(self) -> None:
-        """End the pending fleet. It may be cancelled and called again."""
+        """End the pending fleet, also what runs of it from before a restart. It may be cancelled and called again."""
         if self.pending is not None:
             await self.pending.retire()
             self.pending = None
+        kept, dependencies = self._record.pending, self._dependencies
+        left = [
+            name for name, each in self.adopted.items() if kept is not None and each.request.fleet == kept.id
+        ]
+        await asyncio.gather(
+            *(dependencies.substrate.terminate(name, dependencies.settings.grace_s) for name in left)
+        )
 
     async def retire(self) -> None:
         """End all of them, when what they have been asked is answered. It may be cancelled and called again."""

@@ -127,38 +127,33 @@ class Rollout:
         if is_back or progress.share:
             fleets.pending = fleets.make(record.pending)
         fleets.publish(progress.share)
-        # until then none of its instances may answer
-        self._is_resuming = True
-        try:
-            if is_back:
-                await self._start_again(old, new)
-            else:
-                await self._watched(progress, self._start_again(old, new))
-        except ApiError as error:
-            if not is_back:
-                return self._plan.failed(progress, error.message, self._dependencies.now())
-        finally:
-            self._is_resuming = False
-        return self._plan.restarted(progress, self._dependencies.now())
-
-    async def _start_again(self, old: Mapping[str, int], new: Mapping[str, int]) -> None:
-        """Start what has served before.
-
-        Raises:
-            ApiError: the new fleet does not come up.
-        """
-        fleets = self._fleets
-        work = [self._current.start(fleets.adopted, old, keep_trying=True)]
-        if fleets.mixed is not None:
-            work.append(fleets.mixed.start(fleets.adopted, keep_trying=True))
-        before = asyncio.gather(*work, return_exceptions=True)
+        before = asyncio.get_running_loop().create_task(self._start_old_again(old))
+        self._is_resuming = True  # until then none of its instances may answer
         try:
             if fleets.pending is not None:
-                await fleets.pending.start(fleets.adopted, new, keep_trying=True)
+                work = fleets.pending.start(fleets.adopted, new, keep_trying=True)
+                await (work if is_back else self._watched(progress, work))
+        except ApiError as error:
+            if not is_back:
+                progress = self._plan.failed(progress, error.message, self._dependencies.now())
+                fleets.publish(progress.share)
+        except asyncio.CancelledError:
+            before.cancel()
+            raise
         finally:
-            for outcome in await before:
-                if isinstance(outcome, Exception):  # it is tried again
-                    logger.warning("endpoint '%s': %s", self._record.name, outcome)
+            self._is_resuming = False
+            await asyncio.wait([before])
+        return self._plan.restarted(progress, self._dependencies.now())
+
+    async def _start_old_again(self, counts: Mapping[str, int]) -> None:
+        """Start again what served before the update; what does not come up is tried again and again."""
+        fleets = self._fleets
+        work = [self._current.start(fleets.adopted, counts, keep_trying=True)]
+        if fleets.mixed is not None:
+            work.append(fleets.mixed.start(fleets.adopted, keep_trying=True))
+        for outcome in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                logger.warning("endpoint '%s': %s", self._record.name, outcome)
 
     # forward
 
@@ -291,9 +286,7 @@ class Rollout:
     async def _shrink(self, new: Mapping[str, int]) -> None:
         """Have so many instances of the new fleet, at most."""
         fleet = self._fleets.pending
-        if fleet is None:
-            return
-        if not any(new.values()):
+        if fleet is None or not any(new.values()):
             await self._fleets.retire_pending()
         else:
             await fleet.scale({name: min(count, new[name]) for name, count in fleet.counts().items()})
