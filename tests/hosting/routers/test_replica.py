@@ -5,6 +5,7 @@ import pickle
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -15,7 +16,7 @@ from halimede.hosting.routers.messages import Idle
 from halimede.hosting.routers.publisher import Publisher
 from halimede.hosting.routers.replica import Replica
 from halimede.hosting.routers.shared_counts import SharedCounts
-from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 
 ROUTERS = 3
@@ -89,7 +90,30 @@ class World:
     def _retire(self, endpoint: EndpointId) -> None:
         before = self.current.get(endpoint)
         if before is not None:
-            self.replaced += before.variants.values()
+            self.replaced += before.every_variant()
+
+    def shift(self) -> None:
+        """An update is under way, goes on, comes about or is rolled back."""
+        for route in self._some(list(self.current.values())):
+            share, variants = self.random.random(), route.variants
+            beside = [replace(fleet, share=share) for fleet in route.beside]
+            chance = self.random.random()
+            if not beside:
+                of = {
+                    "X": VariantRoute(
+                        Variant("X", "m", Container("i"), "t"), 1.0, [self._target()], config="n"
+                    )
+                }
+                beside = [FleetRoute(f"c{self._next()}", of, share)]
+            elif chance < 0.3:
+                self.replaced += [each for fleet in beside for each in fleet.variants.values()]
+                beside = []
+            elif chance < 0.6:
+                self.replaced += variants.values()
+                variants, beside = beside[0].variants, []
+            changed = EndpointRoute(route.name, "arn", "r", "1", f"c{self._next()}", variants, beside)
+            self.current[route.id] = changed
+            self.table.publish(changed)
 
     def join(self) -> None:
         for variant in self._some(self._variants()):
@@ -112,7 +136,7 @@ class World:
     def request(self) -> None:
         """A router sends a request where its own copy says."""
         router = self.random.choice(list(self.routers))
-        variants = [each for route in router.replica.table.routes() for each in route.variants.values()]
+        variants = [each for route in router.replica.table.routes() for each in route.every_variant()]
         for variant in self._some(variants):
             for target in self._some(variant.targets):
                 assert not target.draining
@@ -151,7 +175,7 @@ class World:
                 ids = [
                     each.id
                     for route in router.replica.table.routes()
-                    for variant in route.variants.values()
+                    for variant in route.every_variant()
                     for each in variant.targets
                 ]
                 assert target.id not in ids
@@ -186,7 +210,7 @@ class World:
             self.publisher.idle(router, message.column)
 
     def _variants(self) -> list[VariantRoute]:
-        return [variant for route in self.current.values() for variant in route.variants.values()]
+        return [variant for route in self.current.values() for variant in route.every_variant()]
 
     def _some(self, of: list[T]) -> list[T]:
         return [self.random.choice(of)] if of else []
@@ -203,10 +227,14 @@ def _content(table: RoutingTable) -> object:
     return {
         route.id: (
             route.config,
-            {
-                name: (variant.weight, sorted(target.id for target in variant.targets))
-                for name, variant in route.variants.items()
-            },
+            [(fleet.config, fleet.share) for fleet in route.beside],
+            [
+                {
+                    name: (variant.weight, variant.config, sorted(target.id for target in variant.targets))
+                    for name, variant in variants.items()
+                }
+                for variants in route.fleets()
+            ],
         )
         for route in table.routes()
     }
@@ -219,6 +247,7 @@ def test_copies_become_what_the_table_is_and_no_instance_is_idle_too_early(seed:
         actions: list[tuple[Callable[[], None], int]] = [
             (world.publish, 2),
             (world.withdraw, 1),
+            (world.shift, 3),
             (world.join, 4),
             (world.leave, 4),
             (world.weigh, 2),

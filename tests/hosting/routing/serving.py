@@ -20,7 +20,7 @@ from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.invocations import PREFIX, Invocations
 from halimede.hosting.routing.settings import InvocationSettings
-from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import Resources
@@ -125,7 +125,7 @@ class Farm:
             request.respond(404, b"the host's own process")
 
     def _absorb(self, endpoint: EndpointId, variant: str, config: str, counts: InvocationCounts) -> None:
-        self.meters.setdefault(variant, Meter()).absorb(counts)
+        self.meters.setdefault(f"{variant}{config}", Meter()).absorb(counts)
 
     def close(self) -> None:
         self.loop.call(self.server.close)
@@ -178,7 +178,7 @@ class Runtime:
 
     @property
     def targets(self) -> list[Target]:
-        return [target for variant in self.route.variants.values() for target in variant.targets]
+        return [target for variant in self.route.every_variant() for target in variant.targets]
 
     def settle(self) -> None:
         """Return when requests go where the table says, and everything that was counted is known here."""
@@ -228,16 +228,16 @@ class SharedRuntime(Runtime):
         self.invocations = farm.invocations
         self.port = farm.server.sockets[0].getsockname()[1]
         self._clients = Clients()
-        for name, variant in route.variants.items():
+        for variant in route.every_variant():
             assert isinstance(variant.meter, Meter)
-            farm.meters[name] = variant.meter
+            farm.meters[f"{variant.spec.name}{variant.config}"] = variant.meter
         self.loop.call(self.table.publish, route)
         self.settle()
 
     def close(self) -> None:
         self._clients.close()
         self.loop.call(self.table.withdraw, self.route.id)
-        for variant in self.route.variants.values():
+        for variant in self.route.every_variant():
             for target in list(variant.targets):
                 self.loop.call(self.table.leave, variant, target)
         self.settle()
@@ -265,28 +265,32 @@ def variant_route(
     )
 
 
-def endpoint_route(*variants: VariantRoute) -> EndpointRoute:
-    """The endpoint with those variants."""
+def endpoint_route(*variants: VariantRoute, beside: Sequence[FleetRoute] = ()) -> EndpointRoute:
+    """The endpoint with those variants, and other fleets beside them."""
     by_name = {variant.spec.name: variant for variant in variants}
-    return EndpointRoute(ENDPOINT, f"arn:{ENDPOINT}", "eu-west-1", ACCOUNT, "config", by_name)
+    return EndpointRoute(ENDPOINT, f"arn:{ENDPOINT}", "eu-west-1", ACCOUNT, "config", by_name, beside)
 
 
 @contextmanager
-def runtime(*variants: VariantRoute, settings: InvocationSettings | None = None) -> Iterator[Runtime]:
+def runtime(
+    *variants: VariantRoute,
+    settings: InvocationSettings | None = None,
+    beside: Sequence[FleetRoute] = (),
+) -> Iterator[Runtime]:
     """A runtime before those variants, in as many processes as the test wants."""
     if PROCESSES.count > 1:
         farms, settings = PROCESSES.farms, settings or InvocationSettings()
         farm = farms.get(settings)
         if farm is None:
             farm = farms[settings] = Farm(settings)
-        shared = SharedRuntime(farm, endpoint_route(*variants))
+        shared = SharedRuntime(farm, endpoint_route(*variants, beside=beside))
         try:
             yield shared
         finally:
             shared.close()
         return
     with LoopThread() as loop:
-        one = Runtime(loop, endpoint_route(*variants), settings)
+        one = Runtime(loop, endpoint_route(*variants, beside=beside), settings)
         try:
             yield one
         finally:
