@@ -17,6 +17,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.meters import NoMeter
 from halimede.hosting.routing.table import EndpointRoute, Residency, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.hosting.substrates.base import (
@@ -250,6 +251,8 @@ class World:
         residencies: those that were made and not closed.
         deleted: endpoints that are no more.
         roles: fleet and variant of the roles that have begun and not ended.
+        observed: the variants whose invocations have been looked at.
+        is_capture_stopped: nothing is captured.
     """
 
     def __init__(self, directory: Path, settings: ControlSettings = QUICK) -> None:
@@ -261,6 +264,8 @@ class World:
         self.settings = settings
         self.deleted: list[str] = []
         self.roles: set[tuple[str, str]] = set()
+        self.observed: list[Variant] = []
+        self.is_capture_stopped = False
         self.controller: Controller
 
     async def __aenter__(self) -> "World":
@@ -293,9 +298,15 @@ class World:
             lambda endpoint: self.deleted.append(endpoint.name),
             begin_role=self._begin_role,
             end_role=lambda *role: self.roles.discard(role),
+            observers=self._observers,
+            is_capture_stopped=lambda: self.is_capture_stopped,
         )
         self.controller = Controller(around, self.directory / "state.db")
         await self.controller.start()
+
+    def _observers(self, _: EndpointId, variant: Variant) -> Sequence[Observer]:
+        self.observed.append(variant)
+        return ()
 
     def _begin_role(self, _: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
         self.roles.add((fleet, variant.name))
@@ -330,10 +341,9 @@ class World:
         document = {"Image": "halimede", "ModelDataUrl": URL, **container}
         await self.call("CreateModel", ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=document)
 
-    async def create_config(self, name: str = "c", *variants: dict[str, Any]) -> None:
-        await self.call(
-            "CreateEndpointConfig", EndpointConfigName=name, ProductionVariants=list(variants or [variant()])
-        )
+    async def create_config(self, name: str = "c", *variants: dict[str, Any], **further: Any) -> None:
+        request = {"EndpointConfigName": name, "ProductionVariants": list(variants or [variant()]), **further}
+        await self.call("CreateEndpointConfig", **request)
 
     async def create_endpoint(self, name: str = "e", config: str = "c") -> None:
         await self.call("CreateEndpoint", EndpointName=name, EndpointConfigName=config)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from halimede.hosting.capture.configuration import describe_capture
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
 
 _MAX_REASON = 1024
@@ -25,7 +26,11 @@ def endpoint_summary(record: EndpointRecord) -> dict[str, Any]:
 
 
 def describe_endpoint(
-    record: EndpointRecord, instances: Mapping[str, int], waiting: Mapping[str, str]
+    record: EndpointRecord,
+    instances: Mapping[str, int],
+    waiting: Mapping[str, str],
+    *,
+    is_capture_stopped: bool = False,
 ) -> dict[str, Any]:
     """The endpoint alone.
 
@@ -33,11 +38,16 @@ def describe_endpoint(
         record: what is known of it.
         instances: variant → how many instances take requests now.
         waiting: variant → why there is no room yet for one of its instances.
+        is_capture_stopped: nothing is captured for want of room on the disk.
     """
     fleet = record.current or record.pending
     document = endpoint_summary(record)
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
+        if "DataCaptureConfig" in fleet.config:
+            document["DataCaptureConfig"] = describe_capture(
+                fleet.config["DataCaptureConfig"], is_stopped=is_capture_stopped
+            )
         if record.current is not None:
             document["ProductionVariants"] = _variants(fleet, instances, record, waiting)
     if record.deployment is not None:

@@ -37,7 +37,12 @@ class VariantFleet:
             VariantArchive(dependencies, endpoint, variant, self._directory) if has_archive else None
         )
         self._platform_variables = dependencies.begin_role(endpoint, fleet, variant)
-        self.route = VariantRoute(variant, weight, meter=dependencies.make_meter(endpoint, variant.name))
+        self.route = VariantRoute(
+            variant,
+            weight,
+            meter=dependencies.make_meter(endpoint, variant.name),
+            observers=dependencies.observers(endpoint, variant),
+        )
         if variant.container.multi_model:
             self.route.residency = dependencies.make_residency(endpoint, self.route)
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import DataCapture, Variant
 
 
 class Status(StrEnum):
@@ -47,8 +47,9 @@ class FleetRecord:
 
     def variants(self) -> list[Variant]:
         """The variants, as they were asked for."""
+        capture = DataCapture.from_document(self.config.get("DataCaptureConfig") or {})
         return [
-            Variant.from_documents(variant, self.models[variant["ModelName"]])
+            Variant.from_documents(variant, self.models[variant["ModelName"]], capture)
             for variant in self.config["ProductionVariants"]
         ]
 

@@ -1,6 +1,6 @@
 """Times of the control plane, and what it is given of the rest of the host."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from halimede.hosting.control.health import ping
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
+from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource, OnProgress
 from halimede.hosting.substrates.base import Resources, Substrate
@@ -58,6 +59,14 @@ def _end_nothing(_: str, __: str) -> None:
     """Nothing was begun."""
 
 
+def _observe_nothing(_: EndpointId, __: Variant) -> Sequence[Observer]:
+    return ()
+
+
+def _is_never() -> bool:
+    return False
+
+
 def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
     """Nobody minds."""
 
@@ -82,6 +91,8 @@ class Dependencies:
         end_role: the fleet with that id has no more instances of the variant with that name.
         check_update: raises an ApiError if an endpoint may not have these variants, given as variant → instance type.
         ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
+        observers: what looks at the invocations of an endpoint's variant.
+        is_capture_stopped: whether nothing is captured for want of room on the disk.
     """
 
     substrate: Substrate
@@ -98,3 +109,5 @@ class Dependencies:
     end_role: Callable[[str, str], None] = _end_nothing
     check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
     ping: Callable[[str, int, float], Awaitable[str]] = ping
+    observers: Callable[[EndpointId, Variant], Sequence[Observer]] = _observe_nothing
+    is_capture_stopped: Callable[[], bool] = _is_never
