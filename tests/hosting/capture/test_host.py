@@ -1,6 +1,8 @@
 """Data capture of a whole host, as its users see it."""
 
 import os
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -166,6 +168,11 @@ def test_what_was_asked_and_answered_is_in_the_bucket(place: Path, processes: in
         assert all(key.startswith(f"here/e/A/{now.tm_year}/") for key in bucket.names())
         described = host.client("sagemaker").describe_endpoint(EndpointName="e")["DataCaptureConfig"]
         assert (described["CaptureStatus"], described["CurrentSamplingPercentage"]) == ("Started", 100)
+        command = [sys.executable, "-m", "halimede", "capture", "e", "--last=1", "--variant=A"]
+        shown = subprocess.run(
+            command, env=dict(host.environment), capture_output=True, timeout=60, check=True, encoding="utf-8"
+        )
+        assert "A  " in shown.stdout.splitlines()[0]
         files = [path for path in (place / "host" / "capture").iterdir() if path.suffix != ".open"]
         assert files == []
 
