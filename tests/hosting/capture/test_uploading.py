@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,10 +55,10 @@ class Bucket:
     def another(self) -> Uploader:
         """The uploader of the host's next process."""
         return Uploader(
-            self.directory, self.settings, self._write, self._absorb, lambda: self.now, self._convert
+            self.directory, self.settings, self.write, self.absorb, lambda: self.now, self._convert, cpus=64
         )
 
-    async def _write(self, account: str, url: str, path: Path) -> None:
+    async def write(self, account: str, url: str, path: Path) -> None:
         assert account == ENDPOINT.account
         self.tried += 1
         await asyncio.sleep(0)
@@ -67,7 +68,7 @@ class Bucket:
         with path.open("rb") as file:
             self.objects[url] = list(read_records(file))
 
-    def _absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
+    def absorb(self, endpoint: EndpointId, variant: str, counts: InvocationCounts) -> None:
         assert (endpoint, variant) == (ENDPOINT, "v")
         self.counts.update({name: getattr(counts, name) for name in _FIELDS if getattr(counts, name)})
 
@@ -115,6 +116,24 @@ async def test_complete_files_are_uploaded_and_removed(tmp_path: Path) -> None:
     assert bucket.counts == {"capture_uploaded": 40}
     await bucket.sweep()
     assert set(bucket.writes.values()) == {1}
+
+
+@on_loop
+async def test_a_file_that_is_uploaded_while_it_is_found_is_uploaded_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Looking and uploading go on side by side."""
+    await _spooled(tmp_path, files=5)
+    bucket = Bucket(tmp_path)
+    for _ in range(200):
+        await bucket.uploader.sweep()
+        await asyncio.sleep(0)
+        if not _left(tmp_path):
+            break
+    await bucket.uploader.idle()
+    assert _left(tmp_path) == []
+    assert set(bucket.writes.values()) == {1}
+    assert caplog.text == ""
 
 
 @on_loop
@@ -180,28 +199,54 @@ async def test_a_bucket_that_is_away_gets_everything_when_it_is_back(
 
 
 @on_loop
-async def test_the_spool_of_a_bucket_that_is_away_is_bounded(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The oldest records go, which is counted, and told once."""
-    spool = Spool(tmp_path, CaptureSettings(file_s=0))
-    bucket = Bucket(tmp_path, CaptureSettings(spool_bytes=10_000))
+async def test_a_bucket_that_is_away_leaves_the_spool_bounded(tmp_path: Path) -> None:
+    """What came first is kept, and capture goes on when that is uploaded."""
+    limits = CaptureSettings(file_s=0, flush_bytes=1_000, spool_bytes=20_000)
+    spool, bucket = Spool(tmp_path, limits), Bucket(tmp_path, limits)
     bucket.is_away = True
-    with caplog.at_level(logging.ERROR, "halimede"):
-        for number in range(50):
-            spool.invoke([b"%d" % number], [b"x" * 1000])
-            spool.now += 1
-            await spool.writer.flush()
-            await bucket.sweep(1)
-            assert sum(path.stat().st_size for path in _left(tmp_path)) <= 14_000  # and one file's records
-    dropped = bucket.counts["capture_dropped"]
-    assert 40 <= dropped <= 46
-    assert len([record for record in caplog.records if "oldest records are dropped" in record.message]) == 1
+    for number in range(50):
+        spool.invoke([b"%d" % number], [b"x" * 1000])
+        spool.now += 1
+        await spool.writer.flush()
+        await bucket.sweep(1)
+        assert sum(path.stat().st_size for path in _left(tmp_path)) <= 22_000  # with one file's records
+    kept = spool.meter.records
+    assert 10 < kept < 20
+    assert spool.meter.dropped == 50 - kept
+    full = [bucket.uploader.room.is_full]
     bucket.is_away = False
     await bucket.sweep(60)
-    assert bucket.bodies == [b"%d" % number for number in range(dropped, 50)]
-    assert bucket.counts["capture_uploaded"] == 50 - dropped
+    assert bucket.bodies == [b"%d" % number for number in range(kept)]
+    await bucket.sweep(1)
+    assert [*full, bucket.uploader.room.is_full] == [True, False]
+    spool.now += 1
+    spool.invoke([b"new"])
     await spool.writer.close()
+    await bucket.sweep(1)
+    assert bucket.bodies[-1] == b"new"
+
+
+@on_loop
+async def test_few_processors_are_left_to_others_most_of_the_time(tmp_path: Path) -> None:
+    """Unless the host stops."""
+    spool = await _spooled(tmp_path, files=40)
+    bucket = Bucket(tmp_path)
+    delays = [0.5]  # so much work is rested from for longer than the next is waited for
+
+    def convert_slowly(paths: Sequence[Path]) -> list[Converted]:
+        time.sleep(delays.pop() if delays else 0)
+        return [convert(path) for path in paths]
+
+    uploader = Uploader(
+        tmp_path, bucket.settings, bucket.write, bucket.absorb, lambda: NOON, convert_slowly, cpus=2
+    )
+    await uploader.sweep()
+    await until(lambda: len(bucket.objects) == 16)
+    await asyncio.sleep(0.2)
+    assert len(bucket.objects) == 16
+    await uploader.stop(10)
+    assert len(bucket.objects) == 40
+    assert spool.files(RAW) == []
 
 
 @on_loop
@@ -223,15 +268,17 @@ async def test_one_bucket_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         """Count nothing."""
 
     uploader = Uploader(
-        tmp_path, CaptureSettings(), write, absorb, convert=lambda paths: list(map(convert, paths))
+        tmp_path, CaptureSettings(), write, absorb, convert=lambda paths: list(map(convert, paths)), cpus=64
     )
     await uploader.sweep()
     await until(lambda: written == ["s3://bucket"])
     await _spooled(tmp_path / "more")
     for path in _left(tmp_path / "more"):
         shutil.move(path, tmp_path)
-    await uploader.sweep()
-    await until(lambda: written == ["s3://bucket"] * 2)
+    async with asyncio.timeout(10):
+        while written != ["s3://bucket"] * 2:
+            await uploader.sweep()
+            await asyncio.sleep(0.002)
     gate.set()
     await uploader.idle()
     assert written == ["s3://bucket"] * 2 + ["s3://hanged"]
@@ -283,7 +330,7 @@ async def test_stopping_waits_for_a_bucket_that_hangs_no_longer_than_it_may(tmp_
         """Count nothing."""
 
     uploader = Uploader(
-        tmp_path, CaptureSettings(), write, absorb, convert=lambda paths: list(map(convert, paths))
+        tmp_path, CaptureSettings(), write, absorb, convert=lambda paths: list(map(convert, paths)), cpus=64
     )
     await uploader.start()
     await uploader.stop(0.05)

@@ -19,8 +19,8 @@ from halimede.hosting.capture.spool import (
     CapturePlace,
     SpoolFile,
     complete_abandoned,
-    count_frames,
     frame,
+    read_frames,
     read_place,
 )
 from halimede.hosting.specs import DataCapture
@@ -31,6 +31,10 @@ _BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size=12"
 _KNOWN_TYPES = DataCapture(
     "s3://bucket", 100, csv_types=("text/csv",), json_types=("application/json", "application/x")
 )
+
+
+def _count(path: Path) -> int:
+    return len(list(read_frames(path)))
 
 
 def _records(converted: Converted) -> list[CaptureRecord]:
@@ -178,8 +182,8 @@ async def test_files_are_complete_by_size_and_by_age(tmp_path: Path) -> None:
     for _ in range(3):
         spool.invoke([b"x" * 1000])
         await spool.writer.flush()
-    assert [count_frames(path) for path in spool.files(RAW)] == [2]
-    assert [count_frames(path) for path in spool.files(OPEN)] == [1]
+    assert [_count(path) for path in spool.files(RAW)] == [2]
+    assert [_count(path) for path in spool.files(OPEN)] == [1]
     assert spool.completed == 1
     spool.now += 59
     spool.writer._write()
@@ -212,6 +216,34 @@ async def test_a_disk_without_room_stops_capture_until_there_is_some(
     assert spool.meter.dropped == 2
     assert spool.writer.memory.used == 0
     await spool.writer.close()
+
+
+@on_loop
+async def test_what_waits_on_disk_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever has written it; there is room again when some has been uploaded. It is told once."""
+    spool = Spool(tmp_path / "c", CaptureSettings(spool_bytes=10_000, file_bytes=2_000))
+    other = Spool(tmp_path / "c", CaptureSettings(spool_bytes=10_000, file_bytes=2_000))
+    for number in range(40):
+        each = (spool, other)[number % 2]
+        spool.now = other.now = NOON + number
+        each.invoke([b"%d" % number], [b"x" * 1000])
+        await each.writer.flush()
+    assert sum(path.stat().st_size for path in spool.files("")) <= 10_000
+    assert spool.meter.records + other.meter.records == 8
+    assert spool.meter.dropped + other.meter.dropped == 32
+    stopped = [spool.writer.is_stopped]
+    spool.files(RAW)[0].unlink()
+    spool.now += 1
+    spool.invoke()
+    await spool.writer.flush()
+    assert [*stopped, spool.writer.is_stopped] == [True, False]
+    assert spool.meter.records + other.meter.records == 9
+    told = [record.message for record in caplog.records]
+    directory = tmp_path / "c"
+    reason = f"data capture: records are dropped, as {directory} cannot take them: 0 MiB wait to be uploaded"
+    assert told == [reason] * 2  # by each of them
+    await spool.writer.close()
+    await other.writer.close()
 
 
 @on_loop

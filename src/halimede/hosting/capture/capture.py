@@ -52,8 +52,8 @@ class Capture:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is captured, as the disk is nearly full."""
-        return self._uploader.guard.is_full
+        """Whether nothing is captured, as there is no room on the disk."""
+        return self._uploader.room.is_full
 
     async def start(self) -> None:
         """Go on with what was captured before."""

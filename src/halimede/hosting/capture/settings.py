@@ -17,7 +17,7 @@ class CaptureSettings:
         flush_bytes: with so many in memory they are written at once.
         file_bytes: a file with so many is complete.
         file_s: a file is complete so long after its first record.
-        spool_bytes: what waits on disk to be uploaded; with more, the oldest is dropped.
+        spool_bytes: with so many waiting on disk to be uploaded nothing more is captured.
         free_bytes: with less room on the disk nothing more is captured.
         sweep_s: how often complete files are looked for.
         retry_s: how long after a failure to upload it is tried again; twice as long each time.

@@ -215,15 +215,6 @@ def read_frames(path: Path) -> Iterator[Frame]:
             )
 
 
-def count_frames(path: Path) -> int:
-    """How many whole frames a file holds.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    return _measure(path)[0]
-
-
 def _measure(path: Path) -> tuple[int, int]:
     """How many whole frames a file holds, and where the last one ends."""
     count = position = 0

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from halimede.core.cpus import cpu_budget
 from halimede.hosting.capture.conversion import ConversionError, Converted, convert_apart
 from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.capture.spool import (
@@ -18,10 +19,9 @@ from halimede.hosting.capture.spool import (
     CapturePlace,
     SpoolError,
     complete_abandoned,
-    count_frames,
     read_place,
 )
-from halimede.hosting.capture.writer import DiskGuard
+from halimede.hosting.capture.writer import SpoolRoom
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
@@ -29,7 +29,14 @@ from halimede.hosting.routing.counts import InvocationCounts
 logger = logging.getLogger("halimede")
 
 _AT_A_TIME = 16
-"""So many files are made into records by one process."""
+_BYTES_AT_A_TIME = 32 << 20
+"""So many files, and not many more bytes, are made into records by one process."""
+
+_REST = 3.0
+"""On a machine of few processors uploading rests so many times as long as it has worked: instances need them too."""
+
+_LONGEST_REST_S = 5.0
+_FEW_CPUS = 4
 
 _MIB = 1 << 20
 
@@ -42,10 +49,11 @@ Absorb = Callable[[EndpointId, str, InvocationCounts], None]
 
 @dataclass(frozen=True, slots=True)
 class _Complete:
-    """A complete file."""
+    """A complete file, and its bytes."""
 
     path: Path
     place: CapturePlace
+    size: int
 
 
 @dataclass(slots=True)
@@ -56,13 +64,11 @@ class _Bucket:
         task: uploads them; None while nothing is done.
         retry_at: not before, in seconds since 1970.
         retry_s: how long the last wait was, 0 if the last upload did not fail.
-        has_dropped: some of its records were dropped since an upload succeeded.
     """
 
     task: asyncio.Task[None] | None = None
     retry_at: float = 0.0
     retry_s: float = 0.0
-    has_dropped: bool = False
 
 
 @dataclass(slots=True)
@@ -72,19 +78,17 @@ class _Swept:
     Attributes:
         files: complete ones, the oldest first.
         cut: how many records were cut off, by where they were to go.
-        dropped: how many records were dropped as there were too many, likewise.
     """
 
     files: list[_Complete] = field(default_factory=list)
     cut: Counter[CapturePlace] = field(default_factory=Counter)
-    dropped: Counter[CapturePlace] = field(default_factory=Counter)
 
 
 class Uploader:
     """Uploads the spool files of all processes of the host. Lives on the event loop.
 
     Attributes:
-        guard: whether there is room on the disk.
+        room: whether there is room on the disk.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Uploader:
         absorb: Absorb,
         now: Callable[[], float] = time.time,
         convert: Callable[[Sequence[Path]], list[Converted]] = convert_apart,
+        cpus: int | None = None,
     ) -> None:
         """Nothing is done before `start`, or `sweep`.
 
@@ -105,8 +110,9 @@ class Uploader:
             absorb: counts what has become of records.
             now: the time, in seconds since 1970.
             convert: makes files into records; blocks.
+            cpus: how many processors there are; None to find out.
         """
-        self.guard = DiskGuard(directory, settings)
+        self.room = SpoolRoom(directory, settings, now)
         self._directory = directory
         self._settings = settings
         self._write = write
@@ -117,6 +123,8 @@ class Uploader:
         self._converted: dict[Path, Converted] = {}  # and not uploaded yet
         self._places: dict[Path, CapturePlace] = {}
         self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._rest_factor = _REST if (cpus or cpu_budget()) < _FEW_CPUS else 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -136,6 +144,7 @@ class Uploader:
 
     async def stop(self, timeout_s: float) -> None:
         """Upload what can be in so many seconds; the rest stays for the next process of the host."""
+        self._stopping.set()
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -163,14 +172,8 @@ class Uploader:
     async def sweep(self) -> None:
         """Look at the directory, and begin to upload what is complete and may be tried."""
         swept = await asyncio.to_thread(self._sweep)
-        for place, count in (swept.cut + swept.dropped).items():
+        for place, count in swept.cut.items():
             self._count(place, InvocationCounts(capture_dropped=count))
-        for place in swept.dropped:
-            bucket = self._buckets.setdefault((place.account, place.bucket), _Bucket())
-            if not bucket.has_dropped:
-                msg = "data capture: more than %d MiB wait for s3://%s and others; the oldest records are dropped"
-                logger.error(msg, self._settings.spool_bytes // _MIB, place.bucket)
-            bucket.has_dropped = True
         by_bucket: dict[tuple[str, str], list[_Complete]] = {}
         for file in swept.files:
             by_bucket.setdefault((file.place.account, file.place.bucket), []).append(file)
@@ -193,7 +196,8 @@ class Uploader:
         swept = _Swept()
         if not self._directory.is_dir():
             return swept
-        self.guard.look()
+        with suppress(OSError):
+            self.room.check(self._settings.flush_bytes)
         for path in sorted(self._directory.glob(f"*{OPEN}")):
             with suppress(OSError):
                 if complete_abandoned(path):
@@ -203,10 +207,10 @@ class Uploader:
         for path in sorted(self._directory.glob(f"*{RAW}")):
             place = self._place(path)
             if place is not None:
-                swept.files.append(_Complete(path, place))
+                with suppress(FileNotFoundError):  # uploaded meanwhile
+                    swept.files.append(_Complete(path, place, path.stat().st_size))
         known = {file.path for file in swept.files}
         self._places = {path: place for path, place in self._places.items() if path in known}
-        self._drop_oldest(swept)
         return swept
 
     def _place(self, path: Path) -> CapturePlace | None:
@@ -221,20 +225,6 @@ class Uploader:
                 logger.error("data capture: %s is removed: %s", path, error)
                 path.unlink(missing_ok=True)
         return place
-
-    def _drop_oldest(self, swept: _Swept) -> None:
-        """Keep the directory as small as it is to be."""
-        sizes = {path: _size(path) for path in self._directory.iterdir()}
-        too_much = sum(sizes.values()) - self._settings.spool_bytes
-        for file in list(swept.files):
-            if too_much <= 0:
-                return
-            with suppress(OSError):
-                count = count_frames(file.path)
-                self._remove(file.path)
-                swept.dropped[file.place] += count
-                swept.files.remove(file)
-                too_much -= sizes.get(file.path, 0) + sizes.get(file.path.with_suffix(RECORDS), 0)
 
     def _remove(self, path: Path) -> None:
         """Remove a complete file, and what was made of it."""
@@ -254,17 +244,32 @@ class Uploader:
 
     async def _upload(self, bucket: _Bucket, files: Sequence[_Complete]) -> None:
         """Upload files until one cannot be."""
-        waiting = list(files)
+        # some were uploaded after they were found
+        waiting = await asyncio.to_thread(lambda: [file for file in files if file.path.exists()])
         while waiting:
-            count = 1 if bucket.retry_s else _AT_A_TIME
+            count = 1 if bucket.retry_s else _batch(waiting)
             some, waiting = waiting[:count], waiting[count:]
-            missing = [file.path for file in some if file.path not in self._converted]
-            if missing and not await self._convert_files(bucket, missing):
+            began = time.monotonic()
+            if not await self._upload_some(bucket, some):
                 return
-            for index, file in enumerate(some):
-                if not await self._upload_one(bucket, file):
-                    await asyncio.to_thread(self._forget_records, some[index + 1 :])
-                    return
+            await self._rest(time.monotonic() - began)
+
+    async def _upload_some(self, bucket: _Bucket, files: Sequence[_Complete]) -> bool:
+        """Upload files; False if one cannot be now."""
+        missing = [file.path for file in files if file.path not in self._converted]
+        if missing and not await self._convert_files(bucket, missing):
+            return False
+        for index, file in enumerate(files):
+            if not await self._upload_one(bucket, file):
+                await asyncio.to_thread(self._forget_records, files[index + 1 :])
+                return False
+        return True
+
+    async def _rest(self, worked_s: float) -> None:
+        """Leave the processors to others for a while, unless the host is to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(self._rest_factor * worked_s, _LONGEST_REST_S)):
+                await self._stopping.wait()
 
     def _forget_records(self, files: Sequence[_Complete]) -> None:
         """Remove what was made of files that will have to wait, as it takes as much room again."""
@@ -276,9 +281,7 @@ class Uploader:
         try:
             converted = await asyncio.to_thread(self._convert, paths)
         except (ConversionError, OSError) as error:
-            gone = [path for path in paths if not path.exists()]  # dropped meanwhile
-            if not gone:
-                logger.error("data capture: records cannot be made: %s", error)
+            logger.error("data capture: records cannot be made: %s", error)
             self._put_off(bucket)
             return False
         self._converted.update(zip(paths, converted, strict=True))
@@ -292,15 +295,11 @@ class Uploader:
             try:
                 await self._write(place.account, url, converted.path)
             except (ApiError, OSError) as error:
-                if not file.path.exists():  # dropped meanwhile
-                    del self._converted[file.path]
-                    return True
                 self._failed(bucket, place, error)
                 return False
         if bucket.retry_s:
             logger.info("data capture: records are written to s3://%s again", place.bucket)
             bucket.retry_s = bucket.retry_at = 0
-        bucket.has_dropped = False
         del self._converted[file.path]
         await asyncio.to_thread(self._remove, file.path)
         self._count(
@@ -325,8 +324,11 @@ class Uploader:
         self._absorb(EndpointId(place.account, place.region, place.endpoint), place.variant, counts)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _batch(files: Sequence[_Complete]) -> int:
+    """How many of the files are made into records together, at least one."""
+    left = _BYTES_AT_A_TIME
+    for count, file in enumerate(files[:_AT_A_TIME], start=1):
+        left -= file.size
+        if left <= 0:
+            return count
+    return min(len(files), _AT_A_TIME)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from errno import ENOSPC
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from uuid import UUID
 
@@ -26,28 +26,66 @@ logger = logging.getLogger("halimede")
 _RESUME = 1.25
 """Capture that stopped as the disk was nearly full goes on with so many times the room."""
 
+_MEASURE_S = 1.0
+"""How often it is looked at what all processes have written."""
 
-class DiskGuard:
-    """Whether there is room on a disk to capture more.
+_QUIET_S = 60.0
+"""A failure is told again if there was none for so long."""
+
+
+class SpoolRoom:
+    """Whether more may be written: what waits is bounded, and the disk is not to be filled. Blocks.
 
     Attributes:
-        is_full: there was none when it was last looked at.
+        is_full: there was no room when it was last looked at.
     """
 
-    def __init__(self, directory: Path, settings: CaptureSettings) -> None:
+    def __init__(self, directory: Path, settings: CaptureSettings, now: Callable[[], float]) -> None:
         self._directory = directory
-        self._bytes = settings.free_bytes
+        self._settings = settings
+        self._now = now
+        self._measured = -_MEASURE_S
+        self._total = 0
+        self._is_disk_full = False
         self.is_full = False
 
-    def look(self) -> bool:
-        """Whether there is room now. Blocks.
+    def check(self, size: int) -> None:
+        """Return if there is room for so many bytes.
 
         Raises:
-            OSError: the directory is not there.
+            OSError: there is none, or there is no directory.
         """
-        wanted = self._bytes * _RESUME if self.is_full else self._bytes
-        self.is_full = shutil.disk_usage(self._directory).free < wanted
-        return not self.is_full
+        try:
+            self._check(size)
+        except OSError:
+            self.is_full = True
+            raise
+        self.is_full = False
+
+    def _check(self, size: int) -> None:
+        settings = self._settings
+        wanted = settings.free_bytes * (_RESUME if self._is_disk_full else 1)
+        self._is_disk_full = shutil.disk_usage(self._directory).free < wanted
+        if self._is_disk_full:
+            raise OSError(ENOSPC, "the disk is nearly full")
+        now = self._now()
+        if not 0 <= now - self._measured < _MEASURE_S:
+            with os.scandir(self._directory) as entries:
+                self._total = sum(map(_size, entries))
+            self._measured = now
+        if self._total + size > settings.spool_bytes:
+            raise OSError(EDQUOT, f"{settings.spool_bytes >> 20} MiB wait to be uploaded")
+
+    def took(self, size: int) -> None:
+        """So many bytes were written."""
+        self._total += size
+
+
+def _size(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 class SpoolWriter:
@@ -159,8 +197,8 @@ class SpoolWriter:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the disk had no room when it was last looked at."""
-        return self._files.guard.is_full
+        """Whether there was no room on the disk when it was last looked at."""
+        return self._files.room.is_full
 
 
 class _CaptureObserver:
@@ -195,17 +233,17 @@ class SpoolFiles:
     """The files that this process writes, one for each place. Only one thread may call it.
 
     Attributes:
-        guard: whether there is room on the disk.
+        room: whether there is room on the disk.
     """
 
     def __init__(self, directory: Path, settings: CaptureSettings, now: Callable[[], float]) -> None:
-        self.guard = DiskGuard(directory, settings)
+        self.room = SpoolRoom(directory, settings, now)
         self._directory = directory
         self._settings = settings
         self._now = now
         self._files: dict[CapturePlace, SpoolFile] = {}
         self._completed = False
-        self._is_failing = False
+        self._failed = -_QUIET_S
 
     @property
     def is_open(self) -> bool:
@@ -227,29 +265,35 @@ class SpoolFiles:
             for part in _parts(each, self._settings.flush_bytes):
                 try:
                     self._write(place, part)
-                    self._is_failing = False
                 except OSError as error:
-                    if not self._is_failing:
-                        reason = error.strerror or error
-                        logger.error("data capture: cannot write to %s: %s", self._directory, reason)
-                    self._is_failing = True
+                    self._fail(error)
                     lost += part
         self._complete_old()
         return lost
+
+    def _fail(self, error: OSError) -> None:
+        now = self._now()
+        if not 0 <= now - self._failed < _QUIET_S:
+            reason = error.strerror or error
+            logger.error(
+                "data capture: records are dropped, as %s cannot take them: %s", self._directory, reason
+            )
+        self._failed = now
 
     def _write(self, place: CapturePlace, batch: Sequence[Captured]) -> None:
         file = self._files.get(place)
         if file is None:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.guard.look():
-            raise OSError(ENOSPC, "the disk is nearly full")
+        self.room.check(sum(captured.size for captured in batch))
         if file is None:
             file = self._files[place] = SpoolFile(self._directory, place, self._now())
         buffers: list[bytes] = []
         for captured in batch:
             event = str(UUID(bytes=os.urandom(16), version=4))
             buffers += frame(captured.about(event), captured.asked, captured.answered)
+        before = file.size
         file.write(buffers)
+        self.room.took(file.size - before)
         if file.size >= self._settings.file_bytes:
             del self._files[place]
             self._complete(file)
