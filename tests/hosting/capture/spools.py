@@ -56,14 +56,8 @@ class Spool:
 
     def __post_init__(self) -> None:
         self.meter = Counted()
-        self.completed = 0
-        self.writer = SpoolWriter(
-            self.directory, self.settings, self._complete, lambda: self.now, self.chance
-        )
+        self.writer = SpoolWriter(self.directory, self.settings, lambda: self.now, self.chance)
         self.observers: Sequence[Observer] = self.writer.observers(ENDPOINT, variant(self.spec), self.meter)
-
-    def _complete(self) -> None:
-        self.completed += 1
 
     def invoke(
         self,

@@ -152,17 +152,19 @@ def test_what_was_asked_and_answered_is_in_the_bucket(place: Path, processes: in
             assert invoke(clients[number % 4], body) == body[::-1]
         more = {"ContentType": "text/csv", "InferenceId": "mine", "CustomAttributes": "a=b"}
         assert invoke(clients[0], b"1,2", **more) == b"2,1"
+        stream = clients[1].invoke_endpoint_with_response_stream(EndpointName="e", Body=b"stream")["Body"]
+        assert b"".join(event["PayloadPart"]["Bytes"] for event in stream) == b"maerts"
         with pytest.raises(ClientError, match="400"):
             invoke(clients[0], b"fail")
         bucket = Bucket(host)
-        until(lambda: len(bucket.records()) == 21, 60)
-        assert bucket.bodies() == Counter([*bodies, b"1,2"])
+        until(lambda: len(bucket.records()) == 22, 60)
+        assert bucket.bodies() == Counter([*bodies, b"1,2", b"stream"])
         (record,) = [each for each in bucket.records() if each.inference_id == "mine"]
         assert record.custom_attributes == ("a=b",)
         assert record.input is not None
         assert (record.input.content_type, record.input.encoding) == ("text/csv", "CSV")
-        until(lambda: metric(host, "data_capture_records_uploaded_total") == 21, 30)
-        assert metric(host, "data_capture_records_total") == 21
+        until(lambda: metric(host, "data_capture_records_uploaded_total") == 22, 30)
+        assert metric(host, "data_capture_records_total") == 22
         assert metric(host, "data_capture_records_dropped_total") == 0
         now = time.gmtime()
         assert all(key.startswith(f"here/e/A/{now.tm_year}/") for key in bucket.names())

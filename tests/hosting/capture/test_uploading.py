@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -338,14 +339,18 @@ async def test_stopping_waits_for_a_bucket_that_hangs_no_longer_than_it_may(tmp_
 
 
 @on_loop
-async def test_a_complete_file_wakes_the_uploader(tmp_path: Path) -> None:
-    """The next look would be in an hour."""
-    bucket = Bucket(tmp_path)
+async def test_it_is_looked_at_again_and_again(tmp_path: Path) -> None:
+    """Whichever process has completed a file."""
+    bucket = Bucket(tmp_path, CaptureSettings(sweep_s=0.01))
     await bucket.uploader.start()
-    await _spooled(tmp_path)
-    bucket.uploader.wake()
-    await until(lambda: bool(bucket.objects))
+    for count in (1, 2):
+        await _spooled(tmp_path)
+        await until(partial(_has, bucket, count))
     await bucket.uploader.stop(10)
+
+
+def _has(bucket: Bucket, count: int) -> bool:
+    return len(bucket.objects) == count
 
 
 @on_loop

@@ -44,7 +44,7 @@ class Capture:
 
         self._meter = meter
         self._uploader = Uploader(directory, settings, write, absorb)
-        self._writer = SpoolWriter(directory, settings, self._uploader.wake)
+        self._writer = SpoolWriter(directory, settings)
 
     def observers(self, endpoint: EndpointId, variant: Variant) -> Sequence[Observer]:
         """What captures the invocations of a variant; nothing if that is not wanted."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -122,13 +123,12 @@ class Uploader:
         self._buckets: dict[tuple[str, str], _Bucket] = {}
         self._converted: dict[Path, Converted] = {}  # and not uploaded yet
         self._places: dict[Path, CapturePlace] = {}
-        self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._rest_factor = _REST if (cpus or cpu_budget()) < _FEW_CPUS else 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Go on where the last process of the host stopped, from time to time and when it is woken."""
+        """Go on where the last process of the host stopped, and look from time to time whether there is more."""
         await asyncio.to_thread(self._remove_unfinished)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -137,10 +137,6 @@ class Uploader:
             for path in self._directory.iterdir():
                 if path.suffix == RECORDS or path.name.startswith("."):
                     path.unlink(missing_ok=True)
-
-    def wake(self) -> None:
-        """A file is complete."""
-        self._wake.set()
 
     async def stop(self, timeout_s: float) -> None:
         """Upload what can be in so many seconds; the rest stays for the next process of the host."""
@@ -160,14 +156,11 @@ class Uploader:
 
     async def _run(self) -> None:
         while True:
-            self._wake.clear()  # what is complete later than that may be missed
             try:
                 await self.sweep()
             except Exception:  # what is captured is not what anybody came for
                 logger.exception("data capture: looking for complete files failed")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.sweep_s):
-                    await self._wake.wait()
+            await asyncio.sleep(self._settings.sweep_s)
 
     async def sweep(self) -> None:
         """Look at the directory, and begin to upload what is complete and may be tried."""
@@ -198,17 +191,20 @@ class Uploader:
             return swept
         with suppress(OSError):
             self.room.check(self._settings.flush_bytes)
-        for path in sorted(self._directory.glob(f"*{OPEN}")):
-            with suppress(OSError):
-                if complete_abandoned(path):
-                    place = self._place(path.with_suffix(RAW))
-                    if place is not None:
+        with os.scandir(self._directory) as entries:
+            paths = sorted(self._directory / entry.name for entry in entries)
+        for path in paths:
+            complete = path.with_suffix(RAW)
+            if path.suffix == OPEN:
+                with suppress(OSError):
+                    if complete_abandoned(path) and (place := self._place(complete)) is not None:
                         swept.cut[place] += 1
-        for path in sorted(self._directory.glob(f"*{RAW}")):
-            place = self._place(path)
-            if place is not None:
-                with suppress(FileNotFoundError):  # uploaded meanwhile
-                    swept.files.append(_Complete(path, place, path.stat().st_size))
+            elif path.suffix != RAW:
+                continue
+            with suppress(FileNotFoundError):  # still being written, or uploaded meanwhile
+                size, place = complete.stat().st_size, self._place(complete)
+                if place is not None:
+                    swept.files.append(_Complete(complete, place, size))
         known = {file.path for file in swept.files}
         self._places = {path: place for path, place in self._places.items() if path in known}
         return swept

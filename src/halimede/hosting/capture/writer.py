@@ -95,7 +95,6 @@ class SpoolWriter:
         self,
         directory: Path,
         settings: CaptureSettings,
-        on_complete: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -104,14 +103,12 @@ class SpoolWriter:
         Args:
             directory: of all spool files; it is made when there is one.
             settings: limits.
-            on_complete: called when files are complete.
             now: the time, in seconds since 1970.
             chance: at least 0 and less than 1, another one each time.
         """
         self.memory = Memory(settings.memory_bytes)
         self._settings = settings
         self._files = SpoolFiles(directory, settings, now)
-        self._on_complete = on_complete
         self._chance = chance
         self._waiting: list[Captured] = []
         self._waiting_bytes = 0
@@ -171,8 +168,6 @@ class SpoolWriter:
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._writing = None
-        if self._files.take_completed():
-            self._on_complete()
         if self._waiting_bytes >= self._settings.flush_bytes:
             self._write()
         elif self._waiting:
@@ -242,18 +237,12 @@ class SpoolFiles:
         self._settings = settings
         self._now = now
         self._files: dict[CapturePlace, SpoolFile] = {}
-        self._completed = False
         self._failed = -_QUIET_S
 
     @property
     def is_open(self) -> bool:
         """Whether a file is being written."""
         return bool(self._files)
-
-    def take_completed(self) -> bool:
-        """Whether a file has become complete since this was last called."""
-        completed, self._completed = self._completed, False
-        return completed
 
     def write(self, batch: Iterable[Captured]) -> list[Captured]:
         """Write what was captured; those that could not be. Files that are large or old become complete."""
@@ -308,7 +297,6 @@ class SpoolFiles:
     def _complete(self, file: SpoolFile) -> None:
         try:
             file.close()
-            self._completed = True
         except OSError as error:
             logger.error("data capture: a spool file is lost: %s", error.strerror or error)
 
