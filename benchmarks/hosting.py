@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -331,8 +331,10 @@ def await_ping(server: Server) -> None:
     raise BenchmarkError(f"Nothing answers at port {server.http_port}")
 
 
-def create(sagemaker: Any, name: str, url: str, *, multi_model: bool) -> None:
-    """An endpoint with one instance, in service.
+def create(
+    sagemaker: Any, name: str, url: str, *, multi_model: bool, config: Mapping[str, Any] | None = None
+) -> None:
+    """An endpoint with one instance, in service; `config` has further members of its configuration.
 
     Raises:
         BenchmarkError: it does not come up.
@@ -349,7 +351,7 @@ def create(sagemaker: Any, name: str, url: str, *, multi_model: bool) -> None:
         "InstanceType": "ml.local.cpu",
         "InitialInstanceCount": 1,
     }
-    sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant], **(config or {}))
     sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
     deadline = time.monotonic() + READY_WITHIN_S
     while (endpoint := sagemaker.describe_endpoint(EndpointName=name))["EndpointStatus"] == "Creating":

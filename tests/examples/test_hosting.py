@@ -135,6 +135,18 @@ def test_two_variants_of_which_the_better_one_wins(started: dict[str, "subproces
     assert (current + candidate, last) == (800, "deleted")
 
 
+def test_what_was_asked_and_answered_is_captured(tmp_path: Path, built: Path) -> None:
+    with start_host(tmp_path / "host", "--capture-file-seconds=1") as host:
+        done = subprocess.run(
+            [sys.executable, "-m", "examples.hosting.data_capture", str(built)],
+            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = Path("docs/capture.md").read_text()
+    stamp = re.compile(r"\d{4}(-\d\d){5}")
+    assert stamp.sub("then", done.stdout) in stamp.sub("then", page)
+
+
 def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         done = subprocess.run(

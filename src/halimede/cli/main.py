@@ -17,6 +17,7 @@ COMMANDS = {
     "models": "halimede.cli.hosting.models",
     "invoke": "halimede.cli.hosting.invoke",
     "logs": "halimede.cli.hosting.logs",
+    "capture": "halimede.cli.hosting.capture",
     "check": "halimede.cli.check.command",
     "pack": "halimede.cli.sagemaker.pack",
     "build-engine": "halimede.cli.build_engine",

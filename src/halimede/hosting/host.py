@@ -16,6 +16,8 @@ from halimede.hosting.addresses import is_wildcard, url_of
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
+from halimede.hosting.capture.capture import Capture
+from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.fetches import Fetches, ObservedSource
@@ -37,6 +39,7 @@ from halimede.hosting.routing.table import RoutingTable, VariantRoute
 from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.store.object_store import ObjectStore
+from halimede.hosting.store.objects import Objects
 from halimede.hosting.store.offers import OfferService, OfferTokens
 from halimede.hosting.store.s3_service import S3Service
 from halimede.hosting.store.sources import model_source
@@ -95,6 +98,13 @@ class Host:
         self._offers = OfferTokens(directory / "offers.key")
         self._places = model_source(self._store, self._offers, settings.s3_endpoint, settings.buckets)
         self._roles = InstanceRoles(directory / "roles.key")
+        self._capture = Capture(
+            capture_directory(directory),
+            settings.capture,
+            lambda account: Objects(self._places, account),
+            self._metering.meter,
+            lambda endpoint, variant, counts: self._metering.absorb(endpoint, variant, "", counts),
+        )
         dependencies = Dependencies(
             self._substrate,
             self._places.of,
@@ -110,6 +120,8 @@ class Host:
             self._roles.end,
             self._check_update,
             self._alarms.find,
+            observers=self._capture.observers,
+            is_capture_stopped=lambda: self._capture.is_stopped,
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._autoscaling = Autoscaling(
@@ -201,6 +213,8 @@ class Host:
             parts.callback(self._fetches.close)
             await self._metering.start()
             parts.push_async_callback(self._metering.stop)
+            await self._capture.start()
+            parts.push_async_callback(self._capture.stop)
             await self._alarms.start()
             parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._stop_controller)

@@ -20,6 +20,19 @@ _COUNTERS = (
     ("invocation_5xx_errors", "Invocation5XXErrors", "Requests answered with a status of 500 or more"),
     ("invocation_model_errors", "InvocationModelErrors", "Requests to which an instance gave no 2xx"),
     ("model_cache_hits", "ModelCacheHit", "Requests whose model was loaded when they came"),
+    ("data_capture_records", "DataCaptureRecords", "Invocations captured"),
+    (
+        "data_capture_records_uploaded",
+        "DataCaptureRecordsUploaded",
+        "Captured invocations written to a bucket",
+    ),
+    ("data_capture_records_too_large", "DataCaptureRecordsTooLarge", "Invocations too large to be captured"),
+    (
+        "data_capture_records_dropped",
+        "DataCaptureRecordsDropped",
+        "Captured invocations lost for want of room",
+    ),
+    ("data_capture_upload_failures", "DataCaptureUploadFailures", "Failures to write captured invocations"),
 )
 
 _SUMMARIES = (

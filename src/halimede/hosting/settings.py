@@ -6,6 +6,7 @@ from pathlib import Path
 
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.program_images import ProgramImages
+from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.control.settings import ControlSettings
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.log_space import LogSettings
@@ -46,6 +47,7 @@ class HostSettings:
         ray: the Ray cluster on which instances run; None to run them on this machine.
         advertised: the address at which instances reach the host; "" for the one that it listens at.
         pace: how long AWS's periods take.
+        capture: what data capture may take.
     """
 
     directory: Path
@@ -72,3 +74,4 @@ class HostSettings:
     ray: RaySettings | None = None
     advertised: str = ""
     pace: Pace = field(default_factory=Pace)
+    capture: CaptureSettings = field(default_factory=CaptureSettings)

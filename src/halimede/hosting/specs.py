@@ -1,6 +1,6 @@
 """What an endpoint is made of, as its users asked for it: a snapshot that later changes of models do not reach."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,52 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class DataCapture:
+    """What is captured of a variant's invocations (`DataCaptureConfig`).
+
+    Attributes:
+        destination: ``s3://…``, below which records go.
+        percentage: how many of a hundred invocations are captured.
+        inputs, outputs: whether requests, and responses, are.
+        csv_types, json_types: media types whose bodies are kept as text; all others are kept as BASE64.
+        source: what records say of where their invocations come from, "" for nothing.
+    """
+
+    destination: str
+    percentage: int
+    inputs: bool = True
+    outputs: bool = True
+    csv_types: Sequence[str] = ()
+    json_types: Sequence[str] = ()
+    source: str = ""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], source: str = "") -> "DataCapture | None":
+        """What a `DataCaptureConfig` asks for, which has been validated; None if that is nothing."""
+        percentage = document.get("InitialSamplingPercentage", 0)
+        if not document.get("EnableCapture", True) or not percentage:
+            return None
+        modes = {option["CaptureMode"] for option in document["CaptureOptions"]}
+        types = document.get("CaptureContentTypeHeader", {})
+        return cls(
+            document["DestinationS3Uri"],
+            percentage,
+            bool(modes & {"Input", "InputAndOutput"}),
+            bool(modes & {"Output", "InputAndOutput"}),
+            tuple(map(str.lower, types.get("CsvContentTypes", ()))),
+            tuple(map(str.lower, types.get("JsonContentTypes", ()))),
+            source,
+        )
+
+    def encoding(self, content_type: str) -> str:
+        """How a body of that type is kept: as ``CSV``, ``JSON`` or ``BASE64``."""
+        media_type = content_type.partition(";")[0].strip().lower()
+        if media_type in self.csv_types:
+            return "CSV"
+        return "JSON" if media_type in self.json_types else "BASE64"
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """A production variant with its model.
 
@@ -60,6 +106,7 @@ class Variant:
         startup_timeout_s: how long an instance may take until it answers a ping.
         least_outstanding: requests go to the instance with the fewest in flight, and not to any.
         role: the ARN of the model's execution role, "" for none.
+        capture: what is captured of its invocations, None for nothing.
     """
 
     name: str
@@ -73,9 +120,12 @@ class Variant:
     startup_timeout_s: int = DEFAULT_STARTUP_TIMEOUT_S
     least_outstanding: bool = False
     role: str = ""
+    capture: DataCapture | None = None
 
     @classmethod
-    def from_documents(cls, variant: Mapping[str, Any], model: Mapping[str, Any]) -> "Variant":
+    def from_documents(
+        cls, variant: Mapping[str, Any], model: Mapping[str, Any], capture: DataCapture | None = None
+    ) -> "Variant":
         """The variant that a `ProductionVariant` and the `CreateModel` request of its model describe."""
         containers = model.get("Containers") or [model["PrimaryContainer"]]
         return cls(
@@ -90,4 +140,5 @@ class Variant:
             variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S),
             variant.get("RoutingConfig", {}).get("RoutingStrategy") == "LEAST_OUTSTANDING_REQUESTS",
             model.get("ExecutionRoleArn", ""),
+            capture,
         )

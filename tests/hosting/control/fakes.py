@@ -21,6 +21,7 @@ from halimede.hosting.metering.alarms.states import AlarmState
 from halimede.hosting.metering.pace import Pace
 from halimede.hosting.routing.meters import NoMeter
 from halimede.hosting.routing.table import EndpointRoute, Residency, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.hosting.substrates.base import (
@@ -256,6 +257,8 @@ class World:
         deleted: endpoints that are no more.
         alarms: those that there are, by name.
         roles: fleet and variant of the roles that have begun and not ended.
+        observed: the variants whose invocations have been looked at.
+        is_capture_stopped: nothing is captured.
     """
 
     def __init__(self, directory: Path, settings: ControlSettings = QUICK) -> None:
@@ -268,6 +271,8 @@ class World:
         self.deleted: list[str] = []
         self.alarms: dict[str, Alarm] = {}
         self.roles: set[tuple[str, str]] = set()
+        self.observed: list[Variant] = []
+        self.is_capture_stopped = False
         self.controller: Controller
 
     async def __aenter__(self) -> "World":
@@ -306,6 +311,8 @@ class World:
             begin_role=self._begin_role,
             end_role=lambda *role: self.roles.discard(role),
             alarm=lambda scope, name: self.alarms.get(name) if scope == CALLER.scope else None,
+            observers=self._observers,
+            is_capture_stopped=lambda: self.is_capture_stopped,
         )
 
     def put_alarm(self, name: str, state: AlarmState = AlarmState.OK) -> Alarm:
@@ -323,6 +330,10 @@ class World:
             alarm.alarmed = self.dependencies().now()
         self.alarms[name] = alarm
         return alarm
+
+    def _observers(self, _: EndpointId, variant: Variant) -> Sequence[Observer]:
+        self.observed.append(variant)
+        return ()
 
     def _begin_role(self, _: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
         self.roles.add((fleet, variant.name))
@@ -357,10 +368,9 @@ class World:
         document = {"Image": "halimede", "ModelDataUrl": URL, **container}
         await self.call("CreateModel", ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=document)
 
-    async def create_config(self, name: str = "c", *variants: dict[str, Any]) -> None:
-        await self.call(
-            "CreateEndpointConfig", EndpointConfigName=name, ProductionVariants=list(variants or [variant()])
-        )
+    async def create_config(self, name: str = "c", *variants: dict[str, Any], **further: Any) -> None:
+        request = {"EndpointConfigName": name, "ProductionVariants": list(variants or [variant()]), **further}
+        await self.call("CreateEndpointConfig", **request)
 
     async def create_endpoint(self, name: str = "e", config: str = "c") -> None:
         await self.call("CreateEndpoint", EndpointName=name, EndpointConfigName=config)

@@ -78,7 +78,14 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
         ),
         ({"ShadowProductionVariants": [variant()]}, "shadow variants are not available"),
         ({"ExplainerConfig": {"a": 1}}, "explanations are not available"),
-        ({"DataCaptureConfig": {"EnableCapture": True}}, "data capture"),
+        (
+            {"DataCaptureConfig": {"DestinationS3Uri": "https://b/c"}},
+            "Value 'https://b/c' at 'dataCaptureConfig.destinationS3Uri' .* expected s3://BUCKET/PREFIX",
+        ),
+        (
+            {"DataCaptureConfig": {"DestinationS3Uri": "s3://bucket/c", "KmsKeyId": "k"}},
+            "keys of KMS are not",
+        ),
         ({"ProductionVariants": [variant(), variant()]}, "have the name 'A'"),
         (
             {"ProductionVariants": [variant(ServerlessConfig={"MemorySizeInMB": 1024})]},

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halimede.hosting.metering.variant import METRICS
 from halimede.hosting.pages import _COUNTERS, _SUMMARIES
+from halimede.hosting.routing.counts import InvocationCounts
 from tests.frontends.http.serving import Client, get
 from tests.hosting.metering.serving import NOON, Metered, Residency, instance, metered
 
@@ -58,6 +59,10 @@ def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
         meter.placed(1_000_000_000, cache_hit=False)
         meter.placed(0, cache_hit=True)
         meter.loaded(3_000_000_000)
+        meter.captured(3)
+        meter.capture_too_large()
+        meter.capture_dropped(2)
+        meter.add(InvocationCounts(capture_uploaded=3, capture_upload_failures=1))
 
     host.count(count)
     host.instances.append(instance("i-1", 0, tmp_path))
@@ -72,6 +77,11 @@ def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
         "halimede_host_invocation_5xx_errors_total": 1,
         "halimede_host_invocation_model_errors_total": 1,
         "halimede_host_model_cache_hits_total": 1,
+        "halimede_host_data_capture_records_total": 3,
+        "halimede_host_data_capture_records_uploaded_total": 3,
+        "halimede_host_data_capture_records_too_large_total": 1,
+        "halimede_host_data_capture_records_dropped_total": 2,
+        "halimede_host_data_capture_upload_failures_total": 1,
         "halimede_host_model_cache_lookups_total": 2,
         "halimede_host_model_latency_seconds_sum": 6,
         "halimede_host_model_latency_seconds_count": 3,

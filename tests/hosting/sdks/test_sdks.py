@@ -18,6 +18,7 @@ SCRIPTS = {
     "classic_model": ("read_digit.tar.gz",),
     "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
     "classic_failure": ("read_digit.tar.gz",),
+    "classic_capture": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
 }
 ROLE = "arn:aws:iam::000000000000:role/halimede"
@@ -41,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    with start_host(tmp_path_factory.mktemp("host") / "host") as running:
+    with start_host(tmp_path_factory.mktemp("host") / "host", "--capture-file-seconds=1") as running:
         yield running
 
 
@@ -98,6 +99,11 @@ def test_many_models_are_deployed_added_listed_and_asked(said: Documents) -> Non
     assert (said["digit"], said["word"]) == (7, "seven")
     assert "missing.tar.gz" in said["missing"]
     assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["classic_capture"], indirect=True)
+def test_requests_and_responses_are_captured_until_that_is_switched_off(said: Documents) -> None:
+    assert said == {"encoding": "JSON", "asked": True, "answered": True, "after": "Stopped"}
 
 
 @pytest.mark.parametrize("said", ["core_resources"], indirect=True)

@@ -79,7 +79,12 @@ class HostClient:
         keys = {}
         if "AWS_ACCESS_KEY_ID" not in os.environ and "AWS_PROFILE" not in os.environ:
             keys = {"aws_access_key_id": "halimede", "aws_secret_access_key": "halimede"}
-        config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=90)
+        config = Config(
+            retries={"total_max_attempts": 1},
+            connect_timeout=5,
+            read_timeout=90,
+            s3={"addressing_style": "path"},
+        )
         return boto3.Session().client(
             service, endpoint_url=self._url, region_name=self._region, config=config, **keys
         )  # fmt: skip

@@ -129,6 +129,10 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 @click.option("--metric-period", type=click.IntRange(1, 60), default=60, show_default=True,
               help="Seconds that AWS's shortest period of metrics and alarms takes here; less shortens all periods of "
               "alarms together. A divisor of 60.")  # fmt: skip
+@click.option("--capture-file-seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
+              help="Seconds of which a file of captured invocations has the records.")  # fmt: skip
+@click.option("--capture-spool-mib", type=click.IntRange(1), default=1024, show_default=True,
+              help="What captured invocations may take on disk until they are in their bucket, in MiB.")  # fmt: skip
 @click.option(
     "--keep-instances",
     is_flag=True,
@@ -197,6 +201,8 @@ def command(
     instance_log_mib: int,
     total_log_mib: int,
     metric_period: int,
+    capture_file_seconds: float,
+    capture_spool_mib: int,
     keep_instances: bool,
     substrate: str,
     ray_address: str,
@@ -246,6 +252,7 @@ def command(
         control=replace(settings.control, describe_hold_s=describe_hold),
         logs=replace(settings.logs, instance_bytes=instance_log_mib * _MIB, total_bytes=total_log_mib * _MIB),
         pace=replace(settings.pace, period_s=metric_period),
+        capture=replace(settings.capture, file_s=capture_file_seconds, spool_bytes=capture_spool_mib * _MIB),
     )
     logs.configure(LogSettings())
     tuning.keep_freed_memory()

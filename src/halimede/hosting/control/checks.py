@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from halimede.hosting.capture.configuration import check_capture
 from halimede.hosting.errors import invalid
 
 _PLANNED_VARIANT_FIELDS = {
@@ -88,8 +89,7 @@ def check_config(request: Mapping[str, Any]) -> None:
     for member, what in _PLANNED_CONFIG_FIELDS.items():
         if request.get(member):
             raise invalid(f"{member}: {what} not available in this version; leave it out")
-    if request.get("DataCaptureConfig", {}).get("EnableCapture"):
-        raise invalid("DataCaptureConfig: data capture is not available in this version; leave it out")
+    check_capture(request.get("DataCaptureConfig") or {})
     names = [variant["VariantName"] for variant in request["ProductionVariants"]]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -220,7 +220,9 @@ class Controller:
         if self._hold_s and not endpoint.is_settled:
             await endpoint.settled(self._hold_s)
             endpoint = self._endpoint(request["EndpointName"], caller)
-        return describe_endpoint(endpoint.record, endpoint.fleets)
+        return describe_endpoint(
+            endpoint.record, endpoint.fleets, is_capture_stopped=self._dependencies.is_capture_stopped()
+        )
 
     async def _list_endpoints(self, request: Request, caller: Caller) -> Answer:
         entries = [endpoint_summary(record) for record in self._records(caller)]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from halimede.hosting.capture.configuration import describe_capture
 from halimede.hosting.control.deployments.progress import Progress, Stage
 from halimede.hosting.control.fleets import Fleets
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
@@ -29,17 +30,24 @@ def endpoint_summary(record: EndpointRecord) -> dict[str, Any]:
     }
 
 
-def describe_endpoint(record: EndpointRecord, fleets: Fleets) -> dict[str, Any]:
+def describe_endpoint(
+    record: EndpointRecord, fleets: Fleets, *, is_capture_stopped: bool = False
+) -> dict[str, Any]:
     """The endpoint alone.
 
     Args:
         record: what is known of it.
         fleets: its instances.
+        is_capture_stopped: nothing is captured for want of room on the disk.
     """
     fleet = record.current or record.pending
     document = endpoint_summary(record)
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
+        if "DataCaptureConfig" in fleet.config:
+            document["DataCaptureConfig"] = describe_capture(
+                fleet.config["DataCaptureConfig"], is_stopped=is_capture_stopped
+            )
     if record.current is not None:
         statuses = _Statuses(record, fleets, is_pending=False)
         document["ProductionVariants"] = _variants(record.current, fleets.instances(), statuses)

@@ -45,8 +45,13 @@ class VariantFleet:
             VariantArchive(dependencies, endpoint, variant, self._directory) if has_archive else None
         )
         self._platform_variables = dependencies.begin_role(endpoint, fleet, variant)
-        meter = dependencies.make_meter(endpoint, variant.name, config)
-        self.route = VariantRoute(variant, weight, meter=meter, config=config)
+        self.route = VariantRoute(
+            variant,
+            weight,
+            meter=dependencies.make_meter(endpoint, variant.name, config),
+            observers=dependencies.observers(endpoint, variant),
+            config=config,
+        )
         if variant.container.multi_model:
             self.route.residency = dependencies.make_residency(endpoint, self.route)
 

@@ -9,7 +9,7 @@ from halimede.hosting.control.deployments.plan import Plan
 from halimede.hosting.control.deployments.policy import Policy
 from halimede.hosting.control.deployments.progress import Progress
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import DataCapture, Variant
 
 
 class Status(StrEnum):
@@ -53,8 +53,9 @@ class FleetRecord:
 
     def variants(self) -> list[Variant]:
         """The variants, as they were asked for."""
+        capture = DataCapture.from_document(self.config.get("DataCaptureConfig") or {})
         return [
-            Variant.from_documents(variant, self.models[variant["ModelName"]])
+            Variant.from_documents(variant, self.models[variant["ModelName"]], capture)
             for variant in self.config["ProductionVariants"]
         ]
 

@@ -1,7 +1,7 @@
 """Times of the control plane, and what it is given of the rest of the host."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarm import Alarm
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
+from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource, OnProgress
 from halimede.hosting.substrates.base import Resources, Substrate
@@ -62,6 +63,14 @@ def _end_nothing(_: str, __: str) -> None:
     """Nothing was begun."""
 
 
+def _observe_nothing(_: EndpointId, __: Variant) -> Sequence[Observer]:
+    return ()
+
+
+def _is_never() -> bool:
+    return False
+
+
 def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
     """Nobody minds."""
 
@@ -93,6 +102,8 @@ class Dependencies:
         alarm: the CloudWatch alarm of a name, if an account and region have one.
         now: the time, in seconds since 1970.
         ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
+        observers: what looks at the invocations of an endpoint's variant.
+        is_capture_stopped: whether nothing is captured for want of room on the disk.
     """
 
     substrate: Substrate
@@ -111,3 +122,5 @@ class Dependencies:
     alarm: Callable[[Scope, str], Alarm | None] = _no_alarm
     now: Callable[[], float] = time.time
     ping: Callable[[str, int, float], Awaitable[str]] = ping
+    observers: Callable[[EndpointId, Variant], Sequence[Observer]] = _observe_nothing
+    is_capture_stopped: Callable[[], bool] = _is_never

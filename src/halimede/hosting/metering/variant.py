@@ -27,6 +27,11 @@ METRICS = (
     "ModelDownloadingTime",
     "ModelLoadingTime",
     "ModelUnloadingTime",
+    "DataCaptureRecords",
+    "DataCaptureRecordsUploaded",
+    "DataCaptureRecordsTooLarge",
+    "DataCaptureRecordsDropped",
+    "DataCaptureUploadFailures",
 )
 """All that is counted of requests."""
 
@@ -89,6 +94,15 @@ class VariantMeter(CountingMeter):
                 self._shares(name, number, counts.answered, when)
         if counts.placed:
             self._shares("ModelCacheHit", counts.hits, counts.placed, when)
+        for name, number in (
+            ("DataCaptureRecords", counts.captured),
+            ("DataCaptureRecordsUploaded", counts.capture_uploaded),
+            ("DataCaptureRecordsTooLarge", counts.capture_too_large),
+            ("DataCaptureRecordsDropped", counts.capture_dropped),
+            ("DataCaptureUploadFailures", counts.capture_upload_failures),
+        ):
+            if number:
+                self._add(name, 1, number, when)
         for name, durations in (
             ("ModelLatency", counts.model_ns),
             ("OverheadLatency", counts.overhead_ns),

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from halimede.hosting.access.keys import Key
+from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.settings import InvocationSettings
@@ -23,6 +25,7 @@ class Begin:
         invocation: limits of invocations.
         receive_bytes: the router's share of the memory of bodies that are received.
         instance_keys: the keys of instances that hold.
+        capture_directory, capture: where what is captured is written, and what that may take.
     """
 
     address: str
@@ -33,6 +36,8 @@ class Begin:
     invocation: InvocationSettings
     receive_bytes: int
     instance_keys: Sequence[Key]
+    capture_directory: Path
+    capture: CaptureSettings
 
 
 @dataclass(frozen=True, slots=True)

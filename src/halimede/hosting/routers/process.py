@@ -22,6 +22,7 @@ from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.runtime import Runtime
+from halimede.hosting.capture.writer import SpoolWriter
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.routers.channel import Channel
 from halimede.hosting.routers.connection import SharedConnection, is_invocation
@@ -55,6 +56,7 @@ class Router:
         self._denials: Denials
         self._runtime: Runtime
         self._budget: ReceiveBudget
+        self._capture: SpoolWriter
 
     def _on_message(self, message: object) -> None:
         if self._replica.apply(message):
@@ -76,6 +78,8 @@ class Router:
         self._denials = Denials()
         self._budget = ReceiveBudget(message.receive_bytes)
         self._invocations = Invocations(self._replica.table, message.invocation)
+        self._capture = SpoolWriter(message.capture_directory, message.capture)
+        self._replica.observers = self._capture.observers
         self._runtime = Runtime(
             Gate(message.keys, message.caller, issued=self._keys.get),
             self._invocations,
@@ -124,6 +128,7 @@ class Router:
             pass
         await self._runtime.close()
         self._denials.close()
+        await self._capture.close()
         self._replica.send_counts()
         self.channel.close()
 

@@ -19,10 +19,17 @@ from halimede.hosting.routers.messages import (
 )
 from halimede.hosting.routers.placements import RemotePlacements
 from halimede.hosting.routers.shared_counts import SharedCounts
-from halimede.hosting.routing.counts import CountingMeter
+from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.taps import Observer
+from halimede.hosting.specs import Variant
 
 Send = Callable[[object], None]
+Observers = Callable[[EndpointId, Variant, CountingMeter], Sequence[Observer]]
+
+
+def _observe_nothing(_: EndpointId, __: Variant, ___: CountingMeter) -> Sequence[Observer]:
+    return ()
 
 
 class SharedTarget(Target):
@@ -54,6 +61,7 @@ class Replica:
     Attributes:
         table: what requests are routed by.
         placements: asks where models are.
+        observers: what looks at the invocations of an endpoint's variant, and counts with a meter.
     """
 
     def __init__(self, counts: SharedCounts, row: int, send: Send) -> None:
@@ -66,6 +74,7 @@ class Replica:
         """
         self.table = RoutingTable()
         self.placements = RemotePlacements(send, self._target)
+        self.observers: Observers = _observe_nothing
         self._counts = counts
         self._row = row
         self._send = send
@@ -110,8 +119,9 @@ class Replica:
         route = self._variants.get(entry.number)
         if route is None:
             meter = self._meters.setdefault((endpoint, entry.spec.name, entry.config), CountingMeter())
+            observers = self.observers(endpoint, entry.spec, meter)
             route = self._variants[entry.number] = VariantRoute(
-                entry.spec, entry.weight, meter=meter, config=entry.config
+                entry.spec, entry.weight, meter=meter, observers=observers, config=entry.config
             )
             if entry.spec.container.multi_model:
                 route.residency = self.placements.of(entry.number)
@@ -169,7 +179,7 @@ class Replica:
     def _take_counts(self) -> Iterator[Any]:
         for key, meter in list(self._meters.items()):
             counts = meter.take()
-            if counts.answered or counts.sent or counts.placed:
+            if counts != InvocationCounts():
                 yield *key, counts
             elif self.table.find(*key[0]) is None:
                 del self._meters[key]

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.access.roles import InstanceRoles
+from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.http.connection import ClientConnection, Handler
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.connection import SharedConnection, is_invocation
@@ -156,6 +157,8 @@ class Routers:
                 settings.invocation,
                 self._receive_bytes,
                 self._roles.all(),
+                capture_directory(settings.directory),
+                settings.capture.shared(self._count + 1),
             )
         )
         for message in self._publisher.whole():

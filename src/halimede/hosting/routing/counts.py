@@ -18,6 +18,11 @@ class InvocationCounts:
     model_errors: int = 0
     hits: int = 0
     placed: int = 0
+    captured: int = 0
+    capture_uploaded: int = 0
+    capture_too_large: int = 0
+    capture_dropped: int = 0
+    capture_upload_failures: int = 0
     model_ns: list[int] = field(default_factory=list)
     overhead_ns: list[int] = field(default_factory=list)
     wait_ns: list[int] = field(default_factory=list)
@@ -76,6 +81,20 @@ class CountingMeter:
         counts.hits += cache_hit
         if not cache_hit:
             counts.wait_ns.append(wait_ns)
+
+    # CaptureMeter
+
+    def captured(self, count: int) -> None:
+        """So many records are on disk."""
+        self._counts.captured += count
+
+    def capture_too_large(self) -> None:
+        """A record was left out because of its size."""
+        self._counts.capture_too_large += 1
+
+    def capture_dropped(self, count: int) -> None:
+        """So many records were lost, as there was no room for them in memory or on the disk."""
+        self._counts.capture_dropped += count
 
     # ModelMeter
 
