@@ -36,6 +36,8 @@ from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
+from halimede.hosting.shadows.copies import Copies
+from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.offers import OfferService, OfferTokens
 from halimede.hosting.store.s3_service import S3Service
@@ -95,6 +97,7 @@ class Host:
         self._offers = OfferTokens(directory / "offers.key")
         self._places = model_source(self._store, self._offers, settings.s3_endpoint, settings.buckets)
         self._roles = InstanceRoles(directory / "roles.key")
+        self._copies = Copies(ShadowSettings.of(settings.invocation))
         dependencies = Dependencies(
             self._substrate,
             self._places.of,
@@ -109,6 +112,7 @@ class Host:
             self._roles.begin,
             self._roles.end,
             self._check_update,
+            make_shadow=self._copies.observer,
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._autoscaling = Autoscaling(
@@ -202,6 +206,7 @@ class Host:
             parts.push_async_callback(self._metering.stop)
             await self._alarms.start()
             parts.push_async_callback(self._alarms.stop)
+            parts.push_async_callback(self._copies.close)
             parts.push_async_callback(self._stop_controller)
             await self._controller.start()
             parts.push_async_callback(self._autoscaling.stop)

@@ -17,13 +17,14 @@ from halimede.hosting.control.checks import (
     check_deployment,
     check_desired_capacity,
     check_model,
+    check_shadowed_model,
 )
 from halimede.hosting.control.database import Database, DocumentKey
 from halimede.hosting.control.defaults import complete_config, complete_deployment, complete_model
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.listing import page_of
-from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
+from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status, variants_of
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError, invalid
@@ -153,8 +154,10 @@ class Controller:
 
     async def _create_config(self, request: Request, caller: Caller) -> Answer:
         check_config(request)
-        for variant in request["ProductionVariants"]:
-            self._models.find(variant["ModelName"], caller)
+        for variant in variants_of(request):
+            model = self._models.find(variant["ModelName"], caller)
+            if request.get("ShadowProductionVariants"):
+                check_shadowed_model(variant, model)
             self._dependencies.resources(variant["InstanceType"])
         return await self._configs.create(request, caller)
 
@@ -184,7 +187,7 @@ class Controller:
     def _fleet(self, config_name: str, caller: Caller) -> FleetRecord:
         """A fleet as the configuration says now."""
         config = self._configs.find(config_name, caller)
-        names = {variant["ModelName"] for variant in config["ProductionVariants"]}
+        names = {variant["ModelName"] for variant in variants_of(config)}
         models = {name: self._models.find(name, caller) for name in names}
         return FleetRecord.of(f"f-{secrets.token_hex(8)}", config_name, config, models)
 

@@ -39,7 +39,7 @@ def describe_endpoint(
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
         if record.current is not None:
-            document["ProductionVariants"] = _variants(fleet, instances, record, waiting)
+            document |= _variants(fleet, instances, record, waiting)
     if record.deployment is not None:
         document["LastDeploymentConfig"] = record.deployment
     if record.reason:
@@ -47,7 +47,7 @@ def describe_endpoint(
     if record.status in (Status.CREATING, Status.UPDATING) and record.pending is not None:
         document["PendingDeploymentSummary"] = {
             "EndpointConfigName": record.pending.config_name,
-            "ProductionVariants": _variants(record.pending, {}, record, waiting),
+            **_variants(record.pending, {}, record, waiting),
             "StartTime": datetime.fromtimestamp(record.modified, UTC),
         }
     return document
@@ -55,9 +55,10 @@ def describe_endpoint(
 
 def _variants(
     fleet: FleetRecord, instances: Mapping[str, int], record: EndpointRecord, waiting: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    return [
-        {
+) -> dict[str, Any]:
+    """The variants of a fleet, and those that shadow them."""
+    summaries = {
+        variant.name: {
             "VariantName": variant.name,
             "DeployedImages": [
                 {"SpecifiedImage": variant.container.image, "ResolvedImage": variant.container.image}
@@ -69,7 +70,12 @@ def _variants(
             **_status(variant.name, record, waiting),
         }
         for variant in fleet.variants()
-    ]
+    }
+    shadows = fleet.shadows()
+    document = {"ProductionVariants": [each for name, each in summaries.items() if name not in shadows]}
+    if shadows:
+        document["ShadowProductionVariants"] = [summaries[name] for name in shadows]
+    return document
 
 
 def _status(variant: str, record: EndpointRecord, waiting: Mapping[str, str]) -> dict[str, Any]:

@@ -186,6 +186,10 @@ class Fleet:
             )
             for variant in record.variants()
         }
+        for shadow, production in record.shadows().items():
+            routes = self._variants[production].route, self._variants[shadow].route
+            routes[0].shadow = routes[1]
+            routes[0].observers = (*routes[0].observers, dependencies.make_shadow(*routes))
 
     async def start(self, adopted: Mapping[str, RunningInstance], *, keep_trying: bool = False) -> None:
         """Have all instances answer.
@@ -220,7 +224,8 @@ class Fleet:
     def publish(self) -> None:
         """From now on, requests for the endpoint come here."""
         endpoint = self._endpoint
-        routes = {name: variant.route for name, variant in self._variants.items()}
+        shadows = self.record.shadows()
+        routes = {name: each.route for name, each in self._variants.items() if name not in shadows}
         route = EndpointRoute(
             endpoint.name, endpoint.arn, endpoint.region, endpoint.account, self.record.config_name, routes
         )

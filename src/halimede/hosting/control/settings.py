@@ -8,6 +8,7 @@ from halimede.hosting.control.health import ping
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
+from halimede.hosting.routing.taps import NoObserver, Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource, OnProgress
 from halimede.hosting.substrates.base import Resources, Substrate
@@ -58,6 +59,10 @@ def _end_nothing(_: str, __: str) -> None:
     """Nothing was begun."""
 
 
+def _copy_nothing(_: VariantRoute, __: VariantRoute) -> Observer:
+    return NoObserver()
+
+
 def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
     """Nobody minds."""
 
@@ -81,6 +86,7 @@ class Dependencies:
             the role is ended, given the fleet's id.
         end_role: the fleet with that id has no more instances of the variant with that name.
         check_update: raises an ApiError if an endpoint may not have these variants, given as variant → instance type.
+        make_shadow: makes copies of a variant's requests for another one.
         ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
     """
 
@@ -97,4 +103,5 @@ class Dependencies:
     begin_role: Callable[[EndpointId, str, Variant], Mapping[str, str]] = _no_variables
     end_role: Callable[[str, str], None] = _end_nothing
     check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
+    make_shadow: Callable[[VariantRoute, VariantRoute], Observer] = _copy_nothing
     ping: Callable[[str, int, float], Awaitable[str]] = ping

@@ -172,7 +172,7 @@ class Metering:
         overs = [before, *range(max(before + 1, period - _LATE_S // length), period)]
         for over in overs:
             for route in self._table.routes():
-                for variant in route.variants:
+                for variant in route.every_variant:
                     self.meter(route.id, variant).end_period(over * length)
         await self._measure(overs[-1] * length)
         minute = int(now // MINUTE)
@@ -186,7 +186,7 @@ class Metering:
     def _note_concurrency(self, when: float) -> None:
         """Count the requests that are under way."""
         for route in self._table.routes():
-            for name, variant in route.variants.items():
+            for name, variant in route.every_variant.items():
                 counts = [target.outstanding for target in variant.targets]
                 self.meter(route.id, name).concurrent(counts, when)
 
@@ -236,7 +236,7 @@ class Metering:
             if sample.use.gpus.memory is not None:
                 meter.gauge("GPUMemoryUtilization", sample.use.gpus.memory, "Percent", when)
         for route in self._table.routes():
-            for name, variant in route.variants.items():
+            for name, variant in route.every_variant.items():
                 if variant.residency is not None:
                     for count in variant.residency.loaded_counts().values():
                         self.meter(route.id, name).gauge("LoadedModelCount", count, "None", when)

@@ -61,12 +61,14 @@ class VariantEntry:
         spec: what it is.
         weight: its share of the traffic.
         targets: its instances.
+        shadow: the variant that gets copies of its requests.
     """
 
     number: int
     spec: Variant
     weight: float
     targets: Sequence[TargetEntry]
+    shadow: "VariantEntry | None" = None
 
 
 @dataclass(frozen=True, slots=True)

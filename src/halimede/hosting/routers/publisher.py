@@ -86,7 +86,7 @@ class Publisher:
         """Requests for the endpoint go where the route says."""
         before = self._published.get(route.id)
         self._published[route.id] = route
-        for variant in route.variants.values():
+        for variant in route.every_variant.values():
             if variant not in self._variants:
                 number = self._variants[variant] = next(self._numbers)
                 self._by_number[number] = variant
@@ -180,30 +180,31 @@ class Publisher:
     def _retire(self, route: EndpointRoute | None) -> None:
         """An endpoint's variants are out of the table; their instances leave one after the other."""
         if route is not None:
-            for variant in route.variants.values():
+            for variant in route.every_variant.values():
                 self._forget(variant)
 
     def _forget(self, variant: VariantRoute) -> None:
         """Forget a variant that is out of the table, once no instance of it is left."""
         number = self._variants.get(variant)
         is_current = any(
-            variant is each for route in self._published.values() for each in route.variants.values()
+            variant is each for route in self._published.values() for each in route.every_variant.values()
         )
         if number is not None and not is_current and not variant.targets:
             del self._variants[variant], self._by_number[number]
             self._tell(Forget(number))
 
     def _publication(self, route: EndpointRoute) -> Publish:
-        variants = [
-            VariantEntry(
-                self._variants[variant],
-                variant.spec,
-                variant.weight,
-                [self._entry(target) for target in variant.targets],
-            )
-            for variant in route.variants.values()
-        ]
+        variants = [self._variant_entry(variant) for variant in route.variants.values()]
         return Publish(route.id, route.arn, route.config, variants)
+
+    def _variant_entry(self, variant: VariantRoute) -> VariantEntry:
+        return VariantEntry(
+            self._variants[variant],
+            variant.spec,
+            variant.weight,
+            [self._entry(target) for target in variant.targets],
+            None if variant.shadow is None else self._variant_entry(variant.shadow),
+        )
 
     def _entry(self, target: Target) -> TargetEntry:
         pool = target.pool

@@ -21,6 +21,7 @@ from halimede.hosting.routers.placements import RemotePlacements
 from halimede.hosting.routers.shared_counts import SharedCounts
 from halimede.hosting.routing.counts import CountingMeter
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.shadows.copies import Copies
 
 Send = Callable[[object], None]
 
@@ -54,6 +55,7 @@ class Replica:
     Attributes:
         table: what requests are routed by.
         placements: asks where models are.
+        copies: of this router's invocations, for shadow variants; None to make none.
     """
 
     def __init__(self, counts: SharedCounts, row: int, send: Send) -> None:
@@ -65,6 +67,7 @@ class Replica:
             send: tells the host's own process something.
         """
         self.table = RoutingTable()
+        self.copies: Copies | None = None
         self.placements = RemotePlacements(send, self._target)
         self._counts = counts
         self._row = row
@@ -104,6 +107,11 @@ class Replica:
             route = self._variants[entry.number] = VariantRoute(entry.spec, entry.weight, meter=meter)
             if entry.spec.container.multi_model:
                 route.residency = self.placements.of(entry.number)
+            if entry.shadow is not None and self.copies is not None:
+                route.shadow = self._variant(endpoint, entry.shadow)
+                route.observers = (*route.observers, self.copies.observer(route, route.shadow))
+        elif entry.shadow is not None:
+            self._variant(endpoint, entry.shadow)
         for target in entry.targets:
             if target.column not in self._targets:
                 self._add(route, target)
@@ -158,7 +166,7 @@ class Replica:
     def _take_counts(self) -> Iterator[Any]:
         for (endpoint, variant), meter in list(self._meters.items()):
             counts = meter.take()
-            if counts.answered or counts.sent or counts.placed:
+            if counts.answered or counts.sent or counts.placed or counts.shadow:
                 yield endpoint, variant, counts
             elif self.table.find(*endpoint) is None:
                 del self._meters[endpoint, variant]

@@ -130,6 +130,7 @@ class VariantRoute:
         residency: (multi-model) which of them holds what; None for a variant of one model.
         meter: counts its invocations.
         observers: look at its invocations.
+        shadow: the variant that gets copies of its requests, and none of its own; None for none.
     """
 
     spec: Variant
@@ -138,6 +139,7 @@ class VariantRoute:
     residency: Residency | None = None
     meter: InvocationMeter = field(default_factory=NoMeter)
     observers: Sequence[Observer] = ()
+    shadow: "VariantRoute | None" = None
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +153,7 @@ class EndpointRoute:
         config: the name of its endpoint configuration.
         variants: its variants, by name.
         only_variant: its variant, if it has no other one.
+        every_variant: its variants and their shadows, by name.
     """
 
     name: str
@@ -160,8 +163,11 @@ class EndpointRoute:
     config: str
     variants: Mapping[str, VariantRoute]
     only_variant: VariantRoute | None = field(init=False)
+    every_variant: Mapping[str, VariantRoute] = field(init=False)
 
     def __post_init__(self) -> None:
+        shadows = [each.shadow for each in self.variants.values() if each.shadow is not None]
+        self.every_variant = {**self.variants, **{each.spec.name: each for each in shadows}}
         self.only_variant = next(iter(self.variants.values())) if len(self.variants) == 1 else None
 
     @property

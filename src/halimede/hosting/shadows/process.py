@@ -1,0 +1,131 @@
+"""The process that sends copies and compares answers: `python -m halimede.hosting.shadows.process CHANNEL`.
+
+So a copy takes none of the event loop's time that answers clients, but for handing it over. Each process that answers
+invocations has one of its own once there is something to copy. It ends with that process, whatever that ends by.
+"""
+
+import asyncio
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import uvloop
+
+from halimede.hosting.http.upstream import UpstreamPool
+from halimede.hosting.routing.agreement import ShadowCounts
+from halimede.hosting.shadows.comparison import compare, note
+from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Results, Sent
+from halimede.hosting.shadows.sending import Sending
+
+_COMPARISONS = 256
+"""So many wait at most; answers that come then are not compared."""
+
+_SWITCH_S = 0.0005
+"""So soon the thread that compares makes way for answers that come."""
+
+_RESULTS_S = 0.02
+"""How often is told what has been compared."""
+
+_POOLS = 256
+"""Of so many instances connections are kept."""
+
+
+class Sender:
+    """The process. Lives on the event loop."""
+
+    def __init__(self) -> None:
+        """A sender that has been told nothing yet."""
+        self.frames = Frames(self._on_message, _end)
+        self._loop = asyncio.get_running_loop()
+        self._pools: dict[tuple[str, int, str], UpstreamPool] = {}
+        self._queue: queue.Queue[Sending] = queue.Queue(_COMPARISONS)
+        self._done: list[Sent] = []
+        self._limits: Begin
+
+    def _on_message(self, message: Any, data: bytes) -> None:
+        if isinstance(message, Job):
+            pool = self._pool(message)
+            Sending(message, data, self._limits.answer_bytes, self._sent).begin(pool, self._limits.timeout_s)
+        else:
+            self._limits = message
+            threading.Thread(target=self._compare, daemon=True).start()
+
+    def _pool(self, job: Job) -> UpstreamPool:
+        key = job.host, job.port, job.unix_socket
+        pool = self._pools.get(key)
+        if pool is None:
+            if len(self._pools) >= _POOLS:
+                self._pools.pop(next(iter(self._pools))).close()
+            pool = self._pools[key] = UpstreamPool(*key)
+        return pool
+
+    def _sent(self, sending: Sending) -> None:
+        compares = False
+        if sending.primary is not None and sending.answer is not None:
+            try:
+                self._queue.put_nowait(sending)
+                compares = True
+            except queue.Full:
+                pass
+        if not self._done:
+            self._loop.call_soon(self._tell)
+        self._done.append(Sent(sending.job.number, sending.status, sending.model_ns, compares))
+
+    def _tell(self) -> None:
+        done, self._done = self._done, []
+        self.frames.send(Done(done))
+
+    # on a thread
+
+    def _compare(self) -> None:
+        while True:
+            sent = [self._queue.get()]
+            time.sleep(_RESULTS_S)
+            with suppress(queue.Empty):
+                while True:
+                    sent.append(self._queue.get_nowait())
+            results: dict[int, Results] = {}
+            for each in sent:
+                result = results.setdefault(each.job.variant, Results([], ShadowCounts()))
+                result.numbers.append(each.job.number)
+                self._compare_one(each, result.counts)
+            for result in results.values():
+                self._loop.call_soon_threadsafe(self.frames.send, result)
+
+    def _compare_one(self, sending: Sending, counts: ShadowCounts) -> None:
+        assert sending.primary is not None
+        assert sending.answer is not None
+        try:
+            note(compare(sending.primary, sending.answer, self._limits.tolerance), counts)
+        except Exception:
+            counts.skipped += 1
+
+
+def _end() -> None:
+    """The other process is gone."""
+    os._exit(0)
+
+
+async def _run(channel: int) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):  # which the host gets too, and acts on
+        loop.add_signal_handler(number, lambda: None)
+    sender = Sender()
+    await loop.create_unix_connection(lambda: sender.frames, sock=socket.socket(fileno=channel))
+    await loop.create_future()
+
+
+def main() -> None:
+    """Run until the other process is gone."""
+    sys.setswitchinterval(_SWITCH_S)
+    uvloop.run(_run(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
