@@ -10,6 +10,7 @@ waited for.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from time import monotonic_ns
 from typing import Any
@@ -37,9 +38,17 @@ _FAILED = 424
 class Copies:
     """The copies of this process's invocations."""
 
-    def __init__(self, settings: ShadowSettings | None = None) -> None:
-        """There are none, and no process that sends them is started before there is one."""
+    def __init__(
+        self, settings: ShadowSettings | None = None, now_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
+        """There are none, and no process that sends them is started before there is one.
+
+        Args:
+            settings: limits.
+            now_ns: the time, in nanoseconds since any moment.
+        """
         self._settings = settings or ShadowSettings()
+        self._now_ns = now_ns
         self._budget = Budget(self._settings.held_bytes)
         self._waiting: dict[VariantRoute, deque[Copy]] = {}
         self._sent: dict[int, Copy] = {}
@@ -85,13 +94,14 @@ class Copies:
             copy.release()
             self._lose(copy.shadow)
             return
+        copy.since_ns = self._now_ns()
         waiting.append(copy)
         if not self._new:
             self._new = True
             loop = asyncio.get_running_loop()
             loop.call_soon(self._hand_over)
             if self._timer is None:
-                self._timer = loop.call_later(_TICK_S, self._tick)
+                self._timer = loop.call_later(_TICK_S, self._look)
 
     def _hand_over(self) -> None:
         """Give the sender what instances may be asked."""
@@ -113,7 +123,7 @@ class Copies:
             number = next(self._numbers)
             self._sent[number] = copy
             copy.target = target
-            copy.since_ns = monotonic_ns()
+            copy.since_ns = self._now_ns()
             target.inflight += 1
             shadow.meter.sent(len(shadow.targets))
             pool, answer = target.pool, copy.answer_head
@@ -149,7 +159,7 @@ class Copies:
         shadow = copy.shadow
         self._leave(copy)
         is_ok = 200 <= done.status < 300
-        overhead = max(monotonic_ns() - copy.since_ns - done.model_ns, 0)
+        overhead = max(self._now_ns() - copy.since_ns - done.model_ns, 0)
         shadow.meter.ended(200 if is_ok else _FAILED, done.model_ns, overhead, model_error=not is_ok)
         counts = _counts(shadow)
         if copy.status in (200, _FAILED):
@@ -197,9 +207,14 @@ class Copies:
     def _lose(self, shadow: VariantRoute) -> None:
         _counts(shadow).lost += 1
 
-    def _tick(self) -> None:
+    def _look(self) -> None:
+        self.tick()
+        is_needed = self._waiting or self._sent or self._comparing
+        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._look) if is_needed else None
+
+    def tick(self) -> None:
         """Lose what has waited for too long, and a sender that says nothing."""
-        now = monotonic_ns()
+        now = self._now_ns()
         limit = int(self._settings.timeout_s * 1e9)
         for shadow, waiting in list(self._waiting.items()):
             while waiting and (not shadow.targets or now - waiting[0].since_ns > limit):
@@ -211,8 +226,6 @@ class Copies:
         if oldest is not None and now - oldest.since_ns > limit + int(_LATE_S * 1e9):
             self._link.end()
         self._hand_over()
-        is_needed = self._waiting or self._sent or self._comparing
-        self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick) if is_needed else None
 
     async def close(self) -> None:
         """Copy no more; what has not been sent is lost."""

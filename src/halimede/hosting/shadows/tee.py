@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from time import monotonic_ns
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.http.upstream import ResponseHead
@@ -156,7 +155,6 @@ class Copy:
                 self.drop_answer()
             self.status = status
             self.primary_ns = model_ns
-            self.since_ns = monotonic_ns()
             self._on_whole(self)
 
 
