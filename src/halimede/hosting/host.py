@@ -18,6 +18,7 @@ from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.settings import Dependencies
+from halimede.hosting.experiments.experiments import Experiments
 from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
@@ -118,6 +119,7 @@ class Host:
         self._autoscaling = Autoscaling(
             directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
         )
+        self._experiments = Experiments(directory / "experiments.db", self._controller)
         self._invocations = Invocations(self._table, settings.invocation)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
@@ -145,7 +147,7 @@ class Host:
         return [
             Service(
                 "sagemaker",
-                self._controller.operations(),
+                {**self._controller.operations(), **self._experiments.operations()},
                 further={"ProductionVariantInstanceType": self._catalogue.names},
             ),
             self._autoscaling.service(),
@@ -211,6 +213,8 @@ class Host:
             await self._controller.start()
             parts.push_async_callback(self._autoscaling.stop)
             await self._autoscaling.start()
+            parts.push_async_callback(self._experiments.stop)
+            await self._experiments.start()
             parts.callback(self._invocations.close)
             parts.push_async_callback(self._stop_answering)
             if self._routers is not None:

@@ -27,6 +27,7 @@ from halimede.hosting.control.listing import page_of
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status, variants_of
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
 from halimede.hosting.control.settings import Dependencies
+from halimede.hosting.deployed import Deployed
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.substrates.base import RunningInstance
@@ -298,6 +299,33 @@ class Controller:
         _check_changeable(found.record)
         changed = replace(fleet, counts={**fleet.counts, variant: count})
         await found.change(status=Status.UPDATING, current=changed, reason="")
+
+    # deployments (`Endpoints`)
+
+    def deployed(self, endpoint: EndpointId) -> Deployed | None:
+        """An endpoint as it is now; None if there is none of that name."""
+        found = self._endpoints.get(endpoint)
+        fleet = None if found is None else found.record.current or found.record.pending
+        if found is None or fleet is None:
+            return None
+        return Deployed(str(found.record.status), fleet.config_name, fleet.config, found.record.reason)
+
+    async def make_config(self, request: Request, caller: Caller) -> None:
+        """Make an endpoint configuration.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        await self._create_config(request, caller)
+
+    async def deploy(self, endpoint: EndpointId, config_name: str) -> None:
+        """Have an endpoint become what a configuration says. It returns before it is.
+
+        Raises:
+            ApiError: it is not in service, or may not be changed so.
+        """
+        request = {"EndpointName": endpoint.name, "EndpointConfigName": config_name}
+        await self._update_endpoint(request, Caller(account=endpoint.account, region=endpoint.region))
 
     # tags
 

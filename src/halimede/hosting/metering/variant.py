@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from halimede.hosting.metering.shadows import SHADOW_METRICS, observed
-from halimede.hosting.metering.store import Metric, MetricStore
+from halimede.hosting.metering.store import Dimensions, Metric, MetricStore
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter
 
@@ -86,9 +86,9 @@ class VariantMeter(CountingMeter):
 
     def _flush_shadow(self, counts: ShadowCounts, when: float) -> None:
         for name, output, unit, values in observed(counts):
-            dimensions = self._dimensions
+            dimensions: Dimensions = self._dimensions
             if output:
-                dimensions = dimensions[0], ("OutputName", output), dimensions[1]
+                dimensions = tuple(sorted((*dimensions, ("OutputName", output))))
             else:
                 self.sums[name] += sum(values)
                 self.counts[name] += len(values)
