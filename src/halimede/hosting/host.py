@@ -149,6 +149,7 @@ class Host:
                 "sagemaker",
                 {**self._controller.operations(), **self._experiments.operations()},
                 further={"ProductionVariantInstanceType": self._catalogue.names},
+                about=self._experiments.about,
             ),
             self._autoscaling.service(),
             cloudwatch_service(

@@ -86,7 +86,7 @@ class Chaos:
         await self.attempt("Stop", ModelVariantActions=actions)
 
     async def update(self) -> None:
-        further = self.random.choice(
+        further: dict[str, Any] = self.random.choice(
             [
                 {"Description": "other"},
                 {"ShadowModeConfig": shadow_mode(self.random.randrange(101))},

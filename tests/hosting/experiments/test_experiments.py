@@ -477,6 +477,17 @@ async def test_the_endpoints_own_capture_is_there_again_afterwards(tmp_path: Pat
 
 
 @on_loop
+async def test_a_request_that_names_an_experiment_is_about_its_endpoint(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.create()
+        about = world.experiments.about
+        assert about("StopInferenceExperiment", {"Name": "x"}, Caller()) == ("e",)
+        assert about("StopInferenceExperiment", {"Name": "y"}, Caller()) == ()
+        assert about("ListInferenceExperiments", {}, Caller()) == ()
+        assert about("DescribeTransformJob", {"Name": "x"}, Caller()) == ()
+
+
+@on_loop
 async def test_other_accounts_see_nothing(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.create()

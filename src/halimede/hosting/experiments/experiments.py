@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -48,6 +48,7 @@ class Experiments:
         self._now = now
         self._steps = Steps(self._state, endpoints, now)
         self._task: asyncio.Task[None] | None = None
+        self._names = frozenset(self.operations())
 
     def operations(self) -> Mapping[str, Operation]:
         """The operations, by name."""
@@ -109,6 +110,13 @@ class Experiments:
         """What is done each second."""
         async with self._state.changing:
             await self._steps.tick()
+
+    def about(self, operation: str, request: Request, caller: Caller) -> Collection[str]:
+        """The endpoint of the experiment that a request names, whoever may act on that."""
+        record = None
+        if operation in self._names and "Name" in request:
+            record = self._state.find(caller.scope, request["Name"])
+        return () if record is None else (record.endpoint.name,)
 
     # operations
 
