@@ -130,5 +130,5 @@ def test_copies_are_counted_compared_and_shown(tmp_path: Path, routers: int) -> 
         )
         assert "| Latency      | current " in shown
         assert "| same outcome |" in shown
-        assert "| whole answer | 75.0 % | 87.5 %         | 0.5             | 0.2 " in shown
-        assert "| y            | 75.0 % | 87.5 %         | 0.5             | 0.2 " in shown
+        assert "| whole answer | 75.0 % | 87.5 %         | 100.0 %  | 0.5             | 0.2 " in shown
+        assert "| y            | 75.0 % | 87.5 %         | 100.0 %  | 0.5             | 0.2 " in shown

@@ -98,7 +98,7 @@ class Host:
         self._offers = OfferTokens(directory / "offers.key")
         self._places = model_source(self._store, self._offers, settings.s3_endpoint, settings.buckets)
         self._roles = InstanceRoles(directory / "roles.key")
-        self._copies = Copies(ShadowSettings.of(settings.invocation))
+        self._copies = Copies(ShadowSettings.of(settings.invocation), is_idle=settings.router_processes > 1)
         dependencies = Dependencies(
             self._substrate,
             self._places.of,

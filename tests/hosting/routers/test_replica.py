@@ -32,7 +32,7 @@ class Router:
         self.told: deque[bytes] = deque()
         self.says: deque[object] = deque()
         self.replica = Replica(counts, row, self.says.append)
-        self.replica.copies = Copies()
+        self.replica.copies = Copies(is_idle=True)
 
     def send(self, message: object) -> None:
         self.told.append(pickle.dumps(message))

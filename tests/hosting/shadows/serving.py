@@ -87,7 +87,7 @@ def shadowed(
         meter = shadow.meter = ShadowMeter()
         production.shadow = shadow
         # of the tests' own process; router processes have their own
-        copies = Copies(settings or ShadowSettings.of(invocations or InvocationSettings()))
+        copies = Copies(settings or ShadowSettings.of(invocations or InvocationSettings()), is_idle=True)
         production.observers = (copies.observer(production, shadow),)
         with runtime(production, settings=invocations) as host:
             if PROCESSES.count > 1:

@@ -60,12 +60,12 @@ def test_equal_tensors_agree_whatever_else_the_answers_say() -> None:
         json_answer(output([[1.0, 2.0]]), id="1", model_version="1"),
         json_answer(output([[1.0, 2.0]]), id="2", model_version="2"),
     )
-    assert outputs["y"] == whole == (True, 1.0, 0.0, 0.0)
+    assert outputs["y"] == whole == (True, 1.0, 0.0, 0.0, 1.0)
 
 
 def test_floats_that_are_as_good_as_equal_agree_and_the_difference_is_told() -> None:
     _, outputs = compared(json_answer(output([1.0, 1000.0])), json_answer(output([1.000001, 1000.5])))
-    agrees, equal, absolute, relative = outputs["y"]
+    agrees, equal, absolute, relative, _ = outputs["y"]
     assert (agrees, equal) == (True, 1.0)
     assert absolute == pytest.approx(0.5, rel=1e-3)
     assert relative == pytest.approx(0.0005, rel=1e-2)
@@ -76,9 +76,20 @@ def test_share_of_the_elements_that_are_equal() -> None:
         json_answer(output([1.0, 2.0, 3.0, 4.0]), output([1], "n", "INT64")),
         json_answer(output([1.0, 2.0, 3.0, 8.0]), output([1], "n", "INT64")),
     )
-    assert outputs["y"] == (False, 0.75, 4.0, 0.5)
-    assert outputs["n"] == (True, 1.0, 0.0, 0.0)
-    assert whole == (False, 0.8, 4.0, 0.5)
+    assert outputs["y"] == (False, 0.75, 4.0, 0.5, 1.0)
+    assert outputs["n"] == (True, 1.0, 0.0, 0.0, None)
+    assert whole == (False, 0.8, 4.0, 0.5, 1.0)
+
+
+def test_rows_whose_largest_number_is_at_the_same_place() -> None:
+    whole, outputs = compared(
+        json_answer(output([[0.1, 0.9], [0.6, 0.4]]), output([1.0, 2.0, 3.0], "z"), output([1.0], "one")),
+        json_answer(output([[0.2, 0.8], [0.3, 0.7]]), output([1.0, 2.0, 3.0], "z"), output([1.0], "one")),
+    )
+    assert (outputs["y"].top, outputs["z"].top, outputs["one"].top, whole.top) == (0.5, 1.0, None, 0.75)
+    counts = ShadowCounts()
+    note(Compared(whole, outputs), counts)
+    assert (counts.whole.top, counts.outputs["y"].top, counts.outputs["one"].top) == ([0.75], [0.5], [])
 
 
 def test_integers_are_equal_or_not() -> None:
@@ -97,7 +108,7 @@ def test_tensors_as_bytes_are_compared_with_tensors_as_json() -> None:
         _, outputs = compared(
             json_answer(output([1.5, -2.0])), binary_answer("FP32", [2], data, header=header)
         )
-        assert outputs["y"] == (True, 1.0, 0.0, 0.0)
+        assert outputs["y"] == (True, 1.0, 0.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +131,16 @@ def test_numbers_that_are_none() -> None:
     def of(*numbers: float) -> Answer:
         return binary_answer("FP64", [len(numbers)], np.array(numbers).tobytes())
 
-    assert compared(of(math.nan, math.inf), of(math.nan, math.inf)).outputs["y"] == (True, 1.0, None, None)
-    assert compared(of(math.nan), of(1.0)).outputs["y"] == (False, 0.0, None, None)
-    assert compared(of(math.inf), of(-math.inf)).outputs["y"] == (False, 0.0, None, None)
+    assert compared(of(math.nan, math.inf), of(math.nan, math.inf)).outputs["y"][:4] == (
+        True,
+        1.0,
+        None,
+        None,
+    )
+    assert compared(of(math.nan), of(1.0)).outputs["y"][:4] == (False, 0.0, None, None)
+    assert compared(of(math.inf), of(-math.inf)).outputs["y"][:4] == (False, 0.0, None, None)
     largest = compared(of(1.7e308, 1.0), of(-1.7e308, 1.0)).outputs["y"]
-    assert largest == (False, 0.5, 0.0, 0.0)
+    assert largest == (False, 0.5, 0.0, 0.0, 0.0)
 
 
 def test_outputs_that_only_one_answer_has_do_not_agree() -> None:

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 import pytest
 from botocore.exceptions import ClientError
 
+from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.tee import OVERHEAD_BYTES
 from tests.hosting.instances import FakeInstance, Received, Reply
 from tests.hosting.routing.serving import ENDPOINT, invoke, one_process
@@ -294,10 +295,17 @@ def test_the_process_that_sends_copies_is_killed_and_another_one_takes_its_place
 
 @one_process
 @pytest.mark.usefixtures("processes")
-def test_no_process_is_started_as_long_as_nothing_is_copied() -> None:
+def test_the_process_that_sends_is_there_before_the_first_copy_unless_hardly_any_is_expected() -> None:
     with shadowed(weight=0.0) as of:
         invoke(of.host.client())
         assert of.copies.sender == 0
+        copies = of.host.loop.call(Copies)
+        variant = of.host.variant
+        assert variant.shadow is not None
+        of.host.loop.call(copies.observer, variant, variant.shadow)
+        of.until(lambda: copies.sender > 0)
+        of.host.loop.run(copies.close())
+        assert copies.sender == 0
 
 
 def test_copies_arrive_in_the_order_in_which_the_invocations_ended() -> None:

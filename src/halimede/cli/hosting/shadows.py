@@ -28,6 +28,7 @@ _LATENCIES = ("ShadowedModelLatency", "ModelLatency")
 _OF_OUTPUT = (
     ("ShadowAgreement", "Average"),
     ("ShadowEqualElements", "Average"),
+    ("ShadowTopAgreement", "Average"),
     ("ShadowMaxAbsoluteDifference", "Maximum"),
     ("ShadowMaxRelativeDifference", "Maximum"),
 )
@@ -80,14 +81,21 @@ def _comparison(metrics: "_Metrics", production: str, shadow: str) -> str:
             [output or "whole answer", *_cells([found.get(_Asked(*each, output)) for each in _OF_OUTPUT])]
             for output in (_WHOLE, *outputs)
         ]
-        headings = ["Output", "Agree", "Equal elements", "Max. difference", "Max. relative difference"]
+        headings = [
+            "Output",
+            "Agree",
+            "Equal elements",
+            "Same top",
+            "Max. difference",
+            "Max. relative difference",
+        ]
         lines.append(table(headings, rows))
     return "\n".join(lines)
 
 
 def _cells(values: Sequence[float | None]) -> list[str]:
-    agreement, equal, absolute, relative = values
-    return [_share(agreement), _share(equal), _number(absolute), _number(relative)]
+    agreement, equal, top, absolute, relative = values
+    return [_share(agreement), _share(equal), _share(top), _number(absolute), _number(relative)]
 
 
 def _share(value: float | None) -> str:

@@ -6,10 +6,11 @@
     ShadowedModelLatency            the production variant's ModelLatency, of the requests that were copied
     ShadowAgreement                 1 if both answers are equal within the tolerance, else 0
     ShadowEqualElements             the share of elements that are
+    ShadowTopAgreement              of scores of classes: the share of rows with the largest number at the same place
     ShadowMaxAbsoluteDifference     the largest difference in an answer
     ShadowMaxRelativeDifference     the same, relative to the larger number
 
-The last four are also there for each output, with the further dimension OutputName.
+The last five are also there for each output, with the further dimension OutputName.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,11 @@ STATUS = "ShadowStatusAgreement"
 LATENCY = "ShadowedModelLatency"
 AGREEMENT = "ShadowAgreement"
 EQUAL = "ShadowEqualElements"
+TOP = "ShadowTopAgreement"
 ABSOLUTE = "ShadowMaxAbsoluteDifference"
 RELATIVE = "ShadowMaxRelativeDifference"
 
-SHADOW_METRICS = (LOST, NOT_COMPARED, STATUS, LATENCY, AGREEMENT, EQUAL, ABSOLUTE, RELATIVE)
+SHADOW_METRICS = (LOST, NOT_COMPARED, STATUS, LATENCY, AGREEMENT, EQUAL, TOP, ABSOLUTE, RELATIVE)
 """All of them."""
 
 _MICROSECOND = 1_000
@@ -65,6 +67,7 @@ def observed(counts: ShadowCounts) -> Iterator[Observed]:
 def _of_output(output: str, agreement: Agreement) -> Iterator[Observed]:
     yield Observed(AGREEMENT, output, "None", _shares(agreement.agreed, agreement.compared))
     yield Observed(EQUAL, output, "None", agreement.equal)
+    yield Observed(TOP, output, "None", agreement.top)
     yield Observed(ABSOLUTE, output, "None", agreement.absolute)
     yield Observed(RELATIVE, output, "None", agreement.relative)
 

@@ -16,6 +16,7 @@ class Agreement:
         equal: the share of elements that were.
         absolute: the largest absolute difference, of answers with finite numbers.
         relative: the largest difference relative to the larger number, from 0 to 2.
+        top: the share of rows whose largest number is at the same place, of floats in rows of two or more.
     """
 
     compared: int = 0
@@ -23,6 +24,7 @@ class Agreement:
     equal: list[float] = field(default_factory=list)
     absolute: list[float] = field(default_factory=list)
     relative: list[float] = field(default_factory=list)
+    top: list[float] = field(default_factory=list)
 
     def add(self, other: "Agreement") -> None:
         """Count what another has counted."""

@@ -20,12 +20,15 @@ class Comparison(NamedTuple):
         equal: the share of elements that are.
         absolute: the largest absolute difference of two finite numbers; None without any.
         relative: the largest difference relative to the larger number; None without any.
+        top: the share of rows (along the last axis) whose largest number is at the same place; None unless they are
+            floats in rows of two or more: scores of classes.
     """
 
     agrees: bool
     equal: float
     absolute: float | None = None
     relative: float | None = None
+    top: float | None = None
 
 
 SAME, OTHER = Comparison(agrees=True, equal=1.0), Comparison(agrees=False, equal=0.0)
@@ -77,6 +80,8 @@ def _note(comparison: Comparison, agreement: Agreement) -> None:
         agreement.absolute.append(comparison.absolute)
     if comparison.relative is not None:
         agreement.relative.append(comparison.relative)
+    if comparison.top is not None:
+        agreement.top.append(comparison.top)
 
 
 def _compare(first: Tensor, second: Tensor, tolerance: Tolerance) -> Comparison:
@@ -99,10 +104,19 @@ def _compare(first: Tensor, second: Tensor, tolerance: Tolerance) -> Comparison:
     if one.dtype.kind != "f":  # numbers that stand for things: a token is another one, or it is not
         same = one == other
     share = float(np.count_nonzero(same)) / len(same)
+    top = _top(first, second)
     if not finite.any():
-        return Comparison(agrees=share == 1.0, equal=share)
+        return Comparison(agrees=share == 1.0, equal=share, top=top)
     largest = min(float(difference[finite].max()), _LARGEST)
-    return Comparison(share == 1.0, share, largest, min(float(relative[finite].max()), 2.0))
+    return Comparison(share == 1.0, share, largest, min(float(relative[finite].max()), 2.0), top)
+
+
+def _top(first: Tensor, second: Tensor) -> float | None:
+    columns = first.shape[-1] if first.shape else 0
+    if first.elements.dtype.kind != "f" or columns < 2 or len(first.elements) % columns:
+        return None
+    places = [tensor.elements.reshape(-1, columns).argmax(axis=1) for tensor in (first, second)]
+    return float(np.mean(places[0] == places[1]))
 
 
 def _together(outputs: dict[str, Comparison], tensors: dict[str, Tensor]) -> Comparison:
@@ -111,9 +125,11 @@ def _together(outputs: dict[str, Comparison], tensors: dict[str, Tensor]) -> Com
     total = sum(sizes.values())
     agrees = all(each.agrees for each in outputs.values())
     equal = sum(each.equal * sizes[name] for name, each in outputs.items()) / total if total else 1.0
+    tops = [each.top for each in outputs.values() if each.top is not None]
     return Comparison(
         agrees,
         1.0 if agrees else equal,
         max((each.absolute for each in outputs.values() if each.absolute is not None), default=None),
         max((each.relative for each in outputs.values() if each.relative is not None), default=None),
+        sum(tops) / len(tops) if tops else None,
     )

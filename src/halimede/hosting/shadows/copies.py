@@ -39,16 +39,23 @@ class Copies:
     """The copies of this process's invocations."""
 
     def __init__(
-        self, settings: ShadowSettings | None = None, now_ns: Callable[[], int] = monotonic_ns
+        self,
+        settings: ShadowSettings | None = None,
+        now_ns: Callable[[], int] = monotonic_ns,
+        *,
+        is_idle: bool = False,
     ) -> None:
-        """There are none, and no process that sends them is started before there is one.
+        """There are none, and no process that sends them.
 
         Args:
             settings: limits.
+            is_idle: this process hardly answers invocations: the process that sends copies is started with the first
+                one, and not with the first shadow variant.
             now_ns: the time, in nanoseconds since any moment.
         """
         self._settings = settings or ShadowSettings()
         self._now_ns = now_ns
+        self._is_idle = is_idle
         self._budget = Budget(self._settings.held_bytes)
         self._waiting: dict[VariantRoute, deque[Copy]] = {}
         self._sent: dict[int, Copy] = {}
@@ -76,6 +83,8 @@ class Copies:
 
     def observer(self, production: VariantRoute, shadow: VariantRoute) -> ShadowObserver:
         """What makes copies of a production variant's requests for its shadow."""
+        if not self._is_idle:
+            self._link.want()
         return ShadowObserver(production, shadow, self._make)
 
     def _make(self, shadow: VariantRoute, head: Head) -> Copy | None:
