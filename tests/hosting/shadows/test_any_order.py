@@ -13,7 +13,7 @@ from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.shadows.copies import Copies
-from halimede.hosting.shadows.frames import Done, Frames, Job, Results, Sent
+from halimede.hosting.shadows.frames import Done, Frames, Job, Jobs, Results, Sent
 from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import OVERHEAD_BYTES, Copy
@@ -37,8 +37,14 @@ class FakeFrames:
     def __init__(self) -> None:
         self.jobs: list[tuple[Job, bytes]] = []
 
-    def send(self, job: Job, *behind: list[bytes]) -> None:
-        self.jobs.append((job, b"".join(piece for group in behind for piece in group)))
+    def send(self, message: Jobs, behind: list[bytes]) -> None:
+        data = b"".join(behind)
+        for job in message.jobs:
+            size = job.body_bytes + job.answer_bytes
+            assert len(data) >= size
+            self.jobs.append((job, data[:size]))
+            data = data[size:]
+        assert not data
 
 
 class FakeLink:
@@ -127,7 +133,7 @@ class World:
         fake = self.link.fake
         if fake is not None:
             for job, data in fake.jobs:
-                assert len(data) >= job.body_bytes
+                assert len(data) == job.body_bytes + job.answer_bytes
                 assert b"Content-Length: %d" % job.body_bytes in job.head
                 self.sent[job.number] = job
             fake.jobs.clear()

@@ -10,7 +10,7 @@ waited for.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from time import monotonic_ns
 from typing import Any
@@ -21,12 +21,18 @@ from halimede.hosting.routing.counts import CountingMeter
 from halimede.hosting.routing.heads import REQUEST_HEADS
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.shadows.budget import Budget
-from halimede.hosting.shadows.frames import Done, Job, Results, Sent
+from halimede.hosting.shadows.frames import Done, Job, Jobs, Results, Sent
 from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import Copy, ShadowObserver
 
 _TICK_S = 1.0
+_BATCH_S = 0.002
+"""How often copies are handed over: most requests find the event loop with nothing else to do."""
+
+_BATCH_BYTES = 1 << 18
+"""Of bodies that are handed over together, unless one alone is larger."""
+
 _LATE_S = 10.0
 """A sender that has told nothing of a copy so long after its time is ended."""
 
@@ -108,40 +114,63 @@ class Copies:
         if not self._new:
             self._new = True
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._hand_over)
+            loop.call_later(_BATCH_S, self._hand_over)
             if self._timer is None:
                 self._timer = loop.call_later(_TICK_S, self._look)
 
     def _hand_over(self) -> None:
         """Give the sender what instances may be asked."""
         self._new = False
-        if self._link.frames is None:
+        frames = self._link.frames
+        if frames is None:
             if not self._closed:
                 self._link.want()
             return
-        for shadow in list(self._waiting):
-            self._hand_over_of(shadow)
-
-    def _hand_over_of(self, shadow: VariantRoute) -> None:
-        waiting = self._waiting.get(shadow)
-        frames = self._link.frames
-        if not waiting or frames is None:
-            return
-        while waiting and (target := self._target(shadow)) is not None:
-            copy = waiting.popleft()
-            number = next(self._numbers)
-            self._sent[number] = copy
-            copy.target = target
-            copy.since_ns = self._now_ns()
-            target.inflight += 1
-            shadow.meter.sent(len(shadow.targets))
-            pool, answer = target.pool, copy.answer_head
-            head = REQUEST_HEADS[copy.head, _PATH, pool.address, copy.size]
-            headers = None if answer is None else dict(answer.headers)
-            job = Job(number, id(shadow), pool.host, pool.port, pool.unix_socket, head, copy.size, headers)
-            frames.send(job, copy.body, copy.answer)
-            copy.body.clear()  # but it counts as held until the sender is done with it
+        jobs: list[Job] = []
+        pieces: list[bytes] = []
+        size = 0
+        for job, copy in self._jobs():
+            jobs.append(job)
+            pieces += copy.body
+            pieces += copy.answer
+            size += job.body_bytes + job.answer_bytes
+            copy.body.clear()  # but they count as held until the sender is done with them
             copy.answer.clear()
+            if size > _BATCH_BYTES:
+                frames.send(Jobs(jobs), pieces)
+                jobs, pieces, size = [], [], 0
+        if jobs:
+            frames.send(Jobs(jobs), pieces)
+
+    def _jobs(self) -> Iterator[tuple[Job, Copy]]:
+        """The copies that instances may be asked now."""
+        for shadow, waiting in self._waiting.items():
+            while waiting and (target := self._target(shadow)) is not None:
+                copy = waiting.popleft()
+                yield self._job(copy, target), copy
+
+    def _job(self, copy: Copy, target: Target) -> Job:
+        """A copy that is handed over, for an instance."""
+        shadow = copy.shadow
+        number = next(self._numbers)
+        self._sent[number] = copy
+        copy.target = target
+        copy.since_ns = self._now_ns()
+        target.inflight += 1
+        shadow.meter.sent(len(shadow.targets))
+        pool, answer = target.pool, copy.answer_head
+        head = REQUEST_HEADS[copy.head, _PATH, pool.address, copy.size]
+        return Job(
+            number,
+            id(shadow),
+            pool.host,
+            pool.port,
+            pool.unix_socket,
+            head,
+            copy.size,
+            copy.answer_size,
+            None if answer is None else answer.headers,
+        )
 
     def _target(self, shadow: VariantRoute) -> Target | None:
         """The instance with the fewest requests, if it may get one more."""
@@ -158,6 +187,8 @@ class Copies:
         if isinstance(message, Done):
             for each in message.copies:
                 self._done(each)
+            if self._waiting:
+                self._hand_over()
         elif isinstance(message, Results):
             self._compared(message.numbers, message.counts)
 
@@ -181,7 +212,6 @@ class Copies:
         else:
             counts.skipped += copy.status == 200 and is_ok
             copy.release()
-        self._hand_over_of(shadow)
 
     def _compared(self, numbers: list[int], compared: ShadowCounts) -> None:
         counts = None
@@ -231,9 +261,11 @@ class Copies:
                 self._lose(shadow)
             if not waiting:
                 del self._waiting[shadow]
-        oldest = next(iter(self._sent.values()), None)
-        if oldest is not None and now - oldest.since_ns > limit + int(_LATE_S * 1e9):
-            self._link.end()
+        late = int(_LATE_S * 1e9)
+        for kept, longest in ((self._sent, limit + late), (self._comparing, 2 * limit + late)):
+            oldest = next(iter(kept.values()), None)
+            if oldest is not None and now - oldest.since_ns > longest:
+                self._link.end()
         self._hand_over()
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ Large bodies are written as they are: they are neither joined nor copied into a 
 import asyncio
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from halimede.hosting.routing.agreement import ShadowCounts
@@ -24,15 +24,16 @@ class Begin(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A copy that is to be sent; behind it are the body, and the primary's answer if there is one to compare with.
+    """A copy that is to be sent. Its bytes are the body, and the primary's answer if there is one to compare with.
 
     Attributes:
         number: no other copy of this process has it.
         variant: the same for all copies that go to the same variant.
         host, port, unix_socket: where the instance listens.
         head: the request's head.
-        body_bytes: the request's body.
-        answer: the headers of the primary's answer; None if nothing is to be compared.
+        body_bytes: how many are the request's body.
+        answer_bytes: how many are the primary's answer.
+        answer: the headers of that; None if nothing is to be compared.
     """
 
     number: int
@@ -42,7 +43,14 @@ class Job(NamedTuple):
     unix_socket: str
     head: bytes
     body_bytes: int
-    answer: dict[str, str] | None
+    answer_bytes: int
+    answer: Mapping[str, str] | None
+
+
+class Jobs(NamedTuple):
+    """Copies that are to be sent; behind it are the bytes of each, in their order."""
+
+    jobs: list[Job]
 
 
 class Sent(NamedTuple):
@@ -128,19 +136,18 @@ class Frames(asyncio.Protocol):
         self._held = [rest] if rest else []
         self._have = len(rest)
 
-    def send(self, message: object, *behind: Sequence[bytes]) -> None:
+    def send(self, message: object, behind: Sequence[bytes] = ()) -> None:
         """Send a message with bytes behind it; it is dropped if the other end is gone."""
         if self._transport is None or self._transport.is_closing():
             return
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        pieces = [piece for group in behind for piece in group if piece]
-        size = sum(map(len, pieces))
+        size = sum(map(len, behind))
         head = _HEAD.pack(len(data), size) + data
         if size <= _JOINED_BYTES:
-            self._transport.write(head + b"".join(pieces))
+            self._transport.write(head + b"".join(behind))
             return
         self._transport.write(head)
-        for piece in pieces:
+        for piece in behind:
             self._transport.write(piece)
 
     def close(self) -> None:

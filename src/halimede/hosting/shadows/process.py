@@ -20,14 +20,17 @@ import uvloop
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
-from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Results, Sent
+from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Sent
 from halimede.hosting.shadows.sending import Sending
 
-_COMPARISONS = 256
+_COMPARISONS = 1024
 """So many wait at most; answers that come then are not compared."""
 
 _SWITCH_S = 0.0005
 """So soon the thread that compares makes way for answers that come."""
+
+_DONE_S = 0.002
+"""How often is told what has been answered: so the other process has less to read."""
 
 _RESULTS_S = 0.02
 """How often is told what has been compared."""
@@ -45,13 +48,17 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._pools: dict[tuple[str, int, str], UpstreamPool] = {}
         self._queue: queue.Queue[Sending] = queue.Queue(_COMPARISONS)
-        self._done: list[Sent] = []
+        self._done: list[Sending] = []
         self._limits: Begin
 
     def _on_message(self, message: Any, data: bytes) -> None:
-        if isinstance(message, Job):
-            pool = self._pool(message)
-            Sending(message, data, self._limits.answer_bytes, self._sent).begin(pool, self._limits.timeout_s)
+        if isinstance(message, Jobs):
+            begin = 0
+            for job in message.jobs:
+                end = begin + job.body_bytes + job.answer_bytes
+                sending = Sending(job, data[begin:end], self._limits.answer_bytes, self._sent)
+                sending.begin(self._pool(job), self._limits.timeout_s)
+                begin = end
         else:
             self._limits = message
             threading.Thread(target=self._compare, daemon=True).start()
@@ -66,20 +73,28 @@ class Sender:
         return pool
 
     def _sent(self, sending: Sending) -> None:
-        compares = False
-        if sending.primary is not None and sending.answer is not None:
-            try:
-                self._queue.put_nowait(sending)
-                compares = True
-            except queue.Full:
-                pass
         if not self._done:
-            self._loop.call_soon(self._tell)
-        self._done.append(Sent(sending.job.number, sending.status, sending.model_ns, compares))
+            self._loop.call_later(_DONE_S, self._tell)
+        self._done.append(sending)
 
     def _tell(self) -> None:
         done, self._done = self._done, []
-        self.frames.send(Done(done))
+        # in one turn: what is compared is told after this
+        self.frames.send(
+            Done(
+                [Sent(each.job.number, each.status, each.model_ns, self._is_compared(each)) for each in done]
+            )
+        )
+
+    def _is_compared(self, sending: Sending) -> bool:
+        """Whether the answers are compared: they are there, and there is room for them to wait."""
+        if sending.primary is None or sending.answer is None:
+            return False
+        try:
+            self._queue.put_nowait(sending)
+        except queue.Full:
+            return False
+        return True
 
     # on a thread
 

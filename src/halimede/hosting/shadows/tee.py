@@ -26,6 +26,7 @@ class Copy:
         size: of that, in bytes.
         answer_head: of the primary's answer, if that is kept to be compared.
         answer: its body, in pieces.
+        answer_size: of that, in bytes.
         status: what the client was told.
         primary_ns: how long the primary's instance took.
         since_ns: when it began to wait, or was sent.
@@ -33,7 +34,6 @@ class Copy:
     """
 
     __slots__ = (
-        "_answer_size",
         "_budget",
         "_complete",
         "_held",
@@ -43,6 +43,7 @@ class Copy:
         "_settings",
         "answer",
         "answer_head",
+        "answer_size",
         "body",
         "head",
         "primary_ns",
@@ -82,7 +83,7 @@ class Copy:
         self.primary_ns = 0
         self.since_ns = 0
         self.target: Target | None = None
-        self._answer_size = 0
+        self.answer_size = 0
         self._budget = budget
         self._settings = settings
         self._on_whole = on_whole
@@ -107,11 +108,11 @@ class Copy:
     def drop_answer(self, *, give_back: bool = True) -> None:
         """Compare nothing: keep nothing of the primary's answer."""
         if give_back:
-            self._budget.give_back(self._answer_size)
-            self._held -= self._answer_size
+            self._budget.give_back(self.answer_size)
+            self._held -= self.answer_size
         self.answer_head = None
         self.answer.clear()
-        self._answer_size = 0
+        self.answer_size = 0
 
     # Tap
 
@@ -137,10 +138,10 @@ class Copy:
         """Keep some of it."""
         if self.answer_head is None:
             return
-        if self._answer_size + len(data) > self._settings.answer_bytes or not self._take(len(data)):
+        if self.answer_size + len(data) > self._settings.answer_bytes or not self._take(len(data)):
             self.drop_answer()
             return
-        self._answer_size += len(data)
+        self.answer_size += len(data)
         self.answer.append(data)
 
     def ended(self, status: int, model_ns: int) -> None:
