@@ -22,6 +22,7 @@ from benchmarks import (
     rival,
     sagemaker,
     sequences,
+    shadow,
     wire,
 )
 from benchmarks.errors import BenchmarkError
@@ -44,6 +45,7 @@ SUBJECTS = (
     repository_control,
     implicit_state,
     hosting,
+    shadow,
     ray_cluster,
 )
 
