@@ -145,7 +145,7 @@ class World:
             compares = job.answer is not None and status == 200 and self.random.random() < 0.8
             if compares:
                 self.comparing[job.number] = job
-            self.copies._on_message(Done([Sent(job.number, status, 7, compares)]))
+            self.copies._on_message(Done([Sent(job.number, status, 7, compares)]), b"")
             self._take()
 
     def compared(self) -> None:
@@ -155,7 +155,7 @@ class World:
                 del self.comparing[each.number]
             counts = ShadowCounts()
             counts.whole.compared = len(same)
-            self.copies._on_message(Results([each.number for each in same], counts))
+            self.copies._on_message(Results([each.number for each in same], counts), b"")
 
     def die(self) -> None:
         if self.link.frames is not None:

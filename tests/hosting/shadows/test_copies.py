@@ -15,6 +15,7 @@ from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.tee import OVERHEAD_BYTES
 from tests.hosting.instances import FakeInstance, Received, Reply
 from tests.hosting.routing.serving import ENDPOINT, invoke, one_process
+from tests.hosting.routing.test_taps import Watch
 from tests.hosting.shadows.serving import Shadowed, shadowed, with_limits
 
 SOON_S = 5.0
@@ -274,6 +275,33 @@ def test_a_client_that_does_not_wait_is_copied_all_the_same() -> None:
             of.until(lambda: bool(of.primary.seen))
         of.until(lambda: answered(of) == 1)
         assert of.agreement.statuses == 0  # there is none to compare with
+
+
+@one_process
+@pytest.mark.usefixtures("processes")
+def test_who_looks_at_the_shadows_invocations_is_told_of_copies() -> None:
+    watch = Watch()
+    with shadowed() as of:
+        assert of.shadow is not None
+        variant = of.host.variant.shadow
+        assert variant is not None
+        variant.observers = (watch,)
+        of.shadow.invoke = lambda received: Reply(200, received.body * 2, {"Content-Type": "text/csv"})
+        invoke(of.host.client(), b"ab")
+        of.until(lambda: answered(of) == 1)
+        of.shadow.invoke = lambda _: Reply(500, b"no")
+        invoke(of.host.client(), b"cd")
+        of.until(lambda: answered(of) == 2)
+        of.shadow.close()
+        invoke(of.host.client(), b"ef")
+        of.until(lambda: answered(of) == 3)
+        first, *others = watch.seen
+        assert (b"".join(first.request), first.complete, b"".join(first.response)) == (b"ab", 1, b"abab")
+        assert first.head is not None
+        assert (first.head.status, first.head.headers["content-type"]) == (200, "text/csv")
+        assert [each.ends[0][0] for each in watch.seen] == [200, 424, 424]
+        assert first.ends[0][1] > 0
+        assert [(b"".join(each.request), each.head) for each in others] == [(b"cd", None), (b"ef", None)]
 
 
 @one_process

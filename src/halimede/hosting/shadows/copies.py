@@ -16,12 +16,14 @@ from time import monotonic_ns
 from typing import Any
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter
 from halimede.hosting.routing.heads import REQUEST_HEADS
 from halimede.hosting.routing.table import Target, VariantRoute
+from halimede.hosting.routing.taps import tap_of
 from halimede.hosting.shadows.budget import Budget
-from halimede.hosting.shadows.frames import Done, Job, Jobs, Results, Sent
+from halimede.hosting.shadows.frames import Done, Job, Jobs, Results, Returned, Sent
 from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import Copy, ShadowObserver
@@ -159,6 +161,10 @@ class Copies:
         target.inflight += 1
         shadow.meter.sent(len(shadow.targets))
         pool, answer = target.pool, copy.answer_head
+        if shadow.observers:
+            copy.tap = tap_of(shadow.observers, copy.head, streamed=False)
+            if copy.tap is not None:
+                copy.tap.request_data(b"".join(copy.body), complete=True)
         head = REQUEST_HEADS[copy.head, _PATH, pool.address, copy.size]
         return Job(
             number,
@@ -170,6 +176,7 @@ class Copies:
             copy.size,
             copy.answer_size,
             None if answer is None else answer.headers,
+            copy.tap is not None,
         )
 
     def _target(self, shadow: VariantRoute) -> Target | None:
@@ -183,7 +190,7 @@ class Copies:
 
     # the sender
 
-    def _on_message(self, message: Any) -> None:
+    def _on_message(self, message: Any, data: bytes) -> None:
         if isinstance(message, Done):
             for each in message.copies:
                 self._done(each)
@@ -191,6 +198,11 @@ class Copies:
                 self._hand_over()
         elif isinstance(message, Results):
             self._compared(message.numbers, message.counts)
+        elif isinstance(message, Returned):
+            copy = self._sent.get(message.number)
+            if copy is not None and copy.tap is not None:
+                copy.tap.response_begun(ResponseHead(message.status, message.headers, "1.1"))
+                copy.tap.response_data(data)
 
     def _done(self, done: Sent) -> None:
         copy = self._sent.pop(done.number, None)
@@ -201,6 +213,8 @@ class Copies:
         is_ok = 200 <= done.status < 300
         overhead = max(self._now_ns() - copy.since_ns - done.model_ns, 0)
         shadow.meter.ended(200 if is_ok else _FAILED, done.model_ns, overhead, model_error=not is_ok)
+        if copy.tap is not None:
+            copy.tap.ended(200 if is_ok else _FAILED, done.model_ns)
         counts = _counts(shadow)
         if copy.status in (200, _FAILED):
             counts.statuses += 1
@@ -234,6 +248,8 @@ class Copies:
         sent, self._sent = self._sent, {}
         for copy in sent.values():
             self._leave(copy)
+            if copy.tap is not None:
+                copy.tap.ended(_FAILED, 0)
             copy.release()
             self._lose(copy.shadow)
         comparing, self._comparing = self._comparing, {}

@@ -34,6 +34,7 @@ class Job(NamedTuple):
         body_bytes: how many are the request's body.
         answer_bytes: how many are the primary's answer.
         answer: the headers of that; None if nothing is to be compared.
+        returns: the instance's answer is wanted, in `Returned`.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Job(NamedTuple):
     body_bytes: int
     answer_bytes: int
     answer: Mapping[str, str] | None
+    returns: bool
 
 
 class Jobs(NamedTuple):
@@ -67,6 +69,20 @@ class Sent(NamedTuple):
     status: int
     model_ns: int
     compares: bool
+
+
+class Returned(NamedTuple):
+    """An instance's answer with success, for those who look at the shadow's invocations; behind it is its body.
+
+    Attributes:
+        number: the copy's.
+        status: such as 200.
+        headers: lower-case name → value.
+    """
+
+    number: int
+    status: int
+    headers: Mapping[str, str]
 
 
 class Done(NamedTuple):

@@ -26,7 +26,7 @@ class SenderLink:
     def __init__(
         self,
         settings: ShadowSettings,
-        on_message: Callable[[Any], None],
+        on_message: Callable[[Any, bytes], None],
         on_ready: Callable[[], None],
         on_gone: Callable[[], None],
     ) -> None:
@@ -34,7 +34,7 @@ class SenderLink:
 
         Args:
             settings: limits of copies.
-            on_message: called with what it tells.
+            on_message: called with what it tells, and the bytes behind that.
             on_ready: called when it may be told something.
             on_gone: called when it has ended, with all that it was told.
         """
@@ -71,7 +71,7 @@ class SenderLink:
                     stdout=subprocess.DEVNULL,
                     pass_fds=[far.fileno()],
                 )
-            frames = Frames(lambda message, _: self._on_message(message), self._closed)
+            frames = Frames(self._on_message, self._closed)
             await asyncio.get_running_loop().create_unix_connection(lambda: frames, sock=near)
         except asyncio.CancelledError:
             near.close()

@@ -20,7 +20,7 @@ import uvloop
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
-from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Sent
+from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Returned, Sent
 from halimede.hosting.shadows.sending import Sending
 
 _COMPARISONS = 1024
@@ -79,6 +79,10 @@ class Sender:
 
     def _tell(self) -> None:
         done, self._done = self._done, []
+        for each in done:
+            if each.job.returns and each.answer is not None:
+                returned = Returned(each.job.number, each.status, each.answer.headers)
+                self.frames.send(returned, [each.answer.body])
         # in one turn: what is compared is told after this
         self.frames.send(
             Done(

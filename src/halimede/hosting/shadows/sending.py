@@ -20,7 +20,7 @@ class Sending:
         job: what was asked for.
         status: the instance's; 0 for no answer.
         model_ns: from when it was sent until the answer was complete.
-        answer: with success, if it is to be compared and small enough.
+        answer: with success, if it is wanted and small enough.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class Sending:
     def response_begun(self, head: ResponseHead) -> None:
         """The head of the answer is there."""
         self._head = head
-        if self.primary is not None and 200 <= head.status < 300:
+        if (self.primary is not None or self.job.returns) and 200 <= head.status < 300:
             self._data = []
 
     def response_data(self, data: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from halimede.frontends.http.head import Head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.table import Target, VariantRoute
+from halimede.hosting.routing.taps import Tap
 from halimede.hosting.shadows.budget import Budget
 from halimede.hosting.shadows.settings import ShadowSettings
 
@@ -31,6 +32,7 @@ class Copy:
         primary_ns: how long the primary's instance took.
         since_ns: when it began to wait, or was sent.
         target: the instance that has it.
+        tap: is told of it as of an invocation of the shadow variant.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Copy:
         "since_ns",
         "size",
         "status",
+        "tap",
         "target",
     )
 
@@ -83,6 +86,7 @@ class Copy:
         self.primary_ns = 0
         self.since_ns = 0
         self.target: Target | None = None
+        self.tap: Tap | None = None
         self.answer_size = 0
         self._budget = budget
         self._settings = settings
