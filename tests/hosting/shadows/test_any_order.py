@@ -26,6 +26,7 @@ LIMITS = ShadowSettings(
     in_flight=2,
     waiting=4,
     timeout_s=60.0,
+    stream_timeout_s=60.0,
 )
 RESPONSE = ResponseHead(200, {"content-type": "x"}, "1.1")
 """Of a length that its end tells."""
@@ -268,7 +269,7 @@ def test_a_sender_that_says_nothing_is_ended() -> None:
         copy.ended(200, 5)
         world.hand_over()
         world.hand_over()
-        world.now_ns += 65 * 10**9
+        world.now_ns += 125 * 10**9
         world.copies.tick()
         assert world.link.ended == 0
         world.now_ns += 10 * 10**9

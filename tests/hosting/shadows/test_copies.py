@@ -181,6 +181,29 @@ def test_a_copy_that_takes_too_long_is_given_up() -> None:
 
 @one_process
 @pytest.mark.usefixtures("processes")
+def test_copies_of_streams_have_the_time_of_streams() -> None:
+    with shadowed(with_limits(timeout_s=0.2, stream_timeout_s=60.0)) as of:
+        assert of.shadow is not None
+        release = threading.Event()
+
+        def slowly(_: Received) -> Reply:
+            release.wait(60)
+            return Reply(200, b"body")
+
+        of.shadow.invoke = slowly
+        answer = of.host.client().invoke_endpoint_with_response_stream(EndpointName=ENDPOINT, Body=b"body")
+        with closing(answer["Body"]) as events:
+            assert b"".join(event["PayloadPart"]["Bytes"] for event in events) == b"body"
+        of.until(lambda: len(of.shadow.seen) == 1)  # type: ignore[union-attr]
+        invoke(of.host.client())  # its copy has the usual time, and is given up
+        of.until(lambda: answered(of) == 1)
+        release.set()
+        of.until(lambda: answered(of) == 2)
+        assert of.counts.model_errors == 1
+
+
+@one_process
+@pytest.mark.usefixtures("processes")
 def test_copies_that_wait_too_long_are_lost() -> None:
     with shadowed(with_limits(timeout_s=1.0, in_flight=0)) as of:
         for _ in range(4):
@@ -306,7 +329,9 @@ def test_who_looks_at_the_shadows_invocations_is_told_of_copies() -> None:
 
 @one_process
 @pytest.mark.usefixtures("processes")
-def test_the_process_that_sends_copies_is_killed_and_another_one_takes_its_place() -> None:
+def test_the_process_that_sends_copies_is_killed_and_another_one_takes_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with shadowed(with_limits(restart_s=0.1)) as of:
         assert of.shadow is not None
         with hanging(of.shadow):
@@ -315,6 +340,7 @@ def test_the_process_that_sends_copies_is_killed_and_another_one_takes_its_place
             first = of.copies.sender
             os.kill(first, signal.SIGKILL)
             of.until(lambda: of.agreement.lost == 1)
+            assert f"process {first}, which sends copies" in caplog.text
         of.shadow.invoke = lambda received: Reply(200, received.body)
         assert invoke(of.host.client())["Body"].read() == b"body"
         of.until(lambda: of.agreement.whole.agreed == 1)

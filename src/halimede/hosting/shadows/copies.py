@@ -36,7 +36,7 @@ _BATCH_BYTES = 1 << 18
 """Of bodies that are handed over together, unless one alone is larger."""
 
 _LATE_S = 10.0
-"""A sender that has told nothing of a copy so long after its time is ended."""
+"""A sender that has told nothing of a copy so long after any answer had its time is ended."""
 
 _PATH = "/invocations"
 _FAILED = 424
@@ -95,12 +95,12 @@ class Copies:
             self._link.want()
         return ShadowObserver(production, shadow, self._make)
 
-    def _make(self, shadow: VariantRoute, head: Head) -> Copy | None:
+    def _make(self, shadow: VariantRoute, head: Head, streamed: bool = False) -> Copy | None:
         waiting = self._waiting.get(shadow)
         if self._closed or not shadow.targets or (waiting and len(waiting) >= self._settings.waiting):
             self._lose(shadow)
             return None
-        return Copy(shadow, head, self._budget, self._settings, self._add, self._lose)
+        return Copy(shadow, head, self._budget, self._settings, self._add, self._lose, streamed=streamed)
 
     def _add(self, copy: Copy) -> None:
         """An invocation is over whose copy may be sent: not before the client has its answer."""
@@ -173,6 +173,7 @@ class Copies:
             pool.port,
             pool.unix_socket,
             head,
+            self._settings.stream_timeout_s if copy.streamed else self._settings.timeout_s,
             copy.size,
             copy.answer_size,
             None if answer is None else answer.headers,
@@ -277,8 +278,8 @@ class Copies:
                 self._lose(shadow)
             if not waiting:
                 del self._waiting[shadow]
-        late = int(_LATE_S * 1e9)
-        for kept, longest in ((self._sent, limit + late), (self._comparing, 2 * limit + late)):
+        longest = int((self._settings.timeout_s + self._settings.stream_timeout_s + _LATE_S) * 1e9)
+        for kept in (self._sent, self._comparing):
             oldest = next(iter(kept.values()), None)
             if oldest is not None and now - oldest.since_ns > longest:
                 self._link.end()

@@ -19,7 +19,6 @@ class Begin(NamedTuple):
     """The first message to the sender: its limits."""
 
     answer_bytes: int
-    timeout_s: float
     tolerance: Tolerance
 
 
@@ -31,6 +30,7 @@ class Job(NamedTuple):
         variant: the same for all copies that go to the same variant.
         host, port, unix_socket: where the instance listens.
         head: the request's head.
+        timeout_s: how long the answer may take.
         body_bytes: how many are the request's body.
         answer_bytes: how many are the primary's answer.
         answer: the headers of that; None if nothing is to be compared.
@@ -43,6 +43,7 @@ class Job(NamedTuple):
     port: int
     unix_socket: str
     head: bytes
+    timeout_s: float
     body_bytes: int
     answer_bytes: int
     answer: Mapping[str, str] | None

@@ -83,12 +83,16 @@ class SenderLink:
         finally:
             self._starting = None
         settings = self._settings
-        frames.send(Begin(settings.answer_bytes, settings.timeout_s, settings.tolerance))
+        frames.send(Begin(settings.answer_bytes, settings.tolerance))
         self.frames = frames
         self._on_ready()
 
     def _closed(self) -> None:
         if self.frames is not None:
+            logger.error(
+                "process %d, which sends copies to shadow variants, has ended; another one is started",
+                self.pid,
+            )
             self.frames = None
             self._on_gone()
 

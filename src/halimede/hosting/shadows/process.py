@@ -57,7 +57,7 @@ class Sender:
             for job in message.jobs:
                 end = begin + job.body_bytes + job.answer_bytes
                 sending = Sending(job, data[begin:end], self._limits.answer_bytes, self._sent)
-                sending.begin(self._pool(job), self._limits.timeout_s)
+                sending.begin(self._pool(job))
                 begin = end
         else:
             self._limits = message

@@ -64,10 +64,10 @@ class Sending:
         self._timer: asyncio.TimerHandle | None = None
         self._head: ResponseHead
 
-    def begin(self, pool: UpstreamPool, timeout_s: float) -> None:
+    def begin(self, pool: UpstreamPool) -> None:
         """Send it, on a connection that is free or a new one."""
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(timeout_s, self._expire)
+        self._timer = loop.call_later(self.job.timeout_s, self._expire)
         connection = pool.idle()
         if connection is not None:
             self._send(connection)

@@ -24,6 +24,7 @@ class ShadowSettings:
         in_flight: copies that one instance is asked at a time, by all processes together.
         waiting: copies of one variant that wait for that.
         timeout_s: how long a copy may wait, and how long its answer may take.
+        stream_timeout_s: how long the answer to a copy may take that clients asked to stream.
         restart_s: between two starts of the process that sends copies.
         tolerance: how far equal numbers may be apart.
     """
@@ -34,10 +35,15 @@ class ShadowSettings:
     in_flight: int = 64
     waiting: int = 1024
     timeout_s: float = 60.0
+    stream_timeout_s: float = 480.0
     restart_s: float = 5.0
     tolerance: Tolerance = Tolerance()
 
     @classmethod
     def of(cls, invocations: InvocationSettings) -> "ShadowSettings":
         """The limits of copies of invocations that have those."""
-        return cls(copy_bytes=invocations.payload_bytes, timeout_s=invocations.timeout_s)
+        return cls(
+            copy_bytes=invocations.payload_bytes,
+            timeout_s=invocations.timeout_s,
+            stream_timeout_s=invocations.stream_timeout_s,
+        )

@@ -23,6 +23,7 @@ class Copy:
     Attributes:
         shadow: where it goes.
         head: the client's.
+        streamed: it is answered by an event stream.
         body: the request's, in the pieces in which it came.
         size: of that, in bytes.
         answer_head: of the primary's answer, if that is kept to be compared.
@@ -53,6 +54,7 @@ class Copy:
         "since_ns",
         "size",
         "status",
+        "streamed",
         "tap",
         "target",
     )
@@ -65,6 +67,8 @@ class Copy:
         settings: ShadowSettings,
         on_whole: Callable[["Copy"], None],
         on_lost: Callable[[VariantRoute], None],
+        *,
+        streamed: bool = False,
     ) -> None:
         """A copy of an invocation that begins.
 
@@ -75,9 +79,11 @@ class Copy:
             settings: limits.
             on_whole: called when the invocation is over and the copy may be sent.
             on_lost: called if it is lost before.
+            streamed: it is answered by an event stream.
         """
         self.shadow = shadow
         self.head = head
+        self.streamed = streamed
         self.body: list[bytes] = []
         self.size = 0
         self.answer_head: ResponseHead | None = None
@@ -170,7 +176,7 @@ class ShadowObserver:
         self,
         production: VariantRoute,
         shadow: VariantRoute,
-        make: Callable[[VariantRoute, Head], Copy | None],
+        make: Callable[[VariantRoute, Head, bool], Copy | None],
         random: Callable[[], float] = random.random,
     ) -> None:
         """Looks at the production variant's; `make` makes a copy of one, unless it has no use for it."""
@@ -186,4 +192,4 @@ class ShadowObserver:
             return None
         if not weight:
             return None
-        return self._make(self._shadow, head)
+        return self._make(self._shadow, head, streamed)
