@@ -362,8 +362,21 @@ def test_the_process_that_sends_is_there_before_the_first_copy_unless_hardly_any
         assert copies.sender == 0
 
 
+def test_an_instance_is_asked_so_many_copies_at_a_time() -> None:
+    with shadowed(with_limits(concurrency=3)) as of:
+        assert of.shadow is not None
+        with hanging(of.shadow):
+            client = of.host.client()
+            for _ in range(10):
+                invoke(client)
+            of.until(lambda: len(of.shadow.seen) == 3)  # type: ignore[union-attr]
+            of.until(lambda: of.counts.sent == 10)
+        of.until(lambda: answered(of) == 10)
+        assert of.shadow.most_invoked == 3
+
+
 def test_copies_arrive_in_the_order_in_which_the_invocations_ended() -> None:
-    with shadowed(with_limits(in_flight=1)) as of:
+    with shadowed(with_limits(concurrency=1)) as of:
         assert of.shadow is not None
         client = of.host.client()
         for number in range(30):

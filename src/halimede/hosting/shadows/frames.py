@@ -16,9 +16,10 @@ _HEAD = struct.Struct("!IQ")
 
 
 class Begin(NamedTuple):
-    """The first message to the sender: its limits."""
+    """The first message to the sender: its limits, as in `ShadowSettings`."""
 
     answer_bytes: int
+    concurrency: int
     tolerance: Tolerance
 
 

@@ -83,7 +83,7 @@ class SenderLink:
         finally:
             self._starting = None
         settings = self._settings
-        frames.send(Begin(settings.answer_bytes, settings.tolerance))
+        frames.send(Begin(settings.answer_bytes, settings.concurrency, settings.tolerance))
         self.frames = frames
         self._on_ready()
 

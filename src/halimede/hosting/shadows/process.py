@@ -21,6 +21,7 @@ from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
 from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Returned, Sent
+from halimede.hosting.shadows.instance import Instance
 from halimede.hosting.shadows.sending import Sending
 
 _COMPARISONS = 1024
@@ -35,8 +36,8 @@ _DONE_S = 0.002
 _RESULTS_S = 0.02
 """How often is told what has been compared."""
 
-_POOLS = 256
-"""Of so many instances connections are kept."""
+_INSTANCES = 256
+"""Of so many connections are kept."""
 
 
 class Sender:
@@ -46,7 +47,7 @@ class Sender:
         """A sender that has been told nothing yet."""
         self.frames = Frames(self._on_message, _end)
         self._loop = asyncio.get_running_loop()
-        self._pools: dict[tuple[str, int, str], UpstreamPool] = {}
+        self._instances: dict[tuple[str, int, str], Instance] = {}
         self._queue: queue.Queue[Sending] = queue.Queue(_COMPARISONS)
         self._done: list[Sending] = []
         self._limits: Begin
@@ -56,21 +57,21 @@ class Sender:
             begin = 0
             for job in message.jobs:
                 end = begin + job.body_bytes + job.answer_bytes
-                sending = Sending(job, data[begin:end], self._limits.answer_bytes, self._sent)
-                sending.begin(self._pool(job))
+                self._instance(job).add(job, data[begin:end], self._limits.answer_bytes)
                 begin = end
         else:
             self._limits = message
             threading.Thread(target=self._compare, daemon=True).start()
 
-    def _pool(self, job: Job) -> UpstreamPool:
+    def _instance(self, job: Job) -> Instance:
         key = job.host, job.port, job.unix_socket
-        pool = self._pools.get(key)
-        if pool is None:
-            if len(self._pools) >= _POOLS:
-                self._pools.pop(next(iter(self._pools))).close()
-            pool = self._pools[key] = UpstreamPool(*key)
-        return pool
+        found = self._instances.get(key)
+        if found is None:
+            if len(self._instances) >= _INSTANCES:
+                self._instances.pop(next(iter(self._instances))).close()
+            found = Instance(UpstreamPool(*key), self._limits.concurrency, self._sent)
+            self._instances[key] = found
+        return found
 
     def _sent(self, sending: Sending) -> None:
         if not self._done:

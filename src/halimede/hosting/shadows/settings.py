@@ -21,7 +21,8 @@ class ShadowSettings:
         copy_bytes: the body of a request that is copied.
         answer_bytes: an answer that is compared.
         held_bytes: what all copies of a process may hold together, from the request's first byte until they are done.
-        in_flight: copies that one instance is asked at a time, by all processes together.
+        concurrency: copies that one instance is asked at a time by one process.
+        in_flight: copies for one instance that have been handed over to be sent, by all processes together.
         waiting: copies of one variant that wait for that.
         timeout_s: how long a copy may wait, and how long its answer may take.
         stream_timeout_s: how long the answer to a copy may take that clients asked to stream.
@@ -32,7 +33,8 @@ class ShadowSettings:
     copy_bytes: int = 25 << 20
     answer_bytes: int = 8 << 20
     held_bytes: int = 256 << 20
-    in_flight: int = 64
+    concurrency: int = 64
+    in_flight: int = 256
     waiting: int = 1024
     timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
