@@ -45,8 +45,11 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
     headings = ["Endpoint", "Status", "Configuration", "Variant", "Weight", "Instances", "Created", "Reason"]
     click.echo(table(headings, [_row(endpoint) for endpoint in endpoints]))
     if name is not None:
-        for comparison in comparisons(host, endpoints[0]):
-            click.echo(comparison)
+        try:
+            for comparison in comparisons(host, endpoints[0]):
+                click.echo(comparison)
+        except click.ClickException as error:  # a key may describe endpoints and read no metrics
+            click.echo(f"How its shadow variant compares cannot be shown: {error.message}", err=True)
     return int(name is not None and endpoints[0]["EndpointStatus"] == "Failed")
 
 

@@ -15,6 +15,9 @@ logger = logging.getLogger("halimede")
 
 _PROGRAM = "halimede.hosting.shadows.process"
 
+_BUFFER_BYTES = 2 << 20
+"""Of the socket: a large body crosses in fewer steps than with the system's usual 208 KiB."""
+
 
 class SenderLink:
     """A process that sends copies. Lives on the event loop.
@@ -61,6 +64,7 @@ class SenderLink:
 
     async def _start(self) -> None:
         near, far = socket.socketpair()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         try:
             with far:
                 await self._bury()
