@@ -67,6 +67,12 @@ class Shadowed:
         """What has been counted of copies."""
         return self.counts.shadow
 
+    def ready(self) -> None:
+        """Return once there is a process that sends copies, so that none waits for its start."""
+        link = self.copies._link
+        self.host.loop.call(link.want)
+        self.until(lambda: link.frames is not None)
+
     def until(self, condition: Callable[[], bool]) -> None:
         """Return once something is so."""
         until(condition, 30)

@@ -184,6 +184,7 @@ def test_a_shadow_that_hangs_loses_what_does_not_fit() -> None:
 def test_a_copy_that_takes_too_long_is_given_up() -> None:
     with shadowed(with_limits(timeout_s=0.3)) as of:
         assert of.shadow is not None
+        of.ready()
         with hanging(of.shadow):
             assert invoke(of.host.client())["Body"].read() == b"body"
             of.until(lambda: answered(of) == 1)
@@ -195,6 +196,7 @@ def test_a_copy_that_takes_too_long_is_given_up() -> None:
 def test_copies_of_streams_have_the_time_of_streams() -> None:
     with shadowed(with_limits(timeout_s=0.2, stream_timeout_s=60.0)) as of:
         assert of.shadow is not None
+        of.ready()
         release = threading.Event()
 
         def slowly(_: Received) -> Reply:
