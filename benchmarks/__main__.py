@@ -23,6 +23,7 @@ from benchmarks import (
     rival,
     sagemaker,
     sequences,
+    shadow,
     wire,
 )
 from benchmarks.errors import BenchmarkError
@@ -46,6 +47,7 @@ SUBJECTS = (
     implicit_state,
     hosting,
     capture,
+    shadow,
     ray_cluster,
 )
 

@@ -38,15 +38,15 @@ MANY = 1000
 CONCURRENCY = 32
 ROUTERS = 2
 
-_BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 _RATE = re.compile(r"finished in [^,]+, ([\d.]+) req/s")
 _SUCCEEDED = re.compile(r"(\d+) total, .* (\d+) succeeded")
-_TOOL = "h2load"
+TOOL = "h2load"
 
 
 def workloads() -> list[Workload]:
     """What the host adds to an invocation, what it takes of the rate, and cold models."""
-    missing = "" if shutil.which(_TOOL) else _TOOL
+    missing = "" if shutil.which(TOOL) else TOOL
     return [
         *(row for routers in (1, ROUTERS) for row in passed_on(routers, missing)),
         Workload("host-cold-100MB", "ms", Compare.AT_MOST, COLD_GOAL, cold),
@@ -193,7 +193,7 @@ def control(_seconds: float) -> Iterator[Sides]:
                     for model in draw.integers(MANY, size=5):
                         headers = {
                             "X-Amzn-SageMaker-Target-Model": f"m{model}.tar.gz",
-                            "Content-Type": f"{_BINARY}{len(header)}",
+                            "Content-Type": f"{BINARY}{len(header)}",
                         }
                         invoke(Call(host.http_port, "/endpoints/many/invocations", headers, header + tensor))
                     started = time.perf_counter()
@@ -218,7 +218,7 @@ def both_ways(size: int, routers: int = 1) -> Iterator[tuple[Server, Call, Serve
         base = Path(work) / "ml"
         base.mkdir()
         extract_model(archive, base / "model")
-        headers = {"Content-Type": f"{_BINARY}{len(header)}"}
+        headers = {"Content-Type": f"{BINARY}{len(header)}"}
         body = header + tensor
         with hosting(Path(work), bucket, routers) as (host, sagemaker), serve(base) as instance:
             create(sagemaker, "one", f"s3://{bucket.name}/model.tar.gz", multi_model=False)
@@ -257,7 +257,7 @@ def load(server: Server, call: Call, concurrency: int, seconds: float) -> Sample
         body.write(call.body)
         body.flush()
         headers = [part for name, value in call.headers.items() for part in ("-H", f"{name}: {value}")]
-        command = [_TOOL, "--h1", "-t", "1", "-c", str(concurrency), "-D", str(max(1, round(seconds))),
+        command = [TOOL, "--h1", "-t", "1", "-c", str(concurrency), "-D", str(max(1, round(seconds))),
                    "-d", body.name, *headers, f"http://127.0.0.1:{call.port}{call.path}"]  # fmt: skip
         cpu = server.cpu_seconds()
         done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)

@@ -14,7 +14,7 @@ from examples.hosting.build import build
 from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
 
-NAMES = ("single_model", "multi_model", "ab_test")
+NAMES = ("single_model", "multi_model", "ab_test", "shadow")
 AUTOSCALING = "autoscaling"
 CANARY = "canary"
 
@@ -145,6 +145,23 @@ def test_what_was_asked_and_answered_is_captured(tmp_path: Path, built: Path) ->
     page = Path("docs/capture.md").read_text()
     stamp = re.compile(r"\d{4}(-\d\d){5}")
     assert stamp.sub("then", done.stdout) in stamp.sub("then", page)
+
+
+def test_a_classifier_that_is_tried_on_anothers_traffic(started: dict[str, "subprocess.Popen[str]"]) -> None:
+    lines = printed(started["shadow"])
+    first, counts, current, candidate, quarter = lines[:5]
+    assert first.endswith(": InService; shadow variant: candidate, weight 1")
+    assert counts == "invocations: current 200, candidate 200"
+    for variant, line in (("current", current), ("candidate", candidate)):
+        assert re.fullmatch(rf"latency of {variant}: p50 [\d.]+ ms, p99 [\d.]+ ms", line)
+    assert quarter == "with a weight of 0.25, about one request in four is copied"
+    running, same, stopping, completed, promoted, last = lines[-6:]
+    assert running.endswith(": Running")
+    assert re.fullmatch(r"pictures in which both see the same digit: 7\d%", same)
+    assert stopping.endswith(": Stopping")
+    assert completed.endswith(": Completed")
+    assert promoted.endswith(": candidate answers")
+    assert last == "deleted"
 
 
 def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:

@@ -20,6 +20,7 @@ from halimede.hosting.capture.capture import Capture
 from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.settings import Dependencies
+from halimede.hosting.experiments.experiments import Experiments
 from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
@@ -38,6 +39,8 @@ from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
+from halimede.hosting.shadows.copies import Copies
+from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.objects import Objects
 from halimede.hosting.store.offers import OfferService, OfferTokens
@@ -105,6 +108,7 @@ class Host:
             self._metering.meter,
             lambda endpoint, variant, counts: self._metering.absorb(endpoint, variant, "", counts),
         )
+        self._copies = Copies(ShadowSettings.of(settings.invocation), is_idle=settings.router_processes > 1)
         dependencies = Dependencies(
             self._substrate,
             self._places.of,
@@ -122,11 +126,13 @@ class Host:
             self._alarms.find,
             observers=self._capture.observers,
             is_capture_stopped=lambda: self._capture.is_stopped,
+            make_shadow=self._copies.observer,
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._autoscaling = Autoscaling(
             directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
         )
+        self._experiments = Experiments(directory / "experiments.db", self._controller)
         self._invocations = Invocations(self._table, settings.invocation)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
@@ -154,8 +160,9 @@ class Host:
         return [
             Service(
                 "sagemaker",
-                self._controller.operations(),
+                {**self._controller.operations(), **self._experiments.operations()},
                 further={"ProductionVariantInstanceType": self._catalogue.names},
+                about=self._experiments.about,
             ),
             self._autoscaling.service(),
             cloudwatch_service(
@@ -217,10 +224,13 @@ class Host:
             parts.push_async_callback(self._capture.stop)
             await self._alarms.start()
             parts.push_async_callback(self._alarms.stop)
+            parts.push_async_callback(self._copies.close)
             parts.push_async_callback(self._stop_controller)
             await self._controller.start()
             parts.push_async_callback(self._autoscaling.stop)
             await self._autoscaling.start()
+            parts.push_async_callback(self._experiments.stop)
+            await self._experiments.start()
             parts.callback(self._invocations.close)
             parts.push_async_callback(self._stop_answering)
             if self._routers is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.metering import InstanceSample, Metering
+from halimede.hosting.metering.shadows import AGREEMENT, EQUAL, LATENCY, LOST, NOT_COMPARED, STATUS
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 
 _TEXT = (("Content-Type", "text/plain; version=0.0.4; charset=utf-8"),)
@@ -42,6 +43,14 @@ _SUMMARIES = (
     ("model_downloading", "ModelDownloadingTime", "Time to fetch and extract a model"),
     ("model_loading", "ModelLoadingTime", "Time in which an instance loaded a model"),
     ("model_unloading", "ModelUnloadingTime", "Time in which an instance unloaded a model"),
+)
+
+_SHADOW_COUNTERS = (
+    ("shadow_copies_lost", LOST, "Copies of requests that a shadow variant did not get"),
+    ("shadow_copies_not_compared", NOT_COMPARED, "Copies whose answers were not compared"),
+    ("shadow_status_agreements", STATUS, "Copies of which both variants succeeded, or both failed"),
+    ("shadow_agreements", AGREEMENT, "Copies with the same answer of both variants, within the tolerance"),
+    ("shadow_equal_elements", EQUAL, "Copies, each counted as the share of its answer's elements that agree"),
 )
 
 _USES: tuple[tuple[str, str, Callable[[InstanceSample], float | None]], ...] = (
@@ -89,6 +98,7 @@ def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
         sums = [(labels, meter.sums[metric] / _MICROSECONDS) for labels, meter in meters]
         counts = [(labels, meter.counts[metric]) for labels, meter in meters]
         yield from _family(f"{name}_seconds", "summary", text, {"_sum": sums, "_count": counts})
+    yield from _shadow_metrics(table, metering)
     yield from _gauge("instances", "Instances that take requests", _of(table, _instances))
     yield from _gauge(
         "requests_in_flight", "Requests that instances have not answered", _of(table, _inflight)
@@ -105,6 +115,30 @@ def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
                 if each is not None
             ],
         )
+
+
+def _shadow_metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:
+    """Of shadow variants alone."""
+    meters = [
+        (_labels(route.id, name), metering.meter(route.id, name))
+        for route in table.routes()
+        for name in route.by_name()
+        if all(name not in variants for variants in route.fleets())
+    ]
+    if not meters:
+        return
+    for name, metric, text in _SHADOW_COUNTERS:
+        yield from _family(
+            f"{name}_total", "counter", text, {"": [(labels, meter.sums[metric]) for labels, meter in meters]}
+        )
+    compared = [(labels, meter.counts[AGREEMENT]) for labels, meter in meters]
+    yield from _family(
+        "shadow_comparisons_total", "counter", "Copies whose answers were compared", {"": compared}
+    )
+    sums = [(labels, meter.sums[LATENCY] / _MICROSECONDS) for labels, meter in meters]
+    counts = [(labels, meter.counts[LATENCY]) for labels, meter in meters]
+    text = "Time that the production variant's instances took for what was copied"
+    yield from _family("shadowed_model_latency_seconds", "summary", text, {"_sum": sums, "_count": counts})
 
 
 def _gauge(name: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:

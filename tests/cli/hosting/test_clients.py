@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from halimede.cli.main import main
+from halimede.hosting.access.keys import Key
 from tests.cli.hosting.test_host import create_endpoint
-from tests.hosting.api.serving import api_host
+from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, api_host
 from tests.hosting.instances import fake_instance
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
@@ -226,6 +228,47 @@ def test_answer_may_go_to_a_file(host: HostProcess, tmp_path: Path) -> None:
 
 def test_answer_may_be_shown_as_it_comes(host: HostProcess) -> None:
     assert ask(host, "invoke", "e", "--data", "text", "--stream").stdout == b"TEXT\n"
+
+
+def test_a_key_that_may_read_no_metrics_sees_the_endpoint_without_the_comparison() -> None:
+    when = datetime(2026, 3, 4, tzinfo=UTC)
+    variants = [
+        {
+            "VariantName": name,
+            "CurrentWeight": 1.0,
+            "CurrentInstanceCount": 1,
+            "DesiredInstanceCount": 1,
+        }
+        for name in ("current", "candidate")
+    ]
+
+    async def describe(*_: Any) -> dict[str, Any]:
+        return {
+            "EndpointName": "e",
+            "EndpointArn": "arn:aws:sagemaker:us-east-1:123456789012:endpoint/e",
+            "EndpointStatus": "InService",
+            "CreationTime": when,
+            "LastModifiedTime": when,
+            "ProductionVariants": variants[:1],
+            "ShadowProductionVariants": variants[1:],
+        }
+
+    keys = {ACCESS_KEY: Key(ACCESS_KEY, SECRET, ACCOUNT, ("sagemaker:*",))}
+    with api_host(keys, operations={"DescribeEndpoint": describe}) as host:
+        environment = {
+            **os.environ,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{host.port}",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+        }
+        command = [sys.executable, "-m", "halimede", "endpoints", "e"]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+    assert "| candidate (shadow) | 1 " in done.stdout
+    assert done.stderr.startswith("How its shadow variant compares cannot be shown: ")
+    assert "is not authorized to perform: cloudwatch:ListMetrics" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Files of keys, and what keys may do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from halimede.hosting.access.keys import Key, KeysError, read_keys
 from halimede.hosting.access.permissions import endpoints_of
 from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Caller
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, VARIANT, api_host
 from tests.hosting.instances import fake_instance
 
@@ -202,6 +203,28 @@ def test_what_keys_may_do(
             call(host.client(service))
         assert error.value.response["Error"]["Code"] == "AccessDeniedException"
         assert not host.calls
+
+
+@pytest.mark.parametrize(("endpoint", "allowed"), [("prod-1", True), ("test-1", False)])
+def test_what_is_about_an_endpoint_without_naming_it(endpoint: str, allowed: bool) -> None:
+    keys = {ACCESS_KEY: Key(ACCESS_KEY, SECRET, ACCOUNT, endpoints=("prod-*",))}
+    asked = []
+
+    async def delete(request: Mapping[str, Any], _: Caller) -> Mapping[str, Any]:
+        asked.append(request["Name"])
+        return {"InferenceExperimentArn": "arn:aws:sagemaker:us-east-1:000000000000:inference-experiment/x"}
+
+    operations = {"DeleteInferenceExperiment": delete}
+    with api_host(
+        keys, operations=operations, about=lambda name, *_: (endpoint,) * ("Inference" in name)
+    ) as host:
+        client = host.client("sagemaker")
+        if allowed:
+            client.delete_inference_experiment(Name="x")
+        else:
+            with pytest.raises(ClientError, match="DeleteInferenceExperiment on endpoint test-1"):
+                client.delete_inference_experiment(Name="x")
+        assert asked == ["x"] * allowed
 
 
 @pytest.mark.parametrize(

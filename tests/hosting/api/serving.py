@@ -129,6 +129,7 @@ def api_host(
     policy: OriginPolicy | None = None,
     program_images: ProgramImages = ProgramImages.LOOPBACK,
     address: str = "127.0.0.1",
+    about: Callable[[str, Mapping[str, Any], Caller], tuple[str, ...]] = lambda *_: (),
 ) -> Iterator[ApiHost]:
     """A host while the block runs. Nothing may be logged as an error: errors are answers here."""
     logger = logging.getLogger("halimede")
@@ -147,6 +148,7 @@ def api_host(
                     {**{name: _noted(host, name) for name in _ANSWERS}, **(operations or {})},
                     later="more comes later",
                     further={"ProductionVariantInstanceType": ("ml.local.cpu", "ml.local.gpu")},
+                    about=about,
                 ),
                 Service("application-autoscaling", {}, later="autoscaling comes later"),
                 Service(

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from halimede.hosting.control.checks import check_config, check_model
+from halimede.hosting.control.checks import check_config, check_model, check_shadowed_model
 from halimede.hosting.errors import ApiError
 from tests.hosting.control.fakes import URL, variant
 
 CONTAINER = {"Image": "halimede", "ModelDataUrl": URL}
+MULTI_MODEL = {"Image": "halimede", "Mode": "MultiModel", "ModelDataUrl": "s3://bucket/models/"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,20 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
             {"AsyncInferenceConfig": {"OutputConfig": {}}},
             "asynchronous inference is not available",
         ),
-        ({"ShadowProductionVariants": [variant()]}, "shadow variants are not available"),
+        ({"ShadowProductionVariants": [variant()]}, "have the name 'A'"),
+        (
+            {"ShadowProductionVariants": [variant("B"), variant("C")]},
+            "one production variant and one shadow variant; this one has 1 in ProductionVariants and 2 in Shadow",
+        ),
+        (
+            {"ProductionVariants": [variant(), variant("B")], "ShadowProductionVariants": [variant("C")]},
+            "this one has 2 in ProductionVariants and 1 in ShadowProductionVariants",
+        ),
+        ({"ShadowProductionVariants": [variant("B", count=0)]}, "variant 'B' has InitialInstanceCount 0"),
+        (
+            {"ShadowProductionVariants": [variant("B", ServerlessConfig={"MemorySizeInMB": 1024})]},
+            "variant 'B' sets ServerlessConfig",
+        ),
         ({"ExplainerConfig": {"a": 1}}, "explanations are not available"),
         (
             {"DataCaptureConfig": {"DestinationS3Uri": "https://b/c"}},
@@ -107,6 +121,17 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
 def test_configurations_of_later_versions_are_refused(further: dict[str, Any], text: str) -> None:
     with pytest.raises(ApiError, match=text):
         check_config({"ProductionVariants": [variant()], **further})
+
+
+def test_a_configuration_with_a_shadow_passes() -> None:
+    check_config({"ProductionVariants": [variant()], "ShadowProductionVariants": [variant("B")]})
+
+
+def test_multi_model_endpoints_have_no_shadows() -> None:
+    check_shadowed_model(variant(), {"PrimaryContainer": CONTAINER})
+    for model in ({"PrimaryContainer": MULTI_MODEL}, {"Containers": [MULTI_MODEL]}):
+        with pytest.raises(ApiError, match="variant 'B': its model 'm' has the Mode MultiModel"):
+            check_shadowed_model(variant("B"), model)
 
 
 def test_a_configuration_with_capture_switched_off_passes() -> None:

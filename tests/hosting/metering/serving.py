@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,10 @@ class Metered:
         url = f"http://127.0.0.1:{self.port}"
         return self.clients.make(service, url, {"parameter_validation": False}, region_name=SCOPE.region)
 
-    def publish(self, endpoint: str, variant: str, residency: Any = None) -> VariantMeter:
-        """Let an endpoint take requests: the meter of its variant."""
+    def publish(
+        self, endpoint: str, variant: str, residency: Any = None, shadow_of: str = ""
+    ) -> VariantMeter:
+        """Let an endpoint take requests: the meter of its variant, or of one that shadows another."""
 
         def put() -> VariantMeter:
             meter = self.metering.meter(EndpointId(*SCOPE, endpoint), variant)
@@ -111,9 +113,10 @@ class Metered:
                 Target("i-2", UpstreamPool("127.0.0.1", 1)),
             ]
             route = VariantRoute(spec, 1.0, targets, residency, meter)
-            self.table.publish(
-                EndpointRoute(endpoint, "arn", SCOPE.region, SCOPE.account, "c", {variant: route})
-            )
+            routes = {variant: route}
+            if shadow_of:
+                routes = {shadow_of: VariantRoute(replace(spec, name=shadow_of), 1.0, shadow=route)}
+            self.table.publish(EndpointRoute(endpoint, "arn", SCOPE.region, SCOPE.account, "c", routes))
             return meter
 
         return self.loop.call(put)

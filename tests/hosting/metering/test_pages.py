@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halimede.hosting.metering.variant import METRICS
 from halimede.hosting.pages import _COUNTERS, _SUMMARIES
+from halimede.hosting.routing.agreement import Agreement
 from halimede.hosting.routing.counts import InvocationCounts
 from tests.frontends.http.serving import Client, get
 from tests.hosting.metering.serving import NOON, Metered, Residency, instance, metered
@@ -104,6 +105,33 @@ def test_what_was_counted_up_to_now(host: Metered, tmp_path: Path) -> None:
     assert "halimede_host_instance_gpu_utilization_percent" not in found
     host.count(lambda: meter.sent(1))
     assert scrape(host)["halimede_host_invocations_total"][of] == 4
+
+
+def test_copies_for_a_shadow_variant(host: Metered) -> None:
+    host.publish("e", "v")
+    assert not [name for name in scrape(host) if "shadow" in name]
+    meter = host.publish("e", "w", shadow_of="v")
+
+    def count() -> None:
+        shadow = meter.shadow
+        shadow.lost, shadow.skipped, shadow.statuses, shadow.same_status = 5, 1, 4, 3
+        shadow.primary_ns.append(2_000_000_000)
+        shadow.whole = Agreement(3, 2, [1.0, 1.0, 0.5], [0.0, 0.0, 4.0], [0.0, 0.0, 2.0])
+
+    host.count(count)
+    found = scrape(host)
+    of = ("000000000000", "eu-west-1", "e", "w")
+    assert {name: samples for name, samples in found.items() if "shadow" in name} == {
+        "halimede_host_shadow_copies_lost_total": {of: 5},
+        "halimede_host_shadow_copies_not_compared_total": {of: 1},
+        "halimede_host_shadow_status_agreements_total": {of: 3},
+        "halimede_host_shadow_agreements_total": {of: 2},
+        "halimede_host_shadow_equal_elements_total": {of: 2.5},
+        "halimede_host_shadow_comparisons_total": {of: 3},
+        "halimede_host_shadowed_model_latency_seconds_sum": {of: 2},
+        "halimede_host_shadowed_model_latency_seconds_count": {of: 1},
+    }
+    assert found["halimede_host_instances"][of] == 2
 
 
 def test_labels_may_be_anything(host: Metered) -> None:

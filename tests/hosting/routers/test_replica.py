@@ -17,6 +17,7 @@ from halimede.hosting.routers.publisher import Publisher
 from halimede.hosting.routers.replica import Replica
 from halimede.hosting.routers.shared_counts import SharedCounts
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.specs import Container, Variant
 
 ROUTERS = 3
@@ -31,6 +32,7 @@ class Router:
         self.told: deque[bytes] = deque()
         self.says: deque[object] = deque()
         self.replica = Replica(counts, row, self.says.append)
+        self.replica.copies = Copies(is_idle=True)
 
     def send(self, message: object) -> None:
         self.told.append(pickle.dumps(message))
@@ -73,9 +75,12 @@ class World:
     def publish(self) -> None:
         name = self.random.choice("ab")
         route = EndpointRoute(name, "arn", "r", "1", f"c{self._next()}", {
-            each: VariantRoute(Variant(each, "m", Container("i"), "t"), self.random.random(), [self._target()])
-            for each in self.random.sample("XYZ", self.random.randint(1, 3))
+            each: self._variant(each) for each in self.random.sample("XYZ", self.random.randint(1, 3))
         })  # fmt: skip
+        if self.random.random() < 0.5:
+            [first, *_] = route.variants.values()
+            first.shadow = self._variant("W")
+            route = replace(route)
         self._retire(route.id)
         self.current[route.id] = route
         self.table.publish(route)
@@ -194,6 +199,10 @@ class World:
         wanted = _content(self.table)
         for router in self.routers:
             assert _content(router.replica.table) == wanted
+            assert _shadowed(router.replica.table) == _shadowed(self.table)
+            for route in router.replica.table.routes():
+                for variant in route.variants.values():
+                    assert len(variant.observers) == (variant.shadow is not None)
         assert sorted(each.id for each in self.idle) == sorted(each.id for each in self.leaving)
         known = [target for variant in [*self._variants(), *self.replaced] for target in variant.targets]
         assert not any(target.outstanding for target in known)
@@ -215,12 +224,27 @@ class World:
     def _some(self, of: list[T]) -> list[T]:
         return [self.random.choice(of)] if of else []
 
+    def _variant(self, name: str) -> VariantRoute:
+        return VariantRoute(Variant(name, "m", Container("i"), "t"), self.random.random(), [self._target()])
+
     def _target(self) -> Target:
         return Target(f"i-{self._next()}", UpstreamPool("127.0.0.1", 1))
 
     def _next(self) -> int:
         self.number += 1
         return self.number
+
+
+def _shadowed(table: RoutingTable) -> object:
+    """Which variants have a shadow."""
+    return {
+        route.id: {
+            name: variant.shadow.spec.name
+            for name, variant in route.variants.items()
+            if variant.shadow is not None
+        }
+        for route in table.routes()
+    }
 
 
 def _content(table: RoutingTable) -> object:

@@ -20,6 +20,7 @@ SCRIPTS = {
     "classic_failure": ("read_digit.tar.gz",),
     "classic_capture": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
+    "core_experiment": ("read_digit.tar.gz",),
 }
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 
@@ -112,3 +113,14 @@ def test_resources_are_created_waited_for_invoked_changed_and_deleted(said: Docu
     assert said["endpoints"] == ["core"]
     assert said["instances"] == [2]
     assert said["gone"] == 'Could not find model "arn:aws:sagemaker:us-east-1:000000000000:model/core".'
+
+
+@pytest.mark.parametrize("said", ["core_experiment"], indirect=True)
+def test_a_model_is_tried_in_an_inference_experiment(said: Documents) -> None:
+    assert said == {
+        "word": "seven",
+        "description": "the same model twice",
+        "experiments": ["core"],
+        "shadows": ["candidate"],
+        "gone": "ResourceNotFound",
+    }

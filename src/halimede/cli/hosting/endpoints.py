@@ -12,6 +12,7 @@ import click
 from halimede.cli.hosting.client import HostClient, host_options
 from halimede.cli.hosting.deployments import deployment_tables
 from halimede.cli.hosting.logs import InstanceLogs
+from halimede.cli.hosting.shadows import comparisons
 from halimede.cli.tables import table
 
 _CHANGING = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
@@ -51,6 +52,11 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
     if name is not None:
         for each in deployment_tables(host, endpoints[0]):
             click.echo(each)
+        try:
+            for comparison in comparisons(host, endpoints[0]):
+                click.echo(comparison)
+        except click.ClickException as error:  # a key may describe endpoints and read no metrics
+            click.echo(f"How its shadow variant compares cannot be shown: {error.message}", err=True)
     return int(name is not None and endpoints[0]["EndpointStatus"] == "Failed")
 
 
@@ -91,8 +97,13 @@ class StatusMessages:
 
 def _waits_for(endpoint: Mapping[str, Any]) -> str:
     """What the variants of an endpoint wait for, in a line; "" if for nothing."""
-    pending = endpoint.get("PendingDeploymentSummary", {}).get("ProductionVariants", ())
-    variants = [*endpoint.get("ProductionVariants", ()), *pending]
+    summary = endpoint.get("PendingDeploymentSummary", {})
+    pending = [*summary.get("ProductionVariants", ()), *summary.get("ShadowProductionVariants", ())]
+    variants = [
+        *endpoint.get("ProductionVariants", ()),
+        *endpoint.get("ShadowProductionVariants", ()),
+        *pending,
+    ]
     statuses = {
         f"{variant['VariantName']} {_doing(status)}: {status['StatusMessage']}"
         for variant in variants
@@ -137,12 +148,16 @@ def _status(host: HostClient, name: str) -> str:
 
 
 def _row(endpoint: Mapping[str, Any]) -> list[str]:
-    variants = endpoint.get("ProductionVariants", ())
+    variants = [*endpoint.get("ProductionVariants", ()), *endpoint.get("ShadowProductionVariants", ())]
+    productions = len(endpoint.get("ProductionVariants", ()))
     return [
         endpoint["EndpointName"],
         endpoint["EndpointStatus"],
         endpoint.get("EndpointConfigName", ""),
-        "\n".join(each["VariantName"] for each in variants),
+        "\n".join(
+            each["VariantName"] + (" (shadow)" if number >= productions else "")
+            for number, each in enumerate(variants)
+        ),
         "\n".join(f"{each['CurrentWeight']:g}" for each in variants),
         "\n".join(f"{each['CurrentInstanceCount']}/{each['DesiredInstanceCount']}" for each in variants),
         f"{endpoint['CreationTime']:%Y-%m-%d %H:%M:%S}",

@@ -279,6 +279,8 @@ class Dispatcher:
         check_account(caller, action, checked)
         if key is not None:
             check_endpoints(key, action, checked)
+            for endpoint in service.about(name, checked, caller):
+                key.check(action, endpoint)
         self._images.check(action, checked, from_loopback=request.from_loopback)
         return await service.run(name, checked, caller)
 

@@ -18,6 +18,10 @@ Operation = Callable[[Mapping[str, Any], Caller], Awaitable[Mapping[str, Any]]]
 _MAX_SHOWN = 128
 
 
+def _nothing(_: str, __: Mapping[str, Any], ___: Caller) -> Collection[str]:
+    return ()
+
+
 @dataclass(eq=False)
 class Service:
     """One of AWS's services.
@@ -28,6 +32,7 @@ class Service:
         later: what is said of an operation that it does not have.
         further: enumeration's shape name → values that it has here beside its own.
         refusal: the code of the error for a request that breaks the service's model.
+        about: the endpoints that a request is about without naming them, given its operation's name.
     """
 
     name: str
@@ -35,6 +40,7 @@ class Service:
     later: str = ""
     further: Mapping[str, Collection[str]] = field(default_factory=dict)
     refusal: str = "ValidationException"
+    about: Callable[[str, Mapping[str, Any], Caller], Collection[str]] = _nothing
 
     @cached_property
     def model(self) -> ServiceModel:

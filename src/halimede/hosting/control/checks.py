@@ -14,7 +14,6 @@ _PLANNED_VARIANT_FIELDS = {
 }
 _PLANNED_CONFIG_FIELDS = {
     "AsyncInferenceConfig": "asynchronous inference is",
-    "ShadowProductionVariants": "shadow variants are",
     "ExplainerConfig": "explanations are",
 }
 
@@ -90,11 +89,14 @@ def check_config(request: Mapping[str, Any]) -> None:
         if request.get(member):
             raise invalid(f"{member}: {what} not available in this version; leave it out")
     check_capture(request.get("DataCaptureConfig") or {})
-    names = [variant["VariantName"] for variant in request["ProductionVariants"]]
+    variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", ())]
+    names = [variant["VariantName"] for variant in variants]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise invalid(f"Two production variants have the name '{twice[0]}'; names must differ")
-    for variant in request["ProductionVariants"]:
+    if len(variants) > len(request["ProductionVariants"]):
+        _check_shadows(request)
+    for variant in variants:
         for member, what in _PLANNED_VARIANT_FIELDS.items():
             if variant.get(member):
                 raise invalid(
@@ -107,6 +109,31 @@ def check_config(request: Mapping[str, Any]) -> None:
             raise invalid(
                 f"variant '{variant['VariantName']}' has InitialInstanceCount 0; it must be 1 or more"
             )
+
+
+def _check_shadows(request: Mapping[str, Any]) -> None:
+    productions, shadows = len(request["ProductionVariants"]), len(request["ShadowProductionVariants"])
+    if (productions, shadows) != (1, 1):
+        msg = (
+            f"a configuration with ShadowProductionVariants has one production variant and one shadow variant; this "
+            f"one has {productions} in ProductionVariants and {shadows} in ShadowProductionVariants"
+        )
+        raise invalid(msg)
+
+
+def check_shadowed_model(variant: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """Refuse a model that a configuration with a shadow variant cannot have.
+
+    Raises:
+        ApiError: it is a multi-model container.
+    """
+    containers = [model.get("PrimaryContainer") or {}, *model.get("Containers", ())]
+    if any(container.get("Mode") == "MultiModel" for container in containers):
+        msg = (
+            f"variant '{variant['VariantName']}': its model '{variant['ModelName']}' has the Mode MultiModel, and "
+            f"multi-model endpoints have no shadow variants"
+        )
+        raise invalid(msg)
 
 
 def check_desired_capacity(desired: Mapping[str, Any]) -> None:

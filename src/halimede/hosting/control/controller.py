@@ -16,6 +16,7 @@ from halimede.hosting.control.checks import (
     check_config,
     check_desired_capacity,
     check_model,
+    check_shadowed_model,
 )
 from halimede.hosting.control.database import Database, DocumentKey
 from halimede.hosting.control.defaults import complete_config, complete_model
@@ -24,10 +25,11 @@ from halimede.hosting.control.deployments.policy import Policy
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.listing import page_of
-from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status
+from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status, variants_of
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.control.updates import check_update, deployment_of, retain
+from halimede.hosting.deployed import Deployed
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.substrates.base import RunningInstance
@@ -151,8 +153,10 @@ class Controller:
 
     async def _create_config(self, request: Request, caller: Caller) -> Answer:
         check_config(request)
-        for variant in request["ProductionVariants"]:
-            self._models.find(variant["ModelName"], caller)
+        for variant in variants_of(request):
+            model = self._models.find(variant["ModelName"], caller)
+            if request.get("ShadowProductionVariants"):
+                check_shadowed_model(variant, model)
             self._dependencies.resources(variant["InstanceType"])
         return await self._configs.create(request, caller)
 
@@ -182,7 +186,7 @@ class Controller:
     def _fleet(self, config_name: str, caller: Caller) -> FleetRecord:
         """A fleet as the configuration says now."""
         config = self._configs.find(config_name, caller)
-        names = {variant["ModelName"] for variant in config["ProductionVariants"]}
+        names = {variant["ModelName"] for variant in variants_of(config)}
         models = {name: self._models.find(name, caller) for name in names}
         return FleetRecord.of(f"f-{secrets.token_hex(8)}", config_name, config, models)
 
@@ -303,6 +307,33 @@ class Controller:
         _check_changeable(found.record)
         changed = replace(fleet, counts={**fleet.counts, variant: count})
         await found.change(status=Status.UPDATING, current=changed, reason="")
+
+    # deployments (`Endpoints`)
+
+    def deployed(self, endpoint: EndpointId) -> Deployed | None:
+        """An endpoint as it is now; None if there is none of that name."""
+        found = self._endpoints.get(endpoint)
+        fleet = None if found is None else found.record.current or found.record.pending
+        if found is None or fleet is None:
+            return None
+        return Deployed(str(found.record.status), fleet.config_name, fleet.config, found.record.reason)
+
+    async def make_config(self, request: Request, caller: Caller) -> None:
+        """Make an endpoint configuration.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        await self._create_config(request, caller)
+
+    async def deploy(self, endpoint: EndpointId, config_name: str) -> None:
+        """Have an endpoint become what a configuration says. It returns before it is.
+
+        Raises:
+            ApiError: it is not in service, or may not be changed so.
+        """
+        request = {"EndpointName": endpoint.name, "EndpointConfigName": config_name}
+        await self._update_endpoint(request, Caller(account=endpoint.account, region=endpoint.region))
 
     # tags
 

@@ -21,8 +21,12 @@ def complete_model(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def complete_config(request: Mapping[str, Any]) -> dict[str, Any]:
     """A `CreateEndpointConfig` request with what it left out."""
-    variants = [{**_VARIANT, **variant} for variant in request["ProductionVariants"]]
-    return {**_ISOLATION, **request, "ProductionVariants": variants}
+    variants = {
+        member: [{**_VARIANT, **variant} for variant in request[member]]
+        for member in ("ProductionVariants", "ShadowProductionVariants")
+        if member in request
+    }
+    return {**_ISOLATION, **request, **variants}
 
 
 def complete_deployment(deployment: Mapping[str, Any]) -> dict[str, Any]:

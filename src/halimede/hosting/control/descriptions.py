@@ -50,7 +50,7 @@ def describe_endpoint(
             )
     if record.current is not None:
         statuses = _Statuses(record, fleets, is_pending=False)
-        document["ProductionVariants"] = _variants(record.current, fleets.instances(), statuses)
+        document |= _variants(record.current, fleets.instances(), statuses)
     if record.deployment is not None:
         document["LastDeploymentConfig"] = record.deployment
     if record.reason:
@@ -60,17 +60,16 @@ def describe_endpoint(
         statuses = _Statuses(record, fleets, is_pending=True)
         document["PendingDeploymentSummary"] = {
             "EndpointConfigName": record.pending.config_name,
-            "ProductionVariants": _variants(record.pending, fleets.pending_instances(), statuses),
+            **_variants(record.pending, fleets.pending_instances(), statuses),
             "StartTime": _time(record.modified if progress is None else progress.began),
         }
     return document
 
 
-def _variants(
-    fleet: FleetRecord, instances: Mapping[str, int], statuses: "_Statuses"
-) -> list[dict[str, Any]]:
-    return [
-        {
+def _variants(fleet: FleetRecord, instances: Mapping[str, int], statuses: "_Statuses") -> dict[str, Any]:
+    """The variants of a fleet, and those that shadow them."""
+    summaries = {
+        variant.name: {
             "VariantName": variant.name,
             "DeployedImages": [
                 {"SpecifiedImage": variant.container.image, "ResolvedImage": variant.container.image}
@@ -82,7 +81,12 @@ def _variants(
             **statuses.of(variant.name),
         }
         for variant in fleet.variants()
-    ]
+    }
+    shadows = fleet.shadows()
+    document = {"ProductionVariants": [each for name, each in summaries.items() if name not in shadows]}
+    if shadows:
+        document["ShadowProductionVariants"] = [summaries[name] for name in shadows]
+    return document
 
 
 class _Statuses:

@@ -213,6 +213,10 @@ class Fleet:
             )
             for variant in record.variants()
         }
+        for shadow, production in record.shadows().items():
+            routes = self._variants[production].route, self._variants[shadow].route
+            routes[0].shadow = routes[1]
+            routes[0].observers = (*routes[0].observers, dependencies.make_shadow(*routes))
 
     async def start(
         self,
@@ -269,8 +273,9 @@ class Fleet:
         await _all([variant.ready() for variant in self._variants.values()])
 
     def routes(self) -> Mapping[str, VariantRoute]:
-        """Variant → where its requests go."""
-        return {name: variant.route for name, variant in self._variants.items()}
+        """Variant → where its requests go; shadow variants have none of their own."""
+        shadows = self.record.shadows()
+        return {name: variant.route for name, variant in self._variants.items() if name not in shadows}
 
     @property
     def lost(self) -> int:

@@ -52,18 +52,22 @@ class FleetRecord:
     is_update: bool = False
 
     def variants(self) -> list[Variant]:
-        """The variants, as they were asked for."""
+        """The variants, as they were asked for; those that shadow others last."""
         capture = DataCapture.from_document(self.config.get("DataCaptureConfig") or {})
         return [
             Variant.from_documents(variant, self.models[variant["ModelName"]], capture)
-            for variant in self.config["ProductionVariants"]
+            for variant in variants_of(self.config)
         ]
+
+    def shadows(self) -> dict[str, str]:
+        """Shadow variant → the variant whose requests it gets copies of."""
+        [first, *_] = self.config["ProductionVariants"]
+        shadows = self.config.get("ShadowProductionVariants", ())
+        return {shadow["VariantName"]: first["VariantName"] for shadow in shadows}
 
     def instance_types(self) -> dict[str, str]:
         """Variant → the type of its instances."""
-        return {
-            variant["VariantName"]: variant["InstanceType"] for variant in self.config["ProductionVariants"]
-        }
+        return {variant["VariantName"]: variant["InstanceType"] for variant in variants_of(self.config)}
 
     @classmethod
     def of(
@@ -75,6 +79,11 @@ class FleetRecord:
             record.weights[variant.name] = variant.weight
             record.counts[variant.name] = variant.count
         return record
+
+
+def variants_of(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The variants of an endpoint configuration; those that shadow others last."""
+    return [*config["ProductionVariants"], *config.get("ShadowProductionVariants", ())]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarm import Alarm
 from halimede.hosting.routing.meters import InvocationMeter
 from halimede.hosting.routing.table import Residency, RoutingTable, VariantRoute
-from halimede.hosting.routing.taps import Observer
+from halimede.hosting.routing.taps import NoObserver, Observer
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource, OnProgress
 from halimede.hosting.substrates.base import Resources, Substrate
@@ -71,6 +71,10 @@ def _is_never() -> bool:
     return False
 
 
+def _copy_nothing(_: VariantRoute, __: VariantRoute) -> Observer:
+    return NoObserver()
+
+
 def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
     """Nobody minds."""
 
@@ -101,6 +105,7 @@ class Dependencies:
         check_update: raises an ApiError if an endpoint may not have these variants, given as variant → instance type.
         alarm: the CloudWatch alarm of a name, if an account and region have one.
         now: the time, in seconds since 1970.
+        make_shadow: makes copies of a variant's requests for another one.
         ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
         observers: what looks at the invocations of an endpoint's variant.
         is_capture_stopped: whether nothing is captured for want of room on the disk.
@@ -121,6 +126,7 @@ class Dependencies:
     check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
     alarm: Callable[[Scope, str], Alarm | None] = _no_alarm
     now: Callable[[], float] = time.time
+    make_shadow: Callable[[VariantRoute, VariantRoute], Observer] = _copy_nothing
     ping: Callable[[str, int, float], Awaitable[str]] = ping
     observers: Callable[[EndpointId, Variant], Sequence[Observer]] = _observe_nothing
     is_capture_stopped: Callable[[], bool] = _is_never

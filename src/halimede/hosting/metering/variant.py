@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from halimede.hosting.metering.store import Metric, MetricStore
+from halimede.hosting.metering.shadows import SHADOW_METRICS, observed
+from halimede.hosting.metering.store import Dimensions, Metric, MetricStore
+from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter
 
 INVOCATIONS = "AWS/SageMaker"
@@ -70,8 +72,8 @@ class VariantMeter(CountingMeter):
         dimensions = (("EndpointName", endpoint), ("VariantName", variant))
         self._dimensions = (("EndpointConfigName", config), *dimensions) if config else dimensions
         self.used = 0.0
-        self.sums: dict[str, float] = dict.fromkeys(METRICS, 0)
-        self.counts: dict[str, float] = dict.fromkeys(METRICS, 0)
+        self.sums: dict[str, float] = dict.fromkeys((*METRICS, *SHADOW_METRICS), 0)
+        self.counts: dict[str, float] = dict.fromkeys((*METRICS, *SHADOW_METRICS), 0)
 
     # the store
 
@@ -117,6 +119,18 @@ class VariantMeter(CountingMeter):
                 metric = Metric(INVOCATIONS, name, self._dimensions)
                 micros = [duration / _MICROSECOND for duration in durations]
                 self._store.add_all(metric, micros, "Microseconds", when)
+        if counts.shadow:
+            self._flush_shadow(counts.shadow, when)
+
+    def _flush_shadow(self, counts: ShadowCounts, when: float) -> None:
+        for name, output, unit, values in observed(counts):
+            dimensions: Dimensions = self._dimensions
+            if output:
+                dimensions = tuple(sorted((*dimensions, ("OutputName", output))))
+            else:
+                self.sums[name] += sum(values)
+                self.counts[name] += len(values)
+            self._store.add_all(Metric(INVOCATIONS, name, dimensions), values, unit, when)
 
     def end_period(self, when: float) -> None:
         """A minute, or the shortest period of the store, is over: without a request it has zeros.

@@ -67,6 +67,7 @@ class VariantEntry:
         weight: its share of the traffic.
         targets: its instances.
         config: the endpoint configuration under whose name it is counted too; "" for none.
+        shadow: the variant that gets copies of its requests.
     """
 
     number: int
@@ -74,6 +75,7 @@ class VariantEntry:
     weight: float
     targets: Sequence[TargetEntry]
     config: str
+    shadow: "VariantEntry | None" = None
 
 
 @dataclass(frozen=True, slots=True)

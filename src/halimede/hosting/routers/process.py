@@ -31,6 +31,8 @@ from halimede.hosting.routers.messages import Begin, KeyBegan, KeyEnded, Logged,
 from halimede.hosting.routers.replica import Replica
 from halimede.hosting.routers.shared_counts import CLOSED, SharedCounts
 from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.shadows.copies import Copies
+from halimede.hosting.shadows.settings import ShadowSettings
 
 logger = logging.getLogger("halimede")
 
@@ -52,6 +54,7 @@ class Router:
         self._door = Door(door, self._adoption.take)
         self._keys: dict[str, Key] = {}
         self._stopping: asyncio.Task[None] | None = None
+        self._copies: Copies
         self._invocations: Invocations
         self._denials: Denials
         self._runtime: Runtime
@@ -80,6 +83,7 @@ class Router:
         self._invocations = Invocations(self._replica.table, message.invocation)
         self._capture = SpoolWriter(message.capture_directory, message.capture)
         self._replica.observers = self._capture.observers
+        self._copies = self._replica.copies = Copies(ShadowSettings.of(message.invocation))
         self._runtime = Runtime(
             Gate(message.keys, message.caller, issued=self._keys.get),
             self._invocations,
@@ -127,6 +131,7 @@ class Router:
         except TimeoutError:
             pass
         await self._runtime.close()
+        await self._copies.close()
         self._denials.close()
         await self._capture.close()
         self._replica.send_counts()

@@ -201,16 +201,17 @@ class Publisher:
         return Publish(route.id, route.arn, route.config, self._entries(route.variants), beside)
 
     def _entries(self, variants: Mapping[str, VariantRoute]) -> list[VariantEntry]:
-        return [
-            VariantEntry(
-                self._variants[variant],
-                variant.spec,
-                variant.weight,
-                [self._entry(target) for target in variant.targets],
-                variant.config,
-            )
-            for variant in variants.values()
-        ]
+        return [self._variant_entry(variant) for variant in variants.values()]
+
+    def _variant_entry(self, variant: VariantRoute) -> VariantEntry:
+        return VariantEntry(
+            self._variants[variant],
+            variant.spec,
+            variant.weight,
+            [self._entry(target) for target in variant.targets],
+            variant.config,
+            None if variant.shadow is None else self._variant_entry(variant.shadow),
+        )
 
     def _entry(self, target: Target) -> TargetEntry:
         pool = target.pool

@@ -22,6 +22,7 @@ from halimede.hosting.routers.shared_counts import SharedCounts
 from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.routing.taps import Observer
+from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.specs import Variant
 
 Send = Callable[[object], None]
@@ -62,6 +63,7 @@ class Replica:
         table: what requests are routed by.
         placements: asks where models are.
         observers: what looks at the invocations of an endpoint's variant, and counts with a meter.
+        copies: of this router's invocations, for shadow variants; None to make none.
     """
 
     def __init__(self, counts: SharedCounts, row: int, send: Send) -> None:
@@ -73,6 +75,7 @@ class Replica:
             send: tells the host's own process something.
         """
         self.table = RoutingTable()
+        self.copies: Copies | None = None
         self.placements = RemotePlacements(send, self._target)
         self.observers: Observers = _observe_nothing
         self._counts = counts
@@ -125,6 +128,11 @@ class Replica:
             )
             if entry.spec.container.multi_model:
                 route.residency = self.placements.of(entry.number)
+            if entry.shadow is not None and self.copies is not None:
+                route.shadow = self._variant(endpoint, entry.shadow)
+                route.observers = (*route.observers, self.copies.observer(route, route.shadow))
+        elif entry.shadow is not None:
+            self._variant(endpoint, entry.shadow)
         for target in entry.targets:
             if target.column not in self._targets:
                 self._add(route, target)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from halimede.hosting.routing.agreement import ShadowCounts
+
 
 @dataclass(slots=True)
 class InvocationCounts:
@@ -29,6 +31,7 @@ class InvocationCounts:
     download_ns: list[int] = field(default_factory=list)
     load_ns: list[int] = field(default_factory=list)
     unload_ns: list[int] = field(default_factory=list)
+    shadow: ShadowCounts = field(default_factory=ShadowCounts)
 
     def add(self, other: "InvocationCounts") -> None:
         """Count what another has counted."""
@@ -50,6 +53,11 @@ class CountingMeter:
     def add(self, counts: InvocationCounts) -> None:
         """Count what has been counted elsewhere."""
         self._counts.add(counts)
+
+    @property
+    def shadow(self) -> ShadowCounts:
+        """Where copies of other variants' requests are counted that come here."""
+        return self._counts.shadow
 
     # InvocationMeter
 

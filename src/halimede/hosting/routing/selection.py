@@ -27,9 +27,10 @@ def choose_variant(route: EndpointRoute, wanted: str | None) -> VariantRoute:
     if wanted is None:
         msg = f"all variants of endpoint {route.name} have the weight 0; name one with TargetVariant"
     else:
+        names = dict.fromkeys(name for variants in route.fleets() for name in variants)
         msg = (
             f"Variant {wanted} not found for endpoint {route.name} of account {route.account}. Its variants "
-            f"are {', '.join(route.by_name())}"
+            f"are {', '.join(names)}"
         )
     raise invalid_invocation(msg)
 

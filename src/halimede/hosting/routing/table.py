@@ -131,6 +131,7 @@ class VariantRoute:
         meter: counts its invocations.
         observers: look at its invocations.
         config: the endpoint configuration under whose name they are counted too; "" for none.
+        shadow: the variant that gets copies of its requests, and none of its own; None for none.
     """
 
     spec: Variant
@@ -140,6 +141,7 @@ class VariantRoute:
     meter: InvocationMeter = field(default_factory=NoMeter)
     observers: Sequence[Observer] = ()
     config: str = ""
+    shadow: "VariantRoute | None" = None
 
     @property
     def is_able(self) -> bool:
@@ -196,11 +198,15 @@ class EndpointRoute:
             yield fleet.variants
 
     def every_variant(self) -> Iterator[VariantRoute]:
-        """The variants of all fleets."""
-        return (variant for variants in self.fleets() for variant in variants.values())
+        """The variants of all fleets, and their shadows."""
+        for variants in self.fleets():
+            for variant in variants.values():
+                yield variant
+                if variant.shadow is not None:
+                    yield variant.shadow
 
     def by_name(self) -> Mapping[str, Sequence[VariantRoute]]:
-        """The variants of all fleets, by name."""
+        """The variants of all fleets and their shadows, by name."""
         found: dict[str, list[VariantRoute]] = {}
         for variant in self.every_variant():
             found.setdefault(variant.spec.name, []).append(variant)

@@ -44,6 +44,13 @@ class Observer(Protocol):
         """
 
 
+class NoObserver:
+    """Leaves all invocations out (`Observer`)."""
+
+    def observe(self, head: Head, *, streamed: bool) -> None:
+        """Nothing."""
+
+
 class _Taps:
     """Several taps as one."""
 
