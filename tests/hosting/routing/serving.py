@@ -60,11 +60,14 @@ class Meter:
         """Write down what another process has counted, as far as that says."""
         if counts.sent:
             self.sent_to += [round(counts.sent / counts.per_instance)] * counts.sent
-        failed, broken = counts.client_errors - counts.model_errors, counts.server_errors
-        self.answers += (
-            [(424, True)] * counts.model_errors + [(499, False)] * failed + [(503, False)] * broken
-        )
-        self.answers += [(200, False)] * (counts.answered - counts.client_errors - broken)
+        by_server = min(counts.model_errors, counts.server_errors)
+        by_client = min(counts.model_errors - by_server, counts.client_errors)
+        self.answers += [(500, True)] * by_server + [(400, True)] * by_client
+        self.answers += [(300, True)] * (counts.model_errors - by_server - by_client)
+        self.answers += [(499, False)] * (counts.client_errors - by_client)
+        self.answers += [(503, False)] * (counts.server_errors - by_server)
+        failed = counts.client_errors + counts.server_errors + counts.model_errors - by_server - by_client
+        self.answers += [(200, False)] * (counts.answered - failed)
         self.placements += [False] * (counts.placed - counts.hits) + [True] * counts.hits
 
 

@@ -73,7 +73,7 @@ def test_a_stream_that_breaks() -> None:
         assert next(received) == b"some"
         with pytest.raises(EventStreamError, match="The response stream broke"):
             next(received)
-        until(lambda: host.meter.answers == [(424, True)])
+        until(lambda: host.meter.answers == [(500, True)])
 
 
 def test_a_stream_that_takes_too_long() -> None:

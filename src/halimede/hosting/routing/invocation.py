@@ -39,6 +39,9 @@ _TEXT_BYTES = 16_384
 _MISSED = (404, 507)
 """What an instance answers that does not have a model, or lacks the memory to run it: the request has not run."""
 
+_NO_ANSWER = 500
+"""What is counted of an instance that gave no whole response."""
+
 _GONE = 499
 """What is counted for a client that did not wait."""
 
@@ -447,7 +450,7 @@ class Invocation:
     def _break(self, code: str, reason: str) -> None:
         """End a response that has begun and cannot be completed."""
         request = self._request
-        self._finish(424, model_error=True)
+        self._finish(424, model_error=True, counted=_NO_ANSWER)
         if not self._streamed:
             request.abort()
             return
@@ -461,7 +464,9 @@ class Invocation:
 
     def _fail(self, error: ApiError, *, model: bool = False) -> None:
         """Answer with an error; `model` if it is the instance's."""
-        self._finish(error.status, model_error=model)
+        original = error.fields.get("OriginalStatusCode")
+        counted = original if isinstance(original, int) and original else _NO_ANSWER
+        self._finish(error.status, model_error=model, counted=counted if model else 0)
         answer_error(self._request, error)
 
     def _disconnected(self) -> None:
@@ -482,14 +487,16 @@ class Invocation:
             self._placement.release()
             self._placement = None
 
-    def _finish(self, status: int, *, model_error: bool) -> None:
+    def _finish(self, status: int, *, model_error: bool, counted: int = 0) -> None:
+        """It is over: `status` is what the client is told, and `counted` what the metrics are, if that is another."""
         if self._done:
             return
         self._done = True
         now = monotonic_ns()
         model_ns = now - self._sent_ns if self._sent_ns else 0
         self._leave()
-        self._variant.meter.ended(status, model_ns, now - self._began_ns - model_ns, model_error=model_error)
+        overhead_ns = now - self._began_ns - model_ns
+        self._variant.meter.ended(counted or status, model_ns, overhead_ns, model_error=model_error)
         if self._tap is not None:
             self._tap.ended(status, model_ns)
         self._on_done(self)

@@ -13,7 +13,8 @@ class InvocationMeter(Protocol):
         """A request has been answered.
 
         Args:
-            status: what the client was told.
+            status: what an instance has answered, or the client was told if that is no instance's answer; 500 if an
+                instance gave no whole response.
             model_ns: from when it was sent to the instance until its response was complete.
             overhead_ns: the rest of the time that it was here.
             model_error: the instance answered something other than 2xx, or nothing.
