@@ -140,6 +140,59 @@ def test_endpoint_that_failed_is_described_with_the_reason(host: HostProcess, tm
     sagemaker.delete_endpoint(EndpointName="broken")
 
 
+def test_an_update_that_is_under_way_is_described_with_its_alarms(host: HostProcess, tmp_path: Path) -> None:
+    sagemaker = host.client("sagemaker")
+    for config in ("before", "after"):
+        create(sagemaker, config, write_program(tmp_path))
+    sagemaker.create_endpoint(EndpointName="shifted", EndpointConfigName="before")
+    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="shifted")
+    host.client("cloudwatch").put_metric_alarm(
+        AlarmName="slow",
+        Namespace="AWS/SageMaker",
+        MetricName="ModelLatency",
+        Statistic="Average",
+        Period=60,
+        EvaluationPeriods=1,
+        Threshold=1e6,
+        ComparisonOperator="GreaterThanThreshold",
+    )
+    routing = {
+        "Type": "CANARY",
+        "WaitIntervalInSeconds": 3600,
+        "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+    }
+    sagemaker.update_endpoint(
+        EndpointName="shifted",
+        EndpointConfigName="after",
+        DeploymentConfig={
+            "BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing},
+            "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "slow"}]},
+        },
+    )
+    with wait(host, "shifted") as waiting:
+        assert waiting.stderr is not None
+        while "v Baking: 10 % of the requests, until 20" not in (line := waiting.stderr.readline()):
+            assert line
+        waiting.kill()
+
+    shown = ask(host, "endpoints", "shifted")
+
+    assert shown.returncode == 0
+    rows = [line for line in shown.stdout.decode().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert cells[1][:3] == ["shifted", "Updating", "before"]
+    assert cells[2] == ["Update to", "Variant", "Weight", "Instances", "Stage", "Progress", "Since"]
+    assert cells[3][:5] == ["after", "v", "1", "1/1", "Baking"]
+    assert cells[3][5].startswith("10 % of the requests, until 20")
+    assert cells[4] == ["Alarm", "State", "Reason"]
+    assert cells[5] == ["slow", "INSUFFICIENT_DATA", "Unchecked: Initial alarm creation"]
+    host.client("cloudwatch").delete_alarms(AlarmNames=["slow"])
+    with wait(host, "shifted") as waiting:
+        table, _ = waiting.communicate(timeout=60)
+    assert "the CloudWatch alarm 'slow' does not exist any more" in " ".join(table.split())
+    sagemaker.delete_endpoint(EndpointName="shifted")
+
+
 def test_models_are_listed(host: HostProcess, tmp_path: Path) -> None:
     shown = ask(host, "models")
 

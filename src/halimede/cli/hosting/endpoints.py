@@ -10,10 +10,12 @@ from typing import Any
 import click
 
 from halimede.cli.hosting.client import HostClient, host_options
+from halimede.cli.hosting.deployments import deployment_tables
 from halimede.cli.hosting.logs import InstanceLogs
 from halimede.cli.tables import table
 
 _CHANGING = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
+_NO_ROOM = "InsufficientInstanceCapacity"
 _INTERVAL_S = 0.5
 _LINES = 1000
 
@@ -27,7 +29,10 @@ _LINES = 1000
 )
 @host_options
 def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int:
-    """List the endpoints of a host, or describe the endpoint NAME; exit with 1 if that one has failed."""
+    """List the endpoints of a host, or describe the endpoint NAME; exit with 1 if that one has failed.
+
+    Of an endpoint NAME that is being updated, show how far that has come, and its alarms.
+    """
     host = HostClient(endpoint_url, region)
     if name is None:
         if wait:
@@ -43,6 +48,9 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
         return 0
     headings = ["Endpoint", "Status", "Configuration", "Variant", "Weight", "Instances", "Created", "Reason"]
     click.echo(table(headings, [_row(endpoint) for endpoint in endpoints]))
+    if name is not None:
+        for each in deployment_tables(host, endpoints[0]):
+            click.echo(each)
     return int(name is not None and endpoints[0]["EndpointStatus"] == "Failed")
 
 
@@ -86,12 +94,17 @@ def _waits_for(endpoint: Mapping[str, Any]) -> str:
     pending = endpoint.get("PendingDeploymentSummary", {}).get("ProductionVariants", ())
     variants = [*endpoint.get("ProductionVariants", ()), *pending]
     statuses = {
-        f"{variant['VariantName']} waits: {status['StatusMessage']}"
+        f"{variant['VariantName']} {_doing(status)}: {status['StatusMessage']}"
         for variant in variants
         for status in variant.get("VariantStatus", ())
         if "StatusMessage" in status
     }
     return "; ".join(sorted(statuses))
+
+
+def _doing(status: Mapping[str, Any]) -> str:
+    """What is done to a variant, in a word."""
+    return "waits" if status["StatusMessage"].startswith(_NO_ROOM) else str(status["Status"])
 
 
 def _wait(host: HostClient, name: str, messages: StatusMessages) -> None:
