@@ -1,7 +1,8 @@
 """Write the archives that the walk-throughs upload: `python -m examples.hosting.build [DIRECTORY]`.
 
-DIRECTORY, build/hosting by default, then holds what `examples.sagemaker.build` writes, and in `archives` two
-classifiers of digits for an A/B test: `current.tar.gz`, and `candidate.tar.gz`, which has seen a few pictures only.
+DIRECTORY, build/hosting by default, then holds what `examples.sagemaker.build` writes, and in `archives` three
+classifiers of digits for tests on an endpoint: `current.tar.gz`, `candidate.tar.gz`, which has seen a few pictures
+only, and `faulty.tar.gz`, which comes up and fails at each picture.
 """
 
 import shutil
@@ -19,6 +20,18 @@ from examples.sagemaker.build import pack
 SEEN = 50
 """How many pictures the candidate is trained on."""
 
+FAULTY_CONFIG = """\
+backend: "python"
+input [{ name: "image" data_type: TYPE_UINT8 dims: [ -1, 8, 8 ] }]
+output [{ name: "probabilities" data_type: TYPE_FP32 dims: [ -1, 10 ] }]
+"""
+
+FAULTY_MODEL = """\
+class TritonPythonModel:
+    def execute(self, requests):
+        raise RuntimeError("the table of classes is missing")
+"""
+
 
 def build(directory: Path) -> None:
     """Write everything into the directory, anew."""
@@ -31,6 +44,11 @@ def build(directory: Path) -> None:
         if name == "candidate":
             onnx.save(to_onnx(candidate), source / "digits" / "1" / "model.onnx")
         pack(source, directory / "archives")
+    faulty = directory / "sources" / "faulty"
+    (faulty / "digits" / "1").mkdir(parents=True)
+    (faulty / "digits" / "config.pbtxt").write_text(FAULTY_CONFIG)
+    (faulty / "digits" / "1" / "model.py").write_text(FAULTY_MODEL)
+    pack(faulty, directory / "archives")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests.support.host import HostProcess, start_host
 
 NAMES = ("single_model", "multi_model", "ab_test")
 AUTOSCALING = "autoscaling"
+CANARY = "canary"
 
 ASKING_S = 25.0
 """The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
@@ -172,3 +173,26 @@ def test_clients_are_made_as_published_code_makes_them() -> None:
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)
         assert "endpoint_url" not in source
+
+
+def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(tmp_path: Path, built: Path) -> None:
+    with start_host(tmp_path / "host", "--metric-period=1") as host:
+        done = subprocess.run(
+            [sys.executable, "-m", f"examples.hosting.{CANARY}", str(built), "6"],
+            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        text = re.sub(r"-\d{4}(-\d\d){5}", "", done.stdout)
+        lines = [line for line in text.splitlines() if ": Creating," not in line]
+        assert "  Updating: Baking, 25 % of the requests" in lines
+        assert "  Updating: Baking, 100 % of the requests" in lines
+        rolled_back, came_about = text.split("canary: updating to candidate")
+        assert (
+            "canary: InService with current\n  The deployment was rolled back: the CloudWatch alarm "
+            in rolled_back
+        )
+        assert "'faulty-5xx' went to ALARM" in rolled_back
+        assert "ModelError, " in rolled_back
+        assert "canary: InService with candidate\n" in came_about
+        assert "ModelError" not in came_about
+        assert re.search(r"requests: \d+ answered\ndeleted\n$", came_about)

@@ -286,7 +286,7 @@ def test_a_rolling_update_replaces_four_instances_with_room_for_five_and_loses_n
         def is_over() -> bool:
             nonlocal most
             most = max(most, len(set(host.instances().values())))
-            return host.describe()["EndpointStatus"] == "InService"
+            return bool(host.describe()["EndpointStatus"] == "InService")
 
         with host.load() as load:
             host.update("new", {**rolling(percent(25), 1), **host.put_alarm("new")})

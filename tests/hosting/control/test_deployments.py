@@ -443,7 +443,7 @@ async def test_a_rollback_without_room_takes_it_from_the_new_fleet(
                 raise ApiError("ResourceLimitExceeded", "no room for another instance")
             return await launch(*request)
 
-        world.substrate.launch = limited  # type: ignore[method-assign]
+        world.substrate.launch = limited  # type: ignore[method-assign, assignment]
         await world.serve(variant(count=4))
         (old,) = per_fleet(world)
         await world.create_config("c2", variant(count=4))

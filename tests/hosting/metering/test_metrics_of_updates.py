@@ -1,5 +1,6 @@
 """Metrics while an update is under way: those of the new fleet also under the name of its configuration."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -50,12 +51,8 @@ def test_requests_of_the_new_fleet_are_counted_twice_and_those_of_the_old_one_on
     with metered(tmp_path) as host:
         old, new = publish(host)
         for meter, status in [(old, 200)] * 3 + [(new, 200), (new, 500)]:
-            host.count(lambda meter=meter: meter.sent(1))
-            host.count(
-                lambda meter=meter, status=status: meter.ended(
-                    status, 5_000, 1_000, model_error=status == 500
-                )
-            )
+            host.count(partial(meter.sent, 1))
+            host.count(partial(meter.ended, status, 5_000, 1_000, model_error=status == 500))
         host.tick(NOON + 1)
         assert total(host, "Invocations", VARIANT) == [(5, 5)]
         assert total(host, "Invocations", NEW) == [(2, 2)]
@@ -69,11 +66,8 @@ def test_what_routers_have_counted_goes_to_the_configuration_too(tmp_path: Path)
     with metered(tmp_path) as host:
         publish(host)
         for config in ("", "new", "new"):
-            host.count(
-                lambda config=config: host.metering.absorb(
-                    E, "v", config, InvocationCounts(sent=4, per_instance=4)
-                )
-            )
+            counts = InvocationCounts(sent=4, per_instance=4)
+            host.count(partial(host.metering.absorb, E, "v", config, counts))
         host.tick(NOON + 1)
         assert total(host, "Invocations", VARIANT) == [(12, 12)]
         assert total(host, "Invocations", NEW) == [(8, 8)]

@@ -1,5 +1,7 @@
 """While an update is under way two fleets answer: each gets its share, and one steps in for the other."""
 
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -24,7 +26,7 @@ def new_fleet(share: float, *variants: VariantRoute) -> FleetRoute:
     return FleetRoute("new", {variant.spec.name: variant for variant in variants}, share)
 
 
-def answers_of(host: Runtime, count: int, **more: str) -> list[bytes]:
+def answers_of(host: Runtime, count: int, **more: Any) -> list[bytes]:
     client = host.client()
     return [invoke(client, **more)["Body"].read() for _ in range(count)]
 

@@ -213,7 +213,7 @@ class Rollout:
             if alarm is None:
                 return f"the CloudWatch alarm '{name}' does not exist any more"
             if alarm.state is AlarmState.ALARM or alarm.alarmed >= progress.began:
-                return f"the CloudWatch alarm '{name}' went to ALARM ({alarm.reason})"
+                return f"the CloudWatch alarm '{name}' went to ALARM ({alarm.reason.rstrip('.')})"
         if self._plan.is_overdue(progress, self._dependencies.now()):
             limit = self._plan.policy.timeout_s
             return f"it took longer than MaximumExecutionTimeoutInSeconds ({limit} s)"
