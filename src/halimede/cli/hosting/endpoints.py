@@ -15,6 +15,7 @@ from halimede.cli.hosting.logs import InstanceLogs
 from halimede.cli.tables import table
 
 _CHANGING = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
+_FAILED = ("Failed", "UpdateRollbackFailed")
 _NO_ROOM = "InsufficientInstanceCapacity"
 _INTERVAL_S = 0.5
 _LINES = 1000
@@ -51,7 +52,7 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
     if name is not None:
         for each in deployment_tables(host, endpoints[0]):
             click.echo(each)
-    return int(name is not None and endpoints[0]["EndpointStatus"] == "Failed")
+    return int(name is not None and endpoints[0]["EndpointStatus"] in _FAILED)
 
 
 def _describe(host: HostClient, name: str) -> Mapping[str, Any]:
