@@ -104,9 +104,9 @@ async def test_a_canary_gets_its_share_and_then_everything(tmp_path: Path) -> No
 async def pass_time(world: World) -> None:
     """Let the stage that waits be over: after a restart its time would begin anew, so the progress is changed."""
     endpoint = world.endpoint()
+    await until(lambda: endpoint.record.progress is not None and endpoint.record.progress.until > 0)
     progress = endpoint.record.progress
     assert progress is not None
-    assert progress.until
     endpoint.record.progress = replace(progress, until=progress.since)
     endpoint.work()
     await until(lambda: endpoint.record.progress is None or endpoint.record.progress.stage is not progress.stage
