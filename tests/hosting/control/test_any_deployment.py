@@ -29,6 +29,7 @@ SETTINGS = ControlSettings(
     ping_s=1.0, failed_pings=2, drain_s=3.0, grace_s=1.0, backoff_s=0.5, longest_backoff_s=2.0, look_s=0.25
 )  # fmt: skip
 ALARM = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "errors"}]}}
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 TIMEOUT = {"MaximumExecutionTimeoutInSeconds": 600}
 POLICIES: list[dict[str, Any]] = [
     {},
@@ -243,13 +244,13 @@ class VirtualWorld(World):
         assert sum(len(each.targets) for each in route.every_variant()) == sum(wanted.values())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(POLICIES), st.integers(1, 4), st.integers(2, 4), STEPS)
 def test_an_update_always_ends_with_one_fleet(
     policy: dict[str, Any], old: int, new: int, steps: list[tuple[float, str]]
 ) -> None:
     async def work(loop: VirtualLoop) -> None:
-        with tempfile.TemporaryDirectory() as directory:
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
             world = VirtualWorld(Path(directory), loop)
             async with world:
                 await world.create_model(ModelDataUrl="")

@@ -1,6 +1,8 @@
 """Updates as their policies say: requests are shifted step by step, alarms roll back, batches come and go."""
 
 import asyncio
+import json
+import sqlite3
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from halimede.hosting.control.deployments.progress import Stage
+from halimede.hosting.control.descriptions import describe_endpoint
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.metering.alarms.states import AlarmState
 from halimede.hosting.routing.selection import choose_variant
@@ -104,9 +107,9 @@ async def test_a_canary_gets_its_share_and_then_everything(tmp_path: Path) -> No
 async def pass_time(world: World) -> None:
     """Let the stage that waits be over: after a restart its time would begin anew, so the progress is changed."""
     endpoint = world.endpoint()
+    await until(lambda: endpoint.record.progress is not None and endpoint.record.progress.until > 0)
     progress = endpoint.record.progress
     assert progress is not None
-    assert progress.until
     endpoint.record.progress = replace(progress, until=progress.since)
     endpoint.work()
     await until(lambda: endpoint.record.progress is None or endpoint.record.progress.stage is not progress.stage
@@ -367,6 +370,69 @@ async def test_another_update_is_refused_while_one_is_under_way(tmp_path: Path) 
         assert text.startswith("Cannot update in-progress endpoint")
 
 
+@on_loop
+async def test_each_stage_is_described_as_a_status_of_its_variants(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=2))
+        await world.create_config("c2", variant(count=2))
+        await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
+        await until(lambda: shares(world) == [0.5, 0.5])
+        endpoint = world.endpoint()
+        progress = endpoint.record.progress
+        assert progress is not None
+
+        def statuses(now: Stage) -> tuple[str, str]:
+            """Of the fleet that serves, and of the new one."""
+            endpoint.record.progress = replace(progress, stage=now)
+            described = describe_endpoint(endpoint.record, endpoint.fleets)
+            (serving,) = described["ProductionVariants"]
+            (pending,) = described["PendingDeploymentSummary"]["ProductionVariants"]
+            assert described["PendingDeploymentSummary"]["StartTime"].timestamp() == pytest.approx(
+                progress.began
+            )
+            of_serving = serving.get("VariantStatus", [{"Status": ""}])
+            return of_serving[0]["Status"], pending["VariantStatus"][0]["Status"]
+
+        assert statuses(Stage.PROVISIONING) == ("", "ActivatingTraffic")
+        assert statuses(Stage.BAKING) == ("", "Baking")
+        assert statuses(Stage.SHRINKING) == ("Deleting", "Updating")
+        assert statuses(Stage.TERMINATION_WAIT) == ("", "Baking")
+        assert statuses(Stage.GROWING_BACK) == ("Updating", "Deleting")
+        assert statuses(Stage.SHRINKING_BACK) == ("", "Deleting")
+        endpoint.record.progress = progress
+
+
+@on_loop
+async def test_an_update_that_an_earlier_version_began_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        await world.create_config("c2")
+        world.substrate.ping = 503
+        await update(world, {})
+        await until(lambda: len(world.substrate.instances) == 2)
+        await world.controller.stop(leave=True)
+        _forget_what_is_new(tmp_path / "state.db")
+        await world.start()
+        for instance in world.substrate.instances.values():
+            instance.ping = 200
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        assert len(world.substrate.launched) == 2
+
+
+def _forget_what_is_new(path: Path) -> None:
+    """Have the state of endpoints as it was kept before there were policies."""
+    with sqlite3.connect(path) as database:
+        [(document,)] = database.execute("SELECT document FROM documents WHERE kind = 'endpoint'").fetchall()
+        endpoint = json.loads(document)
+        del endpoint["progress"], endpoint["mixed"]
+        for fleet in ("current", "pending"):
+            del endpoint[fleet]["is_update"]
+        changed = json.dumps(endpoint)
+        database.execute("UPDATE documents SET document = ? WHERE kind = 'endpoint'", (changed,))
+    database.close()
+
+
 # rolling
 
 
@@ -431,17 +497,28 @@ async def mix(world: World) -> None:
 
 
 @pytest.mark.parametrize("further", [{}, {"RollbackMaximumBatchSize": percent(25)}])
+@pytest.mark.parametrize("waits", [False, True], ids=["refused", "waits"])
 @on_loop
 async def test_a_rollback_without_room_takes_it_from_the_new_fleet(
-    tmp_path: Path, further: dict[str, Any]
+    tmp_path: Path, further: dict[str, Any], waits: bool
 ) -> None:
     async with World(tmp_path) as world:
         launch = world.substrate.launch
+        launching = 0
 
         async def limited(*request: Any) -> Any:
-            if len(world.substrate.instances) >= 6:
-                raise ApiError("ResourceLimitExceeded", "no room for another instance")
-            return await launch(*request)
+            nonlocal launching
+            while len(world.substrate.instances) + launching >= 6:
+                if not waits:
+                    raise ApiError("ResourceLimitExceeded", "no room for another instance")
+                world.substrate.shortage = "no node has room"
+                await asyncio.sleep(0.005)
+            world.substrate.shortage = ""
+            launching += 1
+            try:
+                return await launch(*request)
+            finally:
+                launching -= 1
 
         world.substrate.launch = limited  # type: ignore[method-assign, assignment]
         await world.serve(variant(count=4))

@@ -16,6 +16,7 @@ from halimede.cli.hosting.shadows import comparisons
 from halimede.cli.tables import table
 
 _CHANGING = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
+_FAILED = ("Failed", "UpdateRollbackFailed")
 _NO_ROOM = "InsufficientInstanceCapacity"
 _INTERVAL_S = 0.5
 _LINES = 1000
@@ -57,7 +58,7 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
                 click.echo(comparison)
         except click.ClickException as error:  # a key may describe endpoints and read no metrics
             click.echo(f"How its shadow variant compares cannot be shown: {error.message}", err=True)
-    return int(name is not None and endpoints[0]["EndpointStatus"] == "Failed")
+    return int(name is not None and endpoints[0]["EndpointStatus"] in _FAILED)
 
 
 def _describe(host: HostClient, name: str) -> Mapping[str, Any]:

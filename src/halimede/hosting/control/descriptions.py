@@ -127,6 +127,8 @@ class _Statuses:
                 return "Baking", f"{share}, until {_clock(progress.until)}"
             case Stage.TERMINATION_WAIT:
                 return "Baking", f"{share}; the old fleet is kept until {_clock(progress.until)}"
+            case Stage.SHRINKING:
+                return "Updating", share
             case Stage.GROWING_BACK | Stage.SHRINKING_BACK:
                 return "Deleting", share
         is_up = self._fleets.pending_instances() == progress.new

@@ -224,10 +224,7 @@ class Rollout:
         if gone and progress.share:
             return f"no instance of variant '{gone[0]}' of the new fleet answers"
         if fleet.lost > self._dependencies.settings.starts:
-            return (
-                f"{fleet.lost} instances of the new fleet have ended, or stopped to "
-                "answer, after they had come up"
-            )
+            return f"{fleet.lost} instances of the new fleet have ended after they had come up"
         return ""
 
     # back
@@ -252,7 +249,7 @@ class Rollout:
                 await self._current.ready()
         except ApiError:
             await self._current.scale(
-                {name: min(before[name], count) for name, count in progress.old.items()}
+                {name: min(max(1, before[name]), count) for name, count in progress.old.items()}
             )
             raise
 
