@@ -247,7 +247,7 @@ async def test_what_waits_on_disk_is_bounded(tmp_path: Path, caplog: pytest.LogC
 
 @on_loop
 async def test_a_failed_write_leaves_whole_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written of it before the disk was full is taken back."""
+    """What was written of it before the disk was full is taken back; what follows is in another file."""
     spool = Spool(tmp_path / "c")
     spool.invoke([b"first"])
     await spool.writer.flush()
@@ -261,6 +261,9 @@ async def test_a_failed_write_leaves_whole_frames(tmp_path: Path, monkeypatch: p
         patch.setattr(os, "writev", writev)
         spool.invoke([b"second"])
         await spool.writer.flush()
+    (abandoned,) = spool.files(OPEN)
+    assert not complete_abandoned(abandoned)
+    spool.now += 1
     spool.invoke([b"third"])
     records = await _captured(spool)
     assert [record.input and record.input.body for record in records] == [b"first", b"third"]

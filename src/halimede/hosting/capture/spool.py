@@ -129,20 +129,21 @@ class SpoolFile:
             raise
 
     def write(self, buffers: list[bytes]) -> None:
-        """Append whole frames, or nothing.
+        """Append frames.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: not all of them could be written; the file is to be abandoned.
         """
         written = 0
-        try:
-            for begin in range(0, len(buffers), _MAX_BUFFERS):
-                written += self._write_some(buffers[begin : begin + _MAX_BUFFERS])
-        except OSError:
-            os.ftruncate(self._descriptor, self.size)
-            os.lseek(self._descriptor, self.size, os.SEEK_SET)
-            raise
+        for begin in range(0, len(buffers), _MAX_BUFFERS):
+            written += self._write_some(buffers[begin : begin + _MAX_BUFFERS])
         self.size += written
+
+    def abandon(self) -> None:
+        """Write no more, after a failure: `complete_abandoned` has what was written before."""
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, self.size)
+        os.close(self._descriptor)
 
     def _write_some(self, buffers: list[bytes]) -> int:
         size = sum(map(len, buffers))

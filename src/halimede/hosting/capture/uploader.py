@@ -147,6 +147,7 @@ class Uploader:
                 await self._task
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
+                await self.idle()
                 await self.sweep()
                 await self.idle()
         for bucket in self._buckets.values():

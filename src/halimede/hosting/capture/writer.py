@@ -281,7 +281,12 @@ class SpoolFiles:
             event = str(UUID(bytes=os.urandom(16), version=4))
             buffers += frame(captured.about(event), captured.asked, captured.answered)
         before = file.size
-        file.write(buffers)
+        try:
+            file.write(buffers)
+        except OSError:
+            del self._files[place]
+            file.abandon()
+            raise
         self.room.took(file.size - before)
         if file.size >= self._settings.file_bytes:
             del self._files[place]
