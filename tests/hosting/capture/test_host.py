@@ -23,6 +23,8 @@ from tests.hosting.http.test_connection import until
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
 
+pytestmark = pytest.mark.timeout(300)  # hosts are started and killed several times
+
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 
 _ECHO = """
