@@ -23,6 +23,8 @@ from tests.hosting.http.test_connection import until
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
 
+pytestmark = pytest.mark.timeout(300)  # hosts are started and killed several times
+
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 
 _ECHO = """
@@ -260,6 +262,18 @@ def test_a_bucket_that_is_not_there_holds_nothing_up(place: Path) -> None:
             assert invoke(client, b"%d" % number)
         until(lambda: metric(host, "data_capture_upload_failures_total") >= 2, 60)
         assert host.log.count("data capture of endpoint 'e': ") == 1
+        command = [sys.executable, "-m", "halimede", "capture", "e"]
+        shown = subprocess.run(
+            command,
+            env=dict(host.environment),
+            capture_output=True,
+            timeout=60,
+            check=False,
+            encoding="utf-8",
+        )
+        assert shown.returncode == 1
+        assert "NoSuchBucket" in shown.stderr
+        assert "give that directory with --destination" in shown.stderr
         host.client("s3").create_bucket(Bucket="captured")
         bucket = Bucket(host)
         until(lambda: len(bucket.records()) == 50, 60)
