@@ -44,6 +44,7 @@ from halimede.hosting.substrates.catalogue import Catalogue
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.ray.substrate import RaySubstrate
+from halimede.hosting.transform.service import make_transforms
 
 _GRACE_S = 5.0
 """What has been asked may take so long to be answered when the host stops."""
@@ -111,6 +112,9 @@ class Host:
             self._check_update,
         )
         self._controller = Controller(dependencies, directory / "state.db")
+        self._transforms = make_transforms(
+            directory, dependencies, self._controller, self._places, self._fetches
+        )
         self._autoscaling = Autoscaling(
             directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
         )
@@ -141,8 +145,11 @@ class Host:
         return [
             Service(
                 "sagemaker",
-                self._controller.operations(),
-                further={"ProductionVariantInstanceType": self._catalogue.names},
+                {**self._controller.operations(), **self._transforms.operations()},
+                further={
+                    "ProductionVariantInstanceType": self._catalogue.names,
+                    "TransformInstanceType": self._catalogue.names,
+                },
             ),
             self._autoscaling.service(),
             cloudwatch_service(
@@ -203,7 +210,10 @@ class Host:
             await self._alarms.start()
             parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._stop_controller)
+            parts.push_async_callback(self._transforms.stop)
+            await self._transforms.open()
             await self._controller.start()
+            self._transforms.start()
             parts.push_async_callback(self._autoscaling.stop)
             await self._autoscaling.start()
             parts.callback(self._invocations.close)
@@ -236,6 +246,7 @@ class Host:
 
     async def _stop_answering(self) -> None:
         self._controller.release()
+        self._transforms.release()
         self._server.stop_accepting()
         if self._routers is not None:
             await self._routers.stop(_GRACE_S)

@@ -309,7 +309,7 @@ class Slot:
 
     @property
     def _log_stream(self) -> str:
-        return f"{self._variant.name}/{self.instance_id} in /aws/sagemaker/Endpoints/{self._endpoint.name}"
+        return f"{self._variant.name}/{self.instance_id} in {self._endpoint.log_group}"
 
     def _say(self, what: str) -> None:
         logger.warning(

@@ -23,3 +23,7 @@ class TransformError(Exception):
 def client_error(message: str) -> TransformError:
     """The job's input or its settings are wrong."""
     return TransformError("ClientError", message)
+
+
+class JobError(TransformError):
+    """Nothing more of the job can be done."""
