@@ -34,7 +34,7 @@ class Fetches:
         last = self._clock()
 
         def tell(text: str) -> None:
-            logger.info("endpoint '%s', variant '%s': %s", endpoint.name, variant, text)
+            logger.info("%s: %s", endpoint.variant_words(variant), text)
             self.note(endpoint, variant, text)
 
         def progress(done: int, total: int) -> None:

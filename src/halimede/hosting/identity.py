@@ -44,6 +44,14 @@ class EndpointId(NamedTuple):
         """Where its name holds."""
         return Scope(self.account, self.region)
 
+    def variant_words(self, variant: str) -> str:
+        """How texts call one of its variants, or the transform job whose name takes the place of that."""
+        return (
+            f"transform job '{variant}'"
+            if self.name == TRANSFORM_JOBS
+            else f"endpoint '{self.name}', variant '{variant}'"
+        )
+
     @property
     def log_group(self) -> str:
         """The log group in which its instances have their streams."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Concatenate, ParamSpec
+from typing import Any, BinaryIO, Concatenate, ParamSpec, cast
 
 import pytest
 
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 CALLER = Caller()
 IN, OUT = "s3://in/data", "s3://out/results"
-_ROUTE = VariantRoute(Variant("j", "m", Container("image"), "ml.local.cpu"), 1.0)
+ROUTE = VariantRoute(Variant("j", "m", Container("image"), "ml.local.cpu"), 1.0)
 
 
 class FakeObjects:
@@ -119,12 +119,12 @@ class FakeFleet:
         target = Target(f"i-{self._world.launches}", UpstreamPool("127.0.0.1", 1))
         self._world.launches += 1
         self._world.targets[target] = self
-        self._lanes.joined(_ROUTE, target)
+        self._lanes.joined(ROUTE, target)
 
     def kill(self, target: Target, *, replaced: bool = True) -> None:
         """An instance ends, and another one takes its place later."""
         del self._world.targets[target]
-        self._lanes.left(_ROUTE, target)
+        self._lanes.left(ROUTE, target)
         if replaced:
             task = asyncio.ensure_future(self._replace())
             self._tasks.add(task)
@@ -146,7 +146,7 @@ class FakeFleet:
             task.cancel()
         for target in [target for target, fleet in self._world.targets.items() if fleet is self]:
             del self._world.targets[target]
-            self._lanes.left(_ROUTE, target)
+            self._lanes.left(ROUTE, target)
 
 
 class FakeExchanges:
@@ -329,4 +329,4 @@ def in_world(
         run(lambda loop: live(loop, tmp_path, *args, **kwargs))
 
     wrapper.__name__ = test.__name__
-    return wrapper
+    return cast("Callable[Concatenate[Path, P], None]", wrapper)

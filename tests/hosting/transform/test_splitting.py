@@ -36,7 +36,7 @@ def recordio(content: bytes, part: int = 0) -> bytes:
 
 
 def masked(data: bytes) -> int:
-    crc = checksums.crc32c(data)
+    crc: int = checksums.crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

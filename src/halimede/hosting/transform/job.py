@@ -8,6 +8,7 @@ import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import RunningInstance
@@ -89,6 +90,8 @@ class Job:
 
     def work(self) -> None:
         """Begin, or go on."""
+        if self.record.is_settled:
+            return
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
@@ -134,7 +137,7 @@ class Job:
                 logger.exception("transform job '%s' failed", record.name)
                 outcome, reason = Status.FAILED, f"InternalServerError: the host failed: {error}"
             record.outcome, record.reason = str(outcome), reason[:_MAX_REASON]
-            await self._keep()
+            await self._keep(record)
         await self._end()
 
     async def _end(self) -> None:
@@ -152,17 +155,18 @@ class Job:
         await asyncio.to_thread(
             shutil.rmtree, self._dependencies.directory / record.fleet, ignore_errors=True
         )
-        record.status = Status(record.outcome) if record.outcome else Status.STOPPED
-        record.ended = self._dependencies.now()
         self._run.report()
-        await self._keep()
+        status = Status(record.outcome) if record.outcome else Status.STOPPED
+        # nobody sees it settled before that is kept
+        record = replace(record, status=status, ended=self._dependencies.now())
+        await self._keep(record)
+        self.record = record
         self._tell(f"{record.status}: {record.reason}" if record.reason else str(record.status))
         logger.info("transform job '%s' is %s %s", record.name, record.status, record.reason)
         self._settled.set()
 
-    async def _keep(self) -> None:
-        """Write the record down, however long that takes."""
-        record = self.record
+    async def _keep(self, record: JobRecord) -> None:
+        """Write a record down, however long that takes."""
         record.modified = self._dependencies.now()
         backoff = _BACKOFF_S
         while True:

@@ -163,6 +163,7 @@ class Transforms:
         job = self._jobs.get((caller.scope, record.name))
         if job is not None and self._hold_s and not record.is_settled:
             await job.settled(self._hold_s)
+            record = job.record
         summary = _summary(record)
         del summary["LastModifiedTime"]
         return {**complete_job(record.request), **summary, **_started(record)}
