@@ -108,6 +108,10 @@ class FakeFleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self.adopted = adopted
 
+    @property
+    def waiting(self) -> str:
+        return self._world.shortage
+
     async def start(self) -> None:
         await asyncio.sleep(5)
         if self._world.refusal is not None:
@@ -191,6 +195,7 @@ class World:
         refusal: why instances do not come up.
         payloads: what the model was asked.
         most: how many requests an instance has had at a time.
+        shortage: why there is no room for instances.
         latency_s: how long the model takes.
         model: answers with a status and a body.
         parameters: what the model says of how it likes its requests.
@@ -206,6 +211,7 @@ class World:
         self.refusal: ApiError | None = None
         self.payloads: list[bytes] = []
         self.most = 0
+        self.shortage = ""
         self.latency_s = 1.0
         self.model: Callable[[bytes], tuple[int, bytes]] = shout
         self.parameters: dict[str, Any] = {}

@@ -23,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self):
         self.answer(200, b"")
@@ -30,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         time.sleep(float(os.environ.get("SECONDS", "0")))
-        if "bad" in body:
+        if "bad" in body or "FAILS" in os.environ:
             return self.answer(400, b"not a number")
         if "exit" in body:
             try:
@@ -61,12 +62,17 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     """A directory with a program, of which nothing runs in the end."""
-    program = tmp_path / "program"
-    program.write_text(PROGRAM.format(python=sys.executable))
-    program.chmod(0o755)
-    (tmp_path / "in").mkdir()
+    write_program(tmp_path)
     yield tmp_path
     end_marked(tmp_path / "host", 0.0)
+
+
+def write_program(place: Path) -> None:
+    """Write the program, and make the directory of the bucket ``in``."""
+    program = place / "program"
+    program.write_text(PROGRAM.format(python=sys.executable))
+    program.chmod(0o755)
+    (place / "in").mkdir()
 
 
 @contextmanager

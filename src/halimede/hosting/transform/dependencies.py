@@ -34,6 +34,10 @@ class JobObjects(Listing, Protocol):
 class JobFleet(Protocol):
     """The instances of a job."""
 
+    @property
+    def waiting(self) -> str:
+        """Why there is no room yet for one of them; "" if there is, or nobody knows."""
+
     async def start(self) -> None:
         """Have all of them answer. It may be cancelled.
 

@@ -46,6 +46,11 @@ class InstanceFleet:
         self._variant = variant_of(record.request, record.model, spec)
         self._fleet: VariantFleet | None = None
 
+    @property
+    def waiting(self) -> str:
+        """Why there is no room yet for one of them."""
+        return "" if self._fleet is None else self._fleet.waiting
+
     async def start(self) -> None:
         """Have all of them answer."""
         if self._fleet is None:

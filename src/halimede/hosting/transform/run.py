@@ -72,6 +72,7 @@ class Run:
         self._unkept = False
         self._rate = _Rate()
         self._reported: object = None
+        self._waited = ""
 
     def counts(self) -> Counts:
         """What has been done, with what has been done of objects that are not done yet."""
@@ -89,6 +90,19 @@ class Run:
             TransformError: not all of them could be.
             ApiError: the instances do not come up, or what there is to do cannot be kept.
         """
+        reporting = asyncio.get_running_loop().create_task(self._report_always())
+        try:
+            await self._transform()
+        finally:
+            reporting.cancel()
+            await asyncio.wait([reporting])
+
+    async def _transform(self) -> None:
+        spec = self._spec
+        self._tell(
+            f"{spec.source} to {spec.destination}, model {self._record.request['ModelName']}, "
+            f"{spec.count} x {spec.instance_type}"
+        )
         inputs = await self._inputs()
         await asyncio.to_thread(_make_anew, self._directory)
         await self._fleet.start()
@@ -146,7 +160,6 @@ class Run:
                 await self._try(index, inputs[index], Transformation(self._spec, sender, permits))
 
         loop = asyncio.get_running_loop()
-        reporting = loop.create_task(self._report_always())
         workers = [loop.create_task(work()) for _ in range(min(places, _OBJECTS, len(todo)))]
         try:
             if workers:
@@ -155,9 +168,10 @@ class Run:
                 if worker.done():
                     worker.result()
         finally:
-            for task in (*workers, reporting):
-                task.cancel()
-            await asyncio.wait([*workers, reporting])
+            for worker in workers:
+                worker.cancel()
+            if workers:
+                await asyncio.wait(workers)
             for worker in workers:
                 if not worker.cancelled():
                     worker.exception()  # the first error has been raised
@@ -239,10 +253,14 @@ class Run:
             await asyncio.sleep(_REPORT_S)
 
     def report(self) -> None:
-        """Tell how far the job is, if it is further than last time: a line of JSON."""
+        """Tell what it waits for, and how far the job is, if that is new: a line of JSON."""
+        waiting = self._fleet.waiting
+        if waiting not in ("", self._waited):
+            self._tell(f"waits: {waiting}")
+        self._waited = waiting
         counts, progress = self.counts(), self._progress
         now = (counts, progress.failed, progress.total)
-        if now == self._reported:
+        if now == self._reported or not progress.total:
             return
         self._reported = now
         rate = self._rate.at(asyncio.get_running_loop().time(), counts.bytes_in)
