@@ -53,7 +53,7 @@ def test_a_job_is_waited_for_and_shown(host: Host) -> None:
     assert "adds: InProgress" in shown.stderr
     assert " of 3 objects, " in shown.stderr
     [row] = cells(shown.stdout)
-    assert row[:6] == ["adds", "Completed", "3/3", "0", "60", "300 B"]
+    assert row[:6] == ["adds", "Completed", "3/3", "0", "60", "270 B"]
     events = shown.stdout.splitlines()[-3:]
     assert events[0] == "s3://in/rows/ to s3://out/adds, model adder, 1 x ml.local.cpu"
     assert events[1:] == [
