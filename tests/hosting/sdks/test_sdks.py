@@ -18,6 +18,7 @@ SCRIPTS = {
     "classic_model": ("read_digit.tar.gz",),
     "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
     "classic_failure": ("read_digit.tar.gz",),
+    "classic_transform": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
 }
 ROLE = "arn:aws:iam::000000000000:role/halimede"
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(
         find_spec("sagemaker") is None, reason="the SageMaker SDK (sagemaker<3) is not installed"
     ),
-    pytest.mark.timeout(300),  # three SDKs are imported at once
+    pytest.mark.timeout(300),  # several SDKs are imported at once
 ]
 
 Documents = dict[str, Any]
@@ -98,6 +99,16 @@ def test_many_models_are_deployed_added_listed_and_asked(said: Documents) -> Non
     assert (said["digit"], said["word"]) == (7, "seven")
     assert "missing.tar.gz" in said["missing"]
     assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["classic_transform"], indirect=True)
+def test_objects_are_transformed_and_waited_for_with_logs(said: Documents) -> None:
+    assert said["output"] == '"seven"\n"seven"\n'
+    assert said["attached"] == ["s3://sagemaker-us-east-1-000000000000/words", 1, 2]
+    assert said["failed"].startswith(
+        "UnexpectedStatusException: Error for Transform job classic-nothing: Failed."
+    )
+    assert "No S3 objects found under S3 URL" in said["failed"]
 
 
 @pytest.mark.parametrize("said", ["core_resources"], indirect=True)

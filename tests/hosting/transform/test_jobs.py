@@ -100,6 +100,15 @@ async def test_an_object_of_any_size_is_sent_in_chunks(world: World) -> None:
 
 
 @in_world
+async def test_objects_that_are_not_split_are_single_records(world: World) -> None:
+    world.objects.objects |= {f"{IN}/a.png": b"\n\0", f"{IN}/b.png": b"\1"}
+    world.model = lambda body: (200, bytes(reversed(body)))
+    await world.create(SplitType="None", AssembleWith="None", BatchStrategy="SingleRecord")
+    assert (await world.settled())["TransformJobStatus"] == "Completed"
+    assert world.objects.outputs == {"a.png.out": b"\0\n", "b.png.out": b"\1"}
+
+
+@in_world
 async def test_answers_are_put_together_as_they_are_or_as_lines(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1\n2\n"
     await world.create(AssembleWith="None")
@@ -398,7 +407,6 @@ async def test_what_cannot_be_done_is_refused(world: World) -> None:
     assert "MaxConcurrentTransforms 51 times MaxPayloadInMB 2 is 102 MB" in await world.refused(
         MaxConcurrentTransforms=51, MaxPayloadInMB=2
     )
-    assert "BatchStrategy SingleRecord needs SplitType" in await world.refused(SplitType="None")
     assert "InvocationsTimeoutInSeconds is 3601" in await world.refused(
         ModelClientConfig={"InvocationsTimeoutInSeconds": 3601}
     )

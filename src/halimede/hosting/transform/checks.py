@@ -42,9 +42,6 @@ def check_job(request: Mapping[str, Any]) -> None:
         if not (value.isascii() and value.isprintable()):
             raise invalid(f"{part}.{member}: {value!r} is no header's value")
     _check_sizes(request)
-    split = request["TransformInput"].get("SplitType", "None")
-    if request.get("BatchStrategy") == "SingleRecord" and split == "None":
-        raise invalid("BatchStrategy SingleRecord needs SplitType to be Line, RecordIO or TFRecord")
     if "DataCaptureConfig" in request:
         msg = "data capture of transform jobs is not available in this version; leave it out"
         raise invalid(f"DataCaptureConfig: {msg}")
