@@ -1,6 +1,7 @@
 """Transform jobs in a test: their state is on disk, time is virtual, objects and instances are made up."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from halimede.hosting.identity import Caller
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.store.places import ListedObject
+from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.dependencies import JobDependencies
 from halimede.hosting.transform.job_record import JobRecord
@@ -62,6 +64,10 @@ class FakeObjects:
         now = datetime.now(UTC)
         names = sorted(name for name in self.objects if name.startswith(url))
         return [ListedObject(name, len(self.objects[name]), "e", now) for name in names]
+
+    async def describe(self, url: str) -> ObjectInfo:
+        content = await self.read(url, 1 << 30)
+        return ObjectInfo(len(content), hashlib.sha256(content).hexdigest())
 
     @asynccontextmanager
     async def file(self, url: str, directory: Path) -> AsyncIterator[Path]:

@@ -389,11 +389,60 @@ async def test_a_job_goes_on_after_a_restart(world: World) -> None:
 
 
 @in_world
+async def test_a_large_object_goes_on_where_it_was(world: World) -> None:
+    lines = [b"%d" % number for number in range(100)]
+    world.objects.objects[f"{IN}/a"] = b"\n".join(lines)
+    await world.create()
+    async with asyncio.timeout(1000):
+        while len(world.payloads) < 60:  # noqa: ASYNC110 - time is virtual
+            await asyncio.sleep(0.1)
+    await world.restart()
+    assert (await world.settled())["TransformJobStatus"] == "Completed"
+    assert world.objects.outputs == {"a.out": b"".join(line + b"!\n" for line in lines)}
+    assert len(world.payloads) < 110
+    last = json.loads(next(line for line in reversed(world.told) if line.startswith("{")))
+    assert (last["records"], last["bytes_in"]) == (100, len(b"\n".join(lines)))
+
+
+@in_world
+async def test_an_object_that_has_changed_is_begun_anew(world: World) -> None:
+    world.objects.objects[f"{IN}/a"] = b"1\n" * 50
+    await world.create()
+    async with asyncio.timeout(1000):
+        while len(world.payloads) < 30:  # noqa: ASYNC110 - time is virtual
+            await asyncio.sleep(0.1)
+    world.objects.objects[f"{IN}/a"] = b"2\n" * 50
+    await world.restart()
+    assert (await world.settled())["TransformJobStatus"] == "Completed"
+    assert world.objects.outputs == {"a.out": b"2!\n" * 50}
+
+
+@in_world
+async def test_an_output_that_has_got_lost_is_begun_anew(world: World) -> None:
+    world.objects.objects[f"{IN}/a"] = b"1\n" * 50
+    await world.create()
+    async with asyncio.timeout(1000):
+        while len(world.payloads) < 30:  # noqa: ASYNC110 - time is virtual
+            await asyncio.sleep(0.1)
+    await world.transforms.stop()
+    [output] = world.directory.glob("transform/*/*.out")
+    [checkpoint] = world.directory.glob("transform/*/*.checkpoint")
+    output.unlink()
+    (checkpoint.parent / "in-1").write_bytes(b"left by a host that was killed")
+    await world.start()
+    assert (await world.settled())["TransformJobStatus"] == "Completed"
+    assert world.objects.outputs == {"a.out": b"1!\n" * 50}
+    assert not list(world.directory.glob("transform/*"))
+
+
+@in_world
 async def test_settled_jobs_stay_as_they_are(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1"
     await world.create()
     before = await world.settled()
+    (world.directory / "transform" / "f-of-another-one").mkdir()
     await world.restart()
+    assert not list(world.directory.glob("transform/*"))
     assert await world.describe() == before
     assert not world.transforms.fleets()
 

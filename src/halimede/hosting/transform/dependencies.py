@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from halimede.hosting.http.call import CallError, call
+from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.inputs import Listing
 from halimede.hosting.transform.job_record import JobRecord
@@ -23,6 +24,9 @@ _PARAMETERS_TIMEOUT_S = 10.0
 
 class JobObjects(Listing, Protocol):
     """What a job needs of the objects of an account."""
+
+    async def describe(self, url: str) -> ObjectInfo:
+        """What is known of an object."""
 
     def file(self, url: str, directory: Path) -> AbstractAsyncContextManager[Path]:
         """An object as a file, which is there during the block."""

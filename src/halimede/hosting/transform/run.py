@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ _WRITES = 4
 
 _BACKOFF_S = 1.0
 _REPORT_S = 2.0
+_OUT, _CHECKPOINT = ".out", ".checkpoint"
 
 
 class Run:
@@ -104,7 +104,7 @@ class Run:
             f"{spec.count} x {spec.instance_type}"
         )
         inputs = await self._inputs()
-        await asyncio.to_thread(_make_anew, self._directory)
+        await asyncio.to_thread(_prepare, self._directory)
         await self._fleet.start()
         if not self._record.started:
             self._record.started = self._dependencies.now()
@@ -206,14 +206,19 @@ class Run:
             self._active.pop(index, None)
 
     async def _one(self, index: int, given: InputObject, transformation: Transformation) -> None:
-        output = self._directory / f"{index}.out"
+        output = self._directory / f"{index}{_OUT}"
+        etag = (await self._objects.describe(given.url)).etag
         try:
             async with self._objects.file(given.url, self._directory) as path:
-                await transformation.run(path, output)
+                await transformation.run(path, output, etag)
             transformation.counts.objects = 1
             await self._write(given.output, output)
-        finally:
-            await asyncio.to_thread(output.unlink, missing_ok=True)
+        except asyncio.CancelledError:
+            raise  # it may be gone on with
+        except Exception:
+            await asyncio.to_thread(_remove, output)
+            raise
+        await asyncio.to_thread(_remove, output)
 
     async def _write(self, url: str, output: Path) -> None:
         """Put an output where it belongs, whole."""
@@ -302,6 +307,15 @@ def _failure(given: InputObject, error: Exception) -> TransformError:
     return TransformError("InternalServerError", f"{given.url}: {error}")
 
 
-def _make_anew(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+def _prepare(directory: Path) -> None:
+    """Make a directory; of what an earlier process left there only outputs and their checkpoints stay."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for entry in directory.iterdir():
+        if entry.suffix not in (_OUT, _CHECKPOINT):
+            entry.unlink()
+
+
+def _remove(output: Path) -> None:
+    """Remove an output and its checkpoint."""
+    output.unlink(missing_ok=True)
+    output.with_suffix(_CHECKPOINT).unlink(missing_ok=True)

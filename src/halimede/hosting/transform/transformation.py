@@ -1,18 +1,24 @@
 """One object of a job: read, split, sent, and put together again."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from halimede.hosting.transform.checkpoint import Checkpoint, basis_of, read_checkpoint
 from halimede.hosting.transform.payloads import ObjectReader, Payload
 from halimede.hosting.transform.progress import Counts
 from halimede.hosting.transform.sender import Sender
 from halimede.hosting.transform.spec import TransformSpec
 
+logger = logging.getLogger("halimede")
+
 _NEWLINE = b"\n"
+_CHECKPOINT_S = 5.0
 
 
 class Transformation:
@@ -34,14 +40,28 @@ class Transformation:
         self._sender = sender
         self._permits = permits
         self.counts = Counts()
+        self._kept = Path()
+        self._point = Checkpoint("")
+        self._kept_at = 0.0
 
-    async def run(self, path: Path, output: Path) -> None:
+    async def run(self, path: Path, output: Path, etag: str) -> None:
         """Write to a file what comes of an object that is in another one.
+
+        What an earlier process of the host has written there is gone on with, if the object is the same. If this is
+        cancelled, what is written stays.
+
+        Args:
+            path: the object.
+            output: the file; a checkpoint is kept beside it.
+            etag: changes whenever the object does.
 
         Raises:
             TransformError: it cannot be transformed.
         """
-        with await asyncio.to_thread(output.open, "w+b") as out:
+        self._kept = output.with_suffix(".checkpoint")
+        basis = basis_of(etag, self._spec.split)
+        self._point = await asyncio.to_thread(read_checkpoint, self._kept, output, basis)
+        with await asyncio.to_thread(_opened, output, self._point.bytes_out) as out:
             if self._spec.split.streams:
                 await self._stream(path, out)
             else:
@@ -72,9 +92,13 @@ class Transformation:
     async def _pass_on(self, reader: ObjectReader, out: BinaryIO) -> None:
         """Send the object's payloads, and write the answers in their order."""
         under_way: deque[tuple[Payload, asyncio.Task[bytes]]] = deque()
+        self.counts.records, skipped = self._point.records, self._point.payloads
+        self._kept_at = asyncio.get_running_loop().time()
         try:
             while payloads := await asyncio.to_thread(reader.take):
-                for payload in payloads:
+                fresh = payloads[skipped:]
+                skipped = max(0, skipped - len(payloads))
+                for payload in fresh:
                     while self._permits.locked() and under_way:
                         await self._write_next(under_way, reader, out)
                     await self._permits.acquire()
@@ -108,6 +132,21 @@ class Transformation:
         await asyncio.to_thread(self._write, ready, out)
         self.counts.records += sum(payload.count for payload, _ in ready)
         self.counts.bytes_in = reader.position
+        point = self._point
+        self._point = replace(point, payloads=point.payloads + len(ready), records=self.counts.records)
+        await self._keep(out)
+
+    async def _keep(self, out: BinaryIO) -> None:
+        """Keep a checkpoint now and then."""
+        now = asyncio.get_running_loop().time()
+        if now < self._kept_at + _CHECKPOINT_S:
+            return
+        self._kept_at = now
+        self._point = replace(self._point, bytes_out=out.tell())
+        try:
+            await asyncio.to_thread(self._point.write, self._kept, out)
+        except OSError as error:  # it would only be done again
+            logger.warning("cannot write %s: %s", self._kept, error.strerror)
 
     def _write(self, ready: list[tuple[Payload, bytes]], out: BinaryIO) -> None:
         processing = self._spec.split.processing
@@ -117,6 +156,14 @@ class Transformation:
             out.write(answer)
             if self._spec.adds_newlines and not answer.endswith(_NEWLINE):
                 out.write(_NEWLINE)
+
+
+def _opened(output: Path, size: int) -> BinaryIO:
+    """An output of which so many bytes are right, to be gone on with."""
+    out = output.open("r+b" if size else "w+b")
+    out.truncate(size)
+    out.seek(size)
+    return out
 
 
 def _end_line(file: BinaryIO) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import secrets
+import shutil
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from halimede.hosting.api.services import Operation
@@ -72,6 +74,7 @@ class Transforms:
             DatabaseError: the file cannot be used.
         """
         await self._state.open()
+        await asyncio.to_thread(_remove_others, self._dependencies.directory, set(self.fleets()))
 
     def start(self) -> None:
         """Go on with what was there, after the control plane has."""
@@ -181,6 +184,14 @@ class Transforms:
             raise invalid("The request was rejected because the transform job is being created.")
         await job.stop()
         return {}
+
+
+def _remove_others(directory: Path, fleets: Collection[str]) -> None:
+    """Remove what is left of jobs that are no more."""
+    if directory.is_dir():
+        for entry in directory.iterdir():
+            if entry.name not in fleets:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def _summary(record: JobRecord) -> Answer:
