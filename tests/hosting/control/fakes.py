@@ -12,6 +12,7 @@ import uvloop
 
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.endpoint import Endpoint
+from halimede.hosting.control.guests import Guest
 from halimede.hosting.control.settings import ControlSettings, Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, EndpointId
@@ -250,6 +251,7 @@ class World:
         residencies: those that were made and not closed.
         deleted: endpoints that are no more.
         roles: fleet and variant of the roles that have begun and not ended.
+        guest: has fleets of its own, from the next start on.
     """
 
     def __init__(self, directory: Path, settings: ControlSettings = QUICK) -> None:
@@ -261,6 +263,7 @@ class World:
         self.settings = settings
         self.deleted: list[str] = []
         self.roles: set[tuple[str, str]] = set()
+        self.guest: Guest | None = None
         self.controller: Controller
 
     async def __aenter__(self) -> "World":
@@ -295,6 +298,8 @@ class World:
             end_role=lambda *role: self.roles.discard(role),
         )
         self.controller = Controller(around, self.directory / "state.db")
+        if self.guest is not None:
+            self.controller.attach(self.guest)
         await self.controller.start()
 
     def _begin_role(self, _: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
