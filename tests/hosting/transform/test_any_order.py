@@ -109,7 +109,7 @@ class Machine:
         assert not list(world.directory.glob("transform/*"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(FILES, st.booleans(), st.integers(1, 3), st.integers(1, 4), st.lists(STEPS, max_size=20))
 def test_each_output_is_what_a_clean_run_gives(
     files: list[list[int]], single: bool, count: int, concurrent: int, steps: list[tuple[str, Any]]
@@ -128,7 +128,7 @@ def test_each_output_is_what_a_clean_run_gives(
         run(lambda loop: live(loop, directory))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(FILES, st.integers(1, 3), st.lists(st.floats(0.01, 15), max_size=8))
 def test_kills_alone_fail_nothing_and_no_object_is_written_twice(
     files: list[list[int]], count: int, times: list[float]
