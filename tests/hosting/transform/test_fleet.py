@@ -89,6 +89,22 @@ async def test_instances_of_an_earlier_host_are_taken_over(tmp_path: Path) -> No
 
 
 @on_loop
+async def test_an_instance_that_ends_before_it_is_taken_over_is_replaced(tmp_path: Path) -> None:
+    async with fakes.World(tmp_path) as world:
+        lanes = Lanes(2, 5.0)
+        fleet = fleet_of(world, lanes)
+        await fleet.start()
+        await fleet.forget()
+        [(name, instance)] = world.substrate.instances.items()
+        again = fleet_of(world, lanes, [instance.running])
+        world.substrate.instances.pop(name).close()
+        assert again.ended(name, "it was killed")
+        await again.start()
+        assert [target.id for target in lanes.targets] == list(world.substrate.instances) != [name]
+        await again.retire()
+
+
+@on_loop
 async def test_instances_of_a_job_that_is_over_are_ended_and_none_is_started(tmp_path: Path) -> None:
     async with fakes.World(tmp_path) as world:
         lanes = Lanes(2, 5.0)

@@ -41,7 +41,7 @@ class InstanceFleet:
         self._dependencies = replace(dependencies, table=table, make_meter=lambda *_: NoMeter())
         self._record = record
         self._count = spec.count
-        self._adopted = adopted
+        self._adopted = list(adopted)
         self._endpoint = EndpointId(record.account, record.region, TRANSFORM_JOBS)
         self._variant = variant_of(record.request, record.model, spec)
         self._fleet: VariantFleet | None = None
@@ -61,7 +61,10 @@ class InstanceFleet:
 
     def ended(self, instance_id: str, reason: str) -> bool:
         """Whether the instance that has ended is one of these."""
-        return self._fleet is not None and self._fleet.ended(instance_id, reason)
+        adopted = [each for each in self._adopted if each.request.id != instance_id]
+        is_adopted, self._adopted = len(adopted) < len(self._adopted), adopted
+        is_running = self._fleet is not None and self._fleet.ended(instance_id, reason)
+        return is_adopted or is_running
 
     async def retire(self) -> None:
         """End all of them."""

@@ -108,6 +108,8 @@ class Transforms:
 
     def ended(self, instance_id: str, reason: str) -> bool:
         """An instance has ended by itself: whether it is a job's."""
+        for fleet, adopted in self._adopted.items():  # no job has them yet
+            self._adopted[fleet] = [each for each in adopted if each.request.id != instance_id]
         self._forget_settled()
         return any(job.ended(instance_id, reason) for job in self._jobs.values())
 
