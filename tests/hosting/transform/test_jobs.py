@@ -8,7 +8,8 @@ import pytest
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.call import CallError
-from tests.hosting.transform.fakes import IN, OUT, World, in_world
+from halimede.hosting.identity import Caller
+from tests.hosting.transform.fakes import IN, OUT, World, in_world, request
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/j"
 
@@ -197,6 +198,21 @@ async def test_errors_of_the_model_are_tried_again(world: World) -> None:
     reason = await world.failed(ModelClientConfig={"InvocationsMaxRetries": 2})
     assert reason == "InternalServerError: s3://in/data/a: the model answered with status 503: busy"
     assert len(world.payloads) == 3
+
+
+@in_world
+async def test_a_model_that_hangs(world: World) -> None:
+    world.objects.objects[f"{IN}/a"] = b"1"
+
+    def hang(_: bytes) -> tuple[int, bytes]:
+        raise TimeoutError
+
+    world.model = hang
+    reason = await world.failed(
+        ModelClientConfig={"InvocationsTimeoutInSeconds": 7, "InvocationsMaxRetries": 1}
+    )
+    assert reason == "InternalServerError: s3://in/data/a: the model did not answer within 7 seconds"
+    assert len(world.payloads) == 2
 
 
 @in_world
@@ -485,3 +501,18 @@ async def test_names_are_unique(world: World) -> None:
         await world.describe("other")
     assert raised.value.code == "ResourceNotFound"
     await world.settled()
+
+
+@in_world
+async def test_jobs_of_other_accounts_and_regions_are_not_seen(world: World) -> None:
+    world.objects.objects[f"{IN}/a"] = b"1"
+    await world.create()
+    operations = world.transforms.operations()
+    for other in (Caller(account="111111111111"), Caller(region="eu-west-1")):
+        assert (await operations["ListTransformJobs"]({}, other))["TransformJobSummaries"] == []
+        for name in ("DescribeTransformJob", "StopTransformJob"):
+            with pytest.raises(ApiError, match="Could not find transform job"):
+                await operations[name]({"TransformJobName": "j"}, other)
+        assert not world.transforms.arns(other.scope)
+        assert (await operations["CreateTransformJob"](request(), other))["TransformJobArn"] != ARN
+    assert (await world.settled())["TransformJobStatus"] == "Completed"
