@@ -161,8 +161,9 @@ class Job:
         record = replace(record, status=status, ended=self._dependencies.now())
         await self._keep(record)
         self.record = record
-        self._tell(f"{record.status}: {record.reason}" if record.reason else str(record.status))
-        logger.info("transform job '%s' is %s %s", record.name, record.status, record.reason)
+        outcome = f"{record.status}: {record.reason}" if record.reason else str(record.status)
+        self._tell(outcome)
+        logger.info("transform job '%s' is %s", record.name, outcome)
         self._settled.set()
 
     async def _keep(self, record: JobRecord) -> None:
