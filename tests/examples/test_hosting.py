@@ -197,7 +197,7 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subp
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:
-    for name in (*NAMES, AUTOSCALING):
+    for name in (*NAMES, AUTOSCALING, "batch_transform"):
         source = Path(f"examples/hosting/{name}.py").read_text()
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)

@@ -342,7 +342,7 @@ def test_archives_are_fetched_with_the_rights_of_the_endpoint_s_account(
     assert described["EndpointStatus"] == "Failed"
     assert described["FailureReason"] == (
         "Failed to download model data (bucket: models, key: model.tar.gz): Access Denied, as the bucket belongs to "
-        f"another account. Put the archive into a bucket of account {B}, whose endpoint it is for"
+        f"another account. Use a bucket of account {B}, who asks for it"
     )
 
 

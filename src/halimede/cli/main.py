@@ -14,6 +14,7 @@ COMMANDS = {
     "sagemaker-serve": "halimede.cli.sagemaker.command",
     "host": "halimede.cli.hosting.host",
     "endpoints": "halimede.cli.hosting.endpoints",
+    "jobs": "halimede.cli.hosting.jobs",
     "models": "halimede.cli.hosting.models",
     "invoke": "halimede.cli.hosting.invoke",
     "logs": "halimede.cli.hosting.logs",

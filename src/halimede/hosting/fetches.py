@@ -31,12 +31,11 @@ class Fetches:
 
     def begin(self, endpoint: EndpointId, variant: str, url: str) -> OnProgress:
         """What is to be told how far the fetch of a model has come; once a second of that is passed on."""
-        log = endpoint.scope.directory(self._logs) / endpoint.name / variant / f"{STREAM}.log"
         last = self._clock()
 
         def tell(text: str) -> None:
-            logger.info("endpoint '%s', variant '%s': %s", endpoint.name, variant, text)
-            self._thread.submit(_append, log, text)
+            logger.info("%s: %s", endpoint.variant_words(variant), text)
+            self.note(endpoint, variant, text)
 
         def progress(done: int, total: int) -> None:
             nonlocal last
@@ -47,6 +46,13 @@ class Fetches:
 
         tell(f"fetching {url}")
         return progress
+
+    def note(self, endpoint: EndpointId, variant: str, text: str) -> None:
+        """Write a line into the same log."""
+        self._thread.submit(_append, self._log_of(endpoint, variant), text)
+
+    def _log_of(self, endpoint: EndpointId, variant: str) -> Path:
+        return endpoint.scope.directory(self._logs) / endpoint.name / variant / f"{STREAM}.log"
 
     def close(self) -> None:
         """Write what has been told, and end."""

@@ -50,6 +50,7 @@ from halimede.hosting.substrates.catalogue import Catalogue
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.ray.substrate import RaySubstrate
+from halimede.hosting.transform.service import make_transforms
 
 _GRACE_S = 5.0
 """What has been asked may take so long to be answered when the host stops."""
@@ -129,6 +130,9 @@ class Host:
             make_shadow=self._copies.observer,
         )
         self._controller = Controller(dependencies, directory / "state.db")
+        self._transforms = make_transforms(
+            directory, dependencies, self._controller, self._places, self._fetches
+        )
         self._autoscaling = Autoscaling(
             directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
         )
@@ -160,8 +164,15 @@ class Host:
         return [
             Service(
                 "sagemaker",
-                {**self._controller.operations(), **self._experiments.operations()},
-                further={"ProductionVariantInstanceType": self._catalogue.names},
+                {
+                    **self._controller.operations(),
+                    **self._experiments.operations(),
+                    **self._transforms.operations(),
+                },
+                further={
+                    "ProductionVariantInstanceType": self._catalogue.names,
+                    "TransformInstanceType": self._catalogue.names,
+                },
                 about=self._experiments.about,
             ),
             self._autoscaling.service(),
@@ -226,7 +237,10 @@ class Host:
             parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._copies.close)
             parts.push_async_callback(self._stop_controller)
+            parts.push_async_callback(self._transforms.stop)
+            await self._transforms.open()
             await self._controller.start()
+            self._transforms.start()
             parts.push_async_callback(self._autoscaling.stop)
             await self._autoscaling.start()
             parts.push_async_callback(self._experiments.stop)
@@ -261,6 +275,7 @@ class Host:
 
     async def _stop_answering(self) -> None:
         self._controller.release()
+        self._transforms.release()
         self._server.stop_accepting()
         if self._routers is not None:
             await self._routers.stop(_GRACE_S)

@@ -8,6 +8,10 @@ DEFAULT_ROLE = "halimede"
 """The name of the role that callers have, and of the execution role of models that name none."""
 
 
+TRANSFORM_JOBS = "transform_jobs"
+"""The endpoint's name of what belongs to transform jobs, whose names take those of variants; no endpoint has it."""
+
+
 class Scope(NamedTuple):
     """An account in a region. Nothing in one scope sees what is in another one.
 
@@ -39,6 +43,21 @@ class EndpointId(NamedTuple):
     def scope(self) -> Scope:
         """Where its name holds."""
         return Scope(self.account, self.region)
+
+    def variant_words(self, variant: str) -> str:
+        """How texts call one of its variants, or the transform job whose name takes the place of that."""
+        return (
+            f"transform job '{variant}'"
+            if self.name == TRANSFORM_JOBS
+            else f"endpoint '{self.name}', variant '{variant}'"
+        )
+
+    @property
+    def log_group(self) -> str:
+        """The log group in which its instances have their streams."""
+        if self.name == TRANSFORM_JOBS:
+            return "/aws/sagemaker/TransformJobs"
+        return f"/aws/sagemaker/Endpoints/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import uvloop
 
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.endpoint import Endpoint
+from halimede.hosting.control.guests import Guest
 from halimede.hosting.control.settings import ControlSettings, Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, EndpointId
@@ -259,6 +260,7 @@ class World:
         roles: fleet and variant of the roles that have begun and not ended.
         observed: the variants whose invocations have been looked at.
         is_capture_stopped: nothing is captured.
+        guest: has fleets of its own, from the next start on.
     """
 
     def __init__(self, directory: Path, settings: ControlSettings = QUICK) -> None:
@@ -273,6 +275,7 @@ class World:
         self.roles: set[tuple[str, str]] = set()
         self.observed: list[Variant] = []
         self.is_capture_stopped = False
+        self.guest: Guest | None = None
         self.controller: Controller
 
     async def __aenter__(self) -> "World":
@@ -294,6 +297,8 @@ class World:
         self.table = RoutingTable()
         self.roles.clear()  # what holds is known to one process
         self.controller = Controller(self.dependencies(), self.directory / "state.db")
+        if self.guest is not None:
+            self.controller.attach(self.guest)
         await self.controller.start()
 
     def dependencies(self) -> Dependencies:

@@ -19,6 +19,7 @@ SCRIPTS = {
     "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
     "classic_failure": ("read_digit.tar.gz",),
     "classic_capture": ("read_digit.tar.gz",),
+    "classic_transform": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
     "core_experiment": ("read_digit.tar.gz",),
 }
@@ -28,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(
         find_spec("sagemaker") is None, reason="the SageMaker SDK (sagemaker<3) is not installed"
     ),
-    pytest.mark.timeout(300),  # three SDKs are imported at once
+    pytest.mark.timeout(300),  # several SDKs are imported at once
 ]
 
 Documents = dict[str, Any]
@@ -105,6 +106,16 @@ def test_many_models_are_deployed_added_listed_and_asked(said: Documents) -> Non
 @pytest.mark.parametrize("said", ["classic_capture"], indirect=True)
 def test_requests_and_responses_are_captured_until_that_is_switched_off(said: Documents) -> None:
     assert said == {"encoding": "JSON", "asked": True, "answered": True, "after": "Stopped"}
+
+
+@pytest.mark.parametrize("said", ["classic_transform"], indirect=True)
+def test_objects_are_transformed_and_waited_for_with_logs(said: Documents) -> None:
+    assert said["output"] == '"seven"\n"seven"\n'
+    assert said["attached"] == ["s3://sagemaker-us-east-1-000000000000/words", 1, 2]
+    assert said["failed"].startswith(
+        "UnexpectedStatusException: Error for Transform job classic-nothing: Failed."
+    )
+    assert "No S3 objects found under S3 URL" in said["failed"]
 
 
 @pytest.mark.parametrize("said", ["core_resources"], indirect=True)

@@ -1,4 +1,4 @@
-"""`halimede logs`: what the instances of an endpoint print."""
+"""`halimede logs`: what the instances of an endpoint or a transform job print."""
 
 import time
 from typing import Any
@@ -9,25 +9,34 @@ from halimede.cli.hosting.client import HostClient, host_options
 from halimede.cli.tables import readable
 
 _GROUP = "/aws/sagemaker/Endpoints/"
+_JOBS = "/aws/sagemaker/TransformJobs"
 _INTERVAL_S = 0.5
 
 
 @click.command("logs")
-@click.argument("endpoint")
-@click.option("--instance", help="Only of this instance; the beginning of VARIANT/INSTANCE.", default="")
+@click.argument("name")
+@click.option(
+    "--instance", help="Only of this instance; the beginning of VARIANT/INSTANCE, or of INSTANCE.", default=""
+)
+@click.option("--job", is_flag=True, help="NAME is a transform job.")
 @click.option(
     "-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many of each."
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is printed.")
 @host_options
-def command(endpoint: str, instance: str, lines: int, follow: bool, endpoint_url: str, region: str) -> int:
-    """Print the logs of the instances of ENDPOINT."""
-    logs = InstanceLogs(HostClient(endpoint_url, region), endpoint, instance)
+def command(
+    name: str, instance: str, job: bool, lines: int, follow: bool, endpoint_url: str, region: str
+) -> int:
+    """Print the logs of the instances of the endpoint NAME, or of a transform job."""
+    host = HostClient(endpoint_url, region)
+    logs = InstanceLogs.of_job(host, name, instance) if job else InstanceLogs(host, name, instance)
     while True:
         found = logs.print_new(limit=lines)
         if not found and not follow:
-            what = f"{endpoint}, instance {instance}" if instance else endpoint
-            raise click.ClickException(f"there are no logs of endpoint {what}")
+            what = f"{name}, instance {instance}" if instance else name
+            raise click.ClickException(
+                f"there are no logs of {'transform job' if job else 'endpoint'} {what}"
+            )
         if not follow:
             return 0
         time.sleep(_INTERVAL_S)
@@ -47,6 +56,13 @@ class InstanceLogs:
         self._group = _GROUP + endpoint
         self._instance = instance
         self._tokens: dict[str, str] = {}  # where the new lines of each begin
+
+    @classmethod
+    def of_job(cls, host: HostClient, job: str, instance: str = "") -> "InstanceLogs":
+        """The logs of a transform job's instances, and of the job itself."""
+        logs = cls(host, job, f"{job}/{instance}")
+        logs._group = _JOBS
+        return logs
 
     def skip(self) -> None:
         """Pass over what is there by now."""

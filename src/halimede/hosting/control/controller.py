@@ -24,6 +24,7 @@ from halimede.hosting.control.deployments.plan import Plan
 from halimede.hosting.control.deployments.policy import Policy
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
+from halimede.hosting.control.guests import Guest
 from halimede.hosting.control.listing import page_of
 from halimede.hosting.control.records import EndpointRecord, FleetRecord, Status, variants_of
 from halimede.hosting.control.resources import Resources, is_taken, tags_of
@@ -61,7 +62,12 @@ class Controller:
         )
         self._endpoints: dict[EndpointId, Endpoint] = {}
         self._adopted: dict[str, RunningInstance] = {}
+        self._guests: list[Guest] = []
         self._hold_s = dependencies.settings.describe_hold_s
+
+    def attach(self, guest: Guest) -> None:
+        """Let a guest have fleets on the same substrate; before `start`."""
+        self._guests.append(guest)
 
     def operations(self) -> Mapping[str, Operation]:
         """The operations, by name."""
@@ -102,12 +108,15 @@ class Controller:
         fleets = {
             fleet.id for record in records if record.status is not Status.FAILED for fleet in record.fleets
         }
+        fleets.update(fleet for guest in self._guests for fleet in guest.fleets())
         substrate, grace = self._dependencies.substrate, self._dependencies.settings.grace_s
         running = await substrate.start(self._ended)
         self._adopted = {each.request.id: each for each in running if each.request.fleet in fleets}
         strangers = [each.request.id for each in running if each.request.id not in self._adopted]
         await asyncio.gather(*(substrate.terminate(each, grace) for each in strangers))
         await asyncio.to_thread(_remove_others, self._dependencies.directory, fleets)
+        for guest in self._guests:
+            guest.adopt(self._adopted)
         for record in records:
             if record.status in (Status.IN_SERVICE, Status.UPDATE_ROLLBACK_FAILED):
                 record.status = Status.SYSTEM_UPDATING
@@ -134,6 +143,9 @@ class Controller:
         for endpoint in self._endpoints.values():
             if endpoint.ended(instance_id, reason):
                 return
+        for guest in self._guests:
+            if guest.ended(instance_id, reason):
+                return
 
     async def _keep(self, record: EndpointRecord) -> None:
         await self._database.put(_key(record.id), record.document())
@@ -146,6 +158,14 @@ class Controller:
             self._dependencies.forget_meters(record.id)
 
     # models and configurations
+
+    def model(self, name: str, caller: Caller) -> Answer:
+        """The request that made a model.
+
+        Raises:
+            ApiError: there is none of that name.
+        """
+        return self._models.find(name, caller)
 
     async def _create_model(self, request: Request, caller: Caller) -> Answer:
         check_model(request)
@@ -339,8 +359,14 @@ class Controller:
 
     def _check_arn(self, arn: str, caller: Caller) -> None:
         endpoints = {record.arn for record in self._records(caller)}
-        if arn not in endpoints | self._models.arns(caller.scope) | self._configs.arns(caller.scope):
+        guests = {arn for guest in self._guests for arn in guest.arns(caller.scope)}
+        known = endpoints | guests | self._models.arns(caller.scope) | self._configs.arns(caller.scope)
+        if arn not in known:
             raise invalid(f'Could not find resource "{arn}".')
+
+    async def put_tags(self, arn: str, tags: Mapping[str, str]) -> None:
+        """Add tags to what a guest has made."""
+        await self._database.put_tags(arn, tags)
 
     async def _add_tags(self, request: Request, caller: Caller) -> Answer:
         arn = request["ResourceArn"]

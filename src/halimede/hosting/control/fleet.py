@@ -30,7 +30,7 @@ class VariantFleet:
         fleet: str,
         variant: Variant,
         weight: float,
-        config: str,
+        config: str = "",
     ) -> None:
         self._dependencies = dependencies
         self._endpoint = endpoint

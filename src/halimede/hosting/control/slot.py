@@ -9,7 +9,7 @@ from contextlib import suppress
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
-from halimede.hosting.identity import EndpointId
+from halimede.hosting.identity import TRANSFORM_JOBS, EndpointId
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import InstanceRequest, ModelArchive, RunningInstance
@@ -163,7 +163,9 @@ class Slot:
                 if is_over:
                     return
             except Exception as error:  # of one instance, and the log has what nobody foresaw
-                logger.exception("endpoint '%s': instance %s", self._endpoint.name, self.instance_id)
+                logger.exception(
+                    "%s: instance %s", self._endpoint.variant_words(self._variant.name), self.instance_id
+                )
                 self._failed(ApiError("InternalFailure", f"the host failed: {error}", 500))
             self._leave()
             await self._end()
@@ -208,7 +210,7 @@ class Slot:
         except TimeoutError:
             printed = await self._dependencies.substrate.failure(self.instance_id)
             msg = (
-                f"The {self._container_name} container for production variant {self._variant.name} did not pass the "
+                f"The {self._container_name} container for {self._whose} did not pass the "
                 f"ping health check within {seconds} seconds: {self._why}{printed}. Look at the log of "
                 f"{self._log_stream}, or set ContainerStartupHealthCheckTimeoutInSeconds."
             )
@@ -251,7 +253,7 @@ class Slot:
         while True:
             if self._ended.is_set():
                 msg = (
-                    f"The {self._container_name} container for production variant {self._variant.name} did not pass "
+                    f"The {self._container_name} container for {self._whose} did not pass "
                     f"the ping health check: {self._why}. Its log is {self._log_stream}."
                 )
                 raise _EndedError("ServiceUnavailable", msg, 503)
@@ -308,14 +310,20 @@ class Slot:
         return self._variant.container.hostname or "primary"
 
     @property
+    def _whose(self) -> str:
+        name = self._variant.name
+        return (
+            f"transform job {name}" if self._endpoint.name == TRANSFORM_JOBS else f"production variant {name}"
+        )
+
+    @property
     def _log_stream(self) -> str:
-        return f"{self._variant.name}/{self.instance_id} in /aws/sagemaker/Endpoints/{self._endpoint.name}"
+        return f"{self._variant.name}/{self.instance_id} in {self._endpoint.log_group}"
 
     def _say(self, what: str) -> None:
         logger.warning(
-            "endpoint '%s': instance %s of variant '%s' %s",
-            self._endpoint.name,
+            "%s: instance %s %s",
+            self._endpoint.variant_words(self._variant.name),
             self.instance_id,
-            self._variant.name,
             what,
         )

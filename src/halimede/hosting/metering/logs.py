@@ -1,6 +1,7 @@
 """CloudWatch Logs' operations that read: what instances print.
 
-A log group is an endpoint, ``/aws/sagemaker/Endpoints/NAME``; a stream is an instance, ``VARIANT/INSTANCE``.
+A log group is an endpoint, ``/aws/sagemaker/Endpoints/NAME``; a stream is an instance, ``VARIANT/INSTANCE``. All
+transform jobs have one log group, ``/aws/sagemaker/TransformJobs``, with the streams ``JOB/INSTANCE``.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Any
 
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import TRANSFORM_JOBS, Caller
 from halimede.hosting.metering.filter_patterns import parse_filter_pattern
 from halimede.hosting.metering.log_lines import (
     Event,
@@ -26,7 +27,8 @@ from halimede.hosting.metering.log_lines import (
 from halimede.hosting.metering.log_times import LineTimes
 from halimede.hosting.paging import begin_of
 
-GROUP = "/aws/sagemaker/Endpoints/"
+_GROUP = "/aws/sagemaker/Endpoints/"
+_JOBS = "/aws/sagemaker/TransformJobs"
 
 _MAX_EVENTS = 10_000
 _MAX_BYTES = 1 << 20
@@ -88,14 +90,14 @@ class Logs:
     def _describe_groups(self, groups: Sequence[dict[str, Any]]) -> None:
         """Add to groups when they were made, and how many bytes of their logs are there."""
         for group in groups:
-            streams = _streams(self._directory / group["logGroupName"].removeprefix(GROUP), "")
+            streams = _streams(self._directory / _name_of(group["logGroupName"]), "")
             group["creationTime"] = min((stream["creationTime"] for stream in streams), default=0)
             group["storedBytes"] = sum(stream["storedBytes"] for stream in streams)
 
     def _groups(self) -> list[str]:
         if not self._directory.is_dir():
             return []
-        return sorted({GROUP + log.parent.parent.name for log in self._directory.glob("*/*/*.log")})
+        return sorted({_group_name(log.parent.parent.name) for log in self._directory.glob("*/*/*.log")})
 
     async def describe_log_streams(self, request: Request, caller: Caller) -> dict[str, Any]:
         """The instances of an endpoint that have logs."""
@@ -182,10 +184,10 @@ class Logs:
         return answer
 
     def _group(self, group: str) -> Path:
-        name = group.removeprefix(GROUP)
+        name = _name_of(group)
         directory = self._directory / name
-        if not group.startswith(GROUP) or not _is_plain(name) or not directory.is_dir():
-            raise _missing("group", f"'{group}'; groups are {GROUP}ENDPOINT")
+        if group != _group_name(name) or not _is_plain(name) or not directory.is_dir():
+            raise _missing("group", f"'{group}'; groups are {_GROUP}ENDPOINT and {_JOBS}")
         return directory
 
     def _stream(self, directory: Path, stream: str) -> Path:
@@ -193,6 +195,16 @@ class Logs:
         if not all(_is_plain(part) for part in stream.split("/")) or not log.is_file():
             raise _missing("stream", f"'{stream}'; streams are VARIANT/INSTANCE")
         return log
+
+
+def _name_of(group: str) -> str:
+    """The name of the directory that has a group's logs."""
+    return TRANSFORM_JOBS if group == _JOBS else group.removeprefix(_GROUP)
+
+
+def _group_name(directory: str) -> str:
+    """The group whose logs a directory of that name has."""
+    return _JOBS if directory == TRANSFORM_JOBS else _GROUP + directory
 
 
 def _is_plain(name: str) -> bool:

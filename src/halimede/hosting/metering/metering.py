@@ -20,6 +20,7 @@ from pathlib import Path
 
 from halimede.hosting.fetches import STREAM as FETCHES
 from halimede.hosting.identity import EndpointId
+from halimede.hosting.metering.jobs import gauge_job, of_job
 from halimede.hosting.metering.log_space import LogSettings, bound, remove_empty, remove_oldest
 from halimede.hosting.metering.log_times import LogTimes
 from halimede.hosting.metering.metric_file import MetricFile, mark_unsaved, take_changes
@@ -227,6 +228,7 @@ class Metering:
         requests = [instance.request for instance in self._instances()]
         streams = [(each.endpoint_id, each.variant, each.id) for each in requests]
         streams += [(endpoint, variant, FETCHES) for endpoint, variant in self._meters]
+        streams += [(each.endpoint_id, each.variant, FETCHES) for each in requests if of_job(each)]
         known = self._streams  # a path takes twenty times as long to make as to find
         self._streams = {each: known.get(each) or self._log_of(*each) for each in streams}
         return list(self._streams.values())
@@ -250,6 +252,9 @@ class Metering:
         taken = {name: InstanceSample(requests[name], use) for name, use in uses.items() if name in requests}
         self.samples = taken
         for sample in taken.values():
+            if of_job(sample.request):
+                gauge_job(self.stores, sample.request, sample.use, when)
+                continue
             meter = self._meters.get((sample.request.endpoint_id, sample.request.variant))
             if meter is None:  # its endpoint has just gone
                 continue

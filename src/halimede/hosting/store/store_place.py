@@ -114,7 +114,7 @@ class StorePlace:
     def _check_owner(self, location: Location) -> None:
         owner = self._store.owner(location.bucket)
         if owner is not None and owner != location.account:
-            advice = f"Use a bucket of account {location.account}, whose endpoint it is for"
+            advice = f"Use a bucket of account {location.account}, who asks for it"
             raise failed(location, "Access Denied, as the bucket belongs to another account", advice)
 
 

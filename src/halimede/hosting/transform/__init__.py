@@ -1,0 +1,1 @@
+"""Batch transform: jobs that send the objects of a bucket through a model."""

@@ -1,0 +1,125 @@
+"""Sends payloads to a job's instances, again if an answer is worth another try."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from halimede.hosting.http.call import CallError
+from halimede.hosting.transform.exchange import exchange, exchange_stream, head_of
+from halimede.hosting.transform.failures import TransformError
+from halimede.hosting.transform.lanes import Lane, Lanes
+from halimede.hosting.transform.spec import TransformSpec
+
+_LOST = 3
+"""So often at least a request is done again that was lost with its instance."""
+
+_BACKOFF_S = 0.5
+_LONGEST_BACKOFF_S = 8.0
+
+_BUSY = (408, 429)
+"""Statuses of clients' mistakes with which an instance says that another try may succeed."""
+
+_SHOWN = 512
+
+
+class Exchanges(Protocol):
+    """Requests to instances; `exchange` has them."""
+
+    async def payload(self, lane: Lane, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer to a payload."""
+
+    async def stream(self, lane: Lane, read: Callable[[int], bytes], out: BinaryIO) -> tuple[int, bytes]:
+        """Status of the answer to an object that is sent in chunks; the answer goes to a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpExchanges:
+    """Requests of a job to its instances over HTTP."""
+
+    spec: TransformSpec
+
+    async def payload(self, lane: Lane, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer to a payload."""
+        head = head_of(lane, self.spec.content_type, self.spec.accept, len(body))
+        return await exchange(lane, head, body, self.spec.timeout_s)
+
+    async def stream(self, lane: Lane, read: Callable[[int], bytes], out: BinaryIO) -> tuple[int, bytes]:
+        """Status of the answer to an object that is sent in chunks; the answer goes to a file."""
+        head = head_of(lane, self.spec.content_type, self.spec.accept, None)
+        return await exchange_stream(lane, head, read, out, self.spec.timeout_s)
+
+
+class Sender:
+    """Sends payloads, each to an instance that has a place for it. Lives on the event loop."""
+
+    def __init__(self, lanes: Lanes, exchanges: Exchanges, retries: int, timeout_s: float) -> None:
+        self._lanes = lanes
+        self._exchanges = exchanges
+        self._retries = retries
+        self._timeout_s = timeout_s
+
+    async def payload(self, body: bytes) -> bytes:
+        """The model's answer to a payload.
+
+        Raises:
+            TransformError: there is none, or an error, also after all tries.
+        """
+        return await self._again(lambda lane: self._exchanges.payload(lane, body))
+
+    async def stream(self, begin: Callable[[], Callable[[int], bytes]], out: BinaryIO) -> None:
+        """Have the model's answer to an object that is sent in chunks written to a file.
+
+        Args:
+            begin: makes what reads the object from its beginning.
+            out: the file.
+
+        Raises:
+            TransformError: there is none, or an error, also after all tries.
+        """
+
+        async def once(lane: Lane) -> tuple[int, bytes]:
+            await asyncio.to_thread(_empty, out)
+            return await self._exchanges.stream(lane, await asyncio.to_thread(begin), out)
+
+        await self._again(once)
+
+    async def _again(self, once: Callable[[Lane], Awaitable[tuple[int, bytes]]]) -> bytes:
+        tries = lost = 0
+        backoff = _BACKOFF_S
+        while True:
+            lane = await self._lanes.acquire()
+            try:
+                status, body = await once(lane)
+            except TimeoutError:
+                tries += 1
+                failure = TransformError(
+                    "InternalServerError", f"the model did not answer within {self._timeout_s:g} seconds"
+                )
+            except CallError as error:
+                lost += 1
+                failure = TransformError("InternalServerError", f"the model gave no answer: {error}")
+            else:
+                if 200 <= status < 300:
+                    return body
+                tries += 1
+                failure = _failure(status, body)
+                if 400 <= status < 500 and status not in _BUSY:
+                    raise failure
+            finally:
+                self._lanes.release(lane)
+            if tries > self._retries or lost > max(_LOST, self._retries):
+                raise failure
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
+
+
+def _failure(status: int, body: bytes) -> TransformError:
+    text = body[:_SHOWN].decode(errors="replace").strip()
+    kind = "ClientError" if 400 <= status < 500 else "InternalServerError"
+    return TransformError(kind, f"the model answered with status {status}: {text}")
+
+
+def _empty(file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate()

@@ -1,0 +1,89 @@
+"""`halimede jobs`, and `halimede logs --job`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from halimede.hosting.substrates.processes import end_marked
+from tests.hosting.transform.test_host import Host, host_in, until, write_program, write_rows
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A host with a model that adds up the rows of three files."""
+    place = tmp_path_factory.mktemp("jobs")
+    write_program(place)
+    write_rows(place, 3, 20)
+    with host_in(place) as running:
+        running.prepare(SECONDS="0.02")
+        yield running
+    end_marked(place / "host", 0.0)
+
+
+def ask(host: Host, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "halimede", *arguments],
+        env={**host.process.environment, "PYTHONUTF8": "1"},
+        capture_output=True, encoding="utf-8", timeout=120, check=False,
+    )  # fmt: skip
+
+
+def cells(printed: str) -> list[list[str]]:
+    """The rows of a table, without its headings."""
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows[1:]]
+
+
+def test_there_are_no_jobs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with host_in(tmp_path) as empty:
+        shown = ask(empty, "jobs")
+        assert (shown.returncode, shown.stdout) == (0, "There are no transform jobs.\n")
+
+
+def test_a_job_is_waited_for_and_shown(host: Host) -> None:
+    host.create("adds")
+    shown = ask(host, "jobs", "adds", "--wait")
+    assert shown.returncode == 0, shown.stderr
+    assert "adds: InProgress" in shown.stderr
+    assert " of 3 objects, " in shown.stderr
+    [row] = cells(shown.stdout)
+    assert row[:6] == ["adds", "Completed", "3/3", "0", "60", "270 B"]
+    events = shown.stdout.splitlines()[-3:]
+    assert events[0] == "s3://in/rows/ to s3://out/adds, model adder, 1 x ml.local.cpu"
+    assert events[1:] == [
+        "MaxConcurrentTransforms=1, MaxPayloadInMB=6, BatchStrategy=SingleRecord: 3 objects",
+        "Completed",
+    ]
+
+
+def test_a_job_that_has_failed_ends_the_command_with_an_error(host: Host) -> None:
+    host.create("fails", Environment={"FAILS": "yes"})
+    until(lambda: ask(host, "jobs", "fails").returncode == 1, "the failure")
+    shown = ask(host, "jobs")
+    assert shown.returncode == 0
+    rows = {row[0]: row for row in cells(shown.stdout) if row[0]}
+    assert rows["fails"][1:4] == ["Failed", "0/3", "3"]
+    assert "status 400: not a number" in shown.stdout
+
+
+def test_what_instances_print_is_shown(host: Host) -> None:
+    host.create("prints")
+    host.settled("prints")
+    shown = ask(host, "logs", "prints", "--job", "--instance", "i-")
+    assert "'SAGEMAKER_BATCH': 'true'" in shown.stdout
+    shown = ask(host, "logs", "other", "--job")
+    assert (shown.returncode, shown.stderr) == (1, "halimede: there are no logs of transform job other\n")
+
+
+def test_jobs_that_are_not_there(host: Host) -> None:
+    shown = ask(host, "jobs", "other", "--wait")
+    assert shown.returncode == 1
+    assert shown.stderr.startswith('halimede: Could not find transform job "arn:aws:sagemaker:')
+    shown = ask(host, "jobs", "--wait")
+    assert (shown.returncode, shown.stderr) == (2, "halimede: --wait needs the NAME of a transform job\n")
