@@ -51,7 +51,7 @@ class Captured:
         Raises:
             CutOffError: the stream ends before its end.
         """
-        name, number = "", 0
+        name, number, problems = "", 0, list[str]()
         for line in lines:
             if line == END:
                 return
@@ -60,8 +60,8 @@ class Captured:
                 self.files += 1
                 continue
             number += 1
-            problems: list[str] = []
-            for record in read_records([line], lambda _, why, told=problems: told.append(why)):
+            problems.clear()
+            for record in read_records([line], lambda _, why: problems.append(why)):
                 if self._is_within(record):
                     yield record
                 else:

@@ -66,7 +66,8 @@ def _quantiles(numbers: Numbers) -> tuple[float, float]:
     """What all but the rarest of the numbers lie between."""
     ranks = np.cumsum(numbers.weights) / numbers.count
     low = numbers.points[np.searchsorted(ranks, _TAIL)]
-    high = numbers.points[min(np.searchsorted(ranks, 1 - _TAIL), len(numbers.points) - 1)]
+    last = min(int(np.searchsorted(ranks, 1 - _TAIL)), len(numbers.points) - 1)
+    high = numbers.points[last]
     if not numbers.is_sketch and math.isfinite(numbers.least):
         low = numbers.least
     return float(low), float(high)

@@ -213,7 +213,7 @@ def _constraint(entry: Mapping[str, Any]) -> Constraint:
         InferredType(entry["inferred_type"]),
         float(entry.get("completeness", 0.0)),
         bool((entry.get("num_constraints") or {}).get("is_non_negative", False)),
-        None if domains is None else frozenset(map(str, domains)),
+        None if domains is None else tuple(map(str, domains)),
     )
 
 

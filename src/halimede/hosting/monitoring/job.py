@@ -22,6 +22,7 @@ from halimede.hosting.monitoring.constraints_file import (
     write_constraints,
     write_violations,
 )
+from halimede.hosting.monitoring.features import Feature
 from halimede.hosting.monitoring.statistics_file import BaselineError, read_statistics, write_statistics
 from halimede.hosting.monitoring.table import MAX_COLUMNS, Table, renamed
 
@@ -177,21 +178,18 @@ def run(plan: Plan, lines: Iterable[bytes]) -> Result:
     ):
         (output / name).write_bytes(content)
     drifts = {each.name: each.drift for each in comparisons}
-    metrics = []
-    for feature in features:
-        numbers = feature.numbers
-        figures = (None, None, None) if numbers is None else (numbers.total, numbers.least, numbers.most)
-        metrics.append(
-            ColumnMetrics(
-                feature.name,
-                feature.present,
-                feature.missing,
-                *figures,
-                drifts.get(feature.name),
-            )
-        )
+    metrics = [_metrics_of(feature, drifts.get(feature.name)) for feature in features]
     emits = constraints is None or constraints.config.emits_metrics
     return Result("", table.records, len(violations), emits, tuple(metrics))
+
+
+def _metrics_of(feature: Feature, drift: float | None) -> ColumnMetrics:
+    numbers = feature.numbers
+    if numbers is None:
+        return ColumnMetrics(feature.name, feature.present, feature.missing, drift=drift)
+    return ColumnMetrics(
+        feature.name, feature.present, feature.missing, numbers.total, numbers.least, numbers.most, drift
+    )
 
 
 def _notes(captured: Captured, table: Table) -> list[str]:

@@ -1,6 +1,6 @@
 """The report of a monitoring job: a page that needs nothing else, the worst columns first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -8,11 +8,23 @@ from importlib.resources import files
 
 from halimede.hosting.monitoring.charts import chart, short
 from halimede.hosting.monitoring.comparison import Comparison, percent
-from halimede.hosting.monitoring.features import InferredType
+from halimede.hosting.monitoring.features import Feature, InferredType
 from halimede.hosting.monitoring.sentences import sentences
 
 _MOST_PICTURES = 128
 """So many columns have a picture; the rest are in the table."""
+
+
+_FIGURES: Mapping[str, Callable[[Feature], str]] = {
+    "values": lambda each: f"{each.present:,}",
+    "missing": lambda each: percent(1 - each.completeness),
+    "different": lambda each: f"{each.distinct:,}" if each.type is InferredType.STRING else "",
+    "mean": lambda each: short(each.numbers.mean) if each.numbers else "",
+    "deviation": lambda each: short(each.numbers.deviation) if each.numbers else "",
+    "least": lambda each: short(each.numbers.least) if each.numbers else "",
+    "most": lambda each: short(each.numbers.most) if each.numbers else "",
+}
+"""What the table of a column has, by its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +136,8 @@ def _card(comparison: Comparison) -> str:
 def _figures(comparison: Comparison) -> str:
     """A table of what is known of a column then and now."""
     pair = comparison.baseline, comparison.now
-    rows = [_row("", *("baseline", "now"), tag="th")]
-    for words, figure in (
-        ("values", lambda each: f"{each.present:,}"),
-        ("missing", lambda each: percent(1 - each.completeness)),
-        ("different", lambda each: f"{each.distinct:,}" if each.type is InferredType.STRING else ""),
-        ("mean", lambda each: short(each.numbers.mean) if each.numbers else ""),
-        ("deviation", lambda each: short(each.numbers.deviation) if each.numbers else ""),
-        ("least", lambda each: short(each.numbers.least) if each.numbers else ""),
-        ("most", lambda each: short(each.numbers.most) if each.numbers else ""),
-    ):
+    rows = [_row("", "baseline", "now", tag="th")]
+    for words, figure in _FIGURES.items():
         found = ["–" if each is None else figure(each) for each in pair]
         if any(text not in ("", "–") for text in found):
             rows.append(_row(words, *found))

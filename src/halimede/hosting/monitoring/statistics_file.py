@@ -129,8 +129,8 @@ def _numbers(statistics: Mapping[str, Any], distribution: Mapping[str, Any]) -> 
         )
     if points is None or not points[1].sum() > 0:
         return None
-    known = [
+    mean, total, deviation, least, most = (
         math.nan if (value := statistics.get(member)) is None else float(value)
         for member in ("mean", "sum", "std_dev", "min", "max")
-    ]
-    return Numbers(*known, *points, is_sketch)
+    )
+    return Numbers(mean, total, deviation, least, most, *points, is_sketch)
