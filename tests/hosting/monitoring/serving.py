@@ -92,7 +92,8 @@ class FakeRunner:
 
     async def run(self, execution: Execution) -> Result:
         self.begun.append(execution)
-        future = self.running[execution.name] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.running[execution.name] = future
         try:
             return await future
         except asyncio.CancelledError:

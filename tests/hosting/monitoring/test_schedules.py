@@ -63,7 +63,8 @@ def test_an_hourly_schedule_runs_after_each_hour_over_the_hour_before(host: Moni
 
 def test_violations_and_failures_are_told(host: Monitored) -> None:
     host.schedule()
-    for number, result in enumerate(({"violations": 2}, {"failure": "Job inputs had no data"})):
+    results: list[dict[str, Any]] = [{"violations": 2}, {"failure": "Job inputs had no data"}]
+    for number, result in enumerate(results):
         host.tick()
         host.now = NOON + (number + 1) * HOUR + SETTLE_S
         host.tick()
