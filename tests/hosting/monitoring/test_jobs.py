@@ -1,5 +1,6 @@
 """Monitoring jobs as they run: processes of their own over captured files."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -13,7 +14,6 @@ import orjson
 import pytest
 
 from halimede.hosting.capture.records import write_record
-from halimede.hosting.monitoring import runner
 from halimede.hosting.monitoring.captured import END, head_of
 from halimede.hosting.monitoring.job import Plan, run
 from tests.hosting.monitoring.serving import HOUR, NOON, Monitored, definition
@@ -165,7 +165,7 @@ def test_a_baseline_that_is_none_fails_with_what_is_wrong(real: Monitored, basel
 def test_a_host_without_the_library_says_what_to_install(
     real: Monitored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     start(real)
     real.run_jobs()
     assert reason(real) == (
