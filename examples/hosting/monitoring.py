@@ -1,9 +1,10 @@
 """A classifier whose pictures have changed, noticed: `python -m examples.hosting.monitoring [DIRECTORY]`.
 
-Data capture is on, a baseline is made of usual pictures, and a monitoring schedule looks at what came after them:
-pictures that are darker and noisier. The violations are printed, and the report is saved as
-`drift-report.html` in DIRECTORY, which is what `examples.hosting.build` has written. Where SageMaker is, AWS_ENDPOINT_URL says. A file of records is
-complete after a minute, unless the host has other ideas (`--capture-file-seconds=2`).
+Data capture is on, a baseline is made of usual pictures, and a monitoring schedule looks at what came after them,
+when every second picture was half as bright. The violations are printed, and the report is saved as
+`drift-report.html` in DIRECTORY, which is what `examples.hosting.build` has written. Where SageMaker is,
+AWS_ENDPOINT_URL says. A file of records is complete after a minute, unless the host has other ideas
+(`--capture-file-seconds=2`).
 
 The baseline is what `halimede baseline` writes, which a processing job with SageMaker's image does on AWS.
 """
@@ -130,7 +131,7 @@ def monitor(name: str, since: float) -> dict[str, Any]:
         MonitoringScheduleConfig={
             "ScheduleConfig": {
                 "ScheduleExpression": "NOW",
-                "DataAnalysisStartTime": f"-PT{math.floor(time.time() - since)}S",
+                "DataAnalysisStartTime": f"-PT{math.ceil(time.time() - since) + 1}S",
                 "DataAnalysisEndTime": "-PT0S",
             },
             "MonitoringJobDefinitionName": name,
@@ -159,10 +160,10 @@ def main() -> None:
     command = ["baseline", "--endpoint", name, "--output", f"s3://{BUCKET}/baseline"]
     subprocess.run([sys.executable, "-m", "halimede", *command], check=True)
 
-    time.sleep(1 - time.time() % 1)  # records have whole seconds
     since = time.time()
-    noise = np.random.default_rng(0).integers(0, 6, pictures[:PICTURES].shape)
-    ask(name, (pictures[PICTURES : 2 * PICTURES] // 2 + noise).astype(np.uint8))
+    dimmed = pictures[PICTURES : 2 * PICTURES].copy()
+    dimmed[::2] //= 2
+    ask(name, dimmed)
     wait_for_captures(name, 2 * PICTURES)
     execution = monitor(name, since)
     print(

@@ -115,16 +115,31 @@ def _add(table: "Table", lines: Iterator[bytes], name: str, header: bool | None)
 
 def _object(host: HostClient, url: str) -> Iterator[bytes]:
     bucket, _, key = url.removeprefix(_S3).partition("/")
-    body: Any = host.call("s3", "get_object", Bucket=bucket, Key=key)["Body"]
+    body: Any = _s3(host, url, "get_object", Bucket=bucket, Key=key)["Body"]
     with closing(body):
         for line in body.iter_lines(keepends=True):
             yield bytes(line)
 
 
+def _s3(host: HostClient, url: str, operation: str, **parameters: Any) -> Any:
+    """What S3 answers.
+
+    Raises:
+        click.ClickException: the object or its bucket is not there, or S3 is not.
+    """
+    client = host.client("s3")
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return getattr(client, operation)(**parameters)
+    except (ClientError, BotoCoreError) as error:
+        raise click.ClickException(f"{url}: {error}") from None
+
+
 def _write(host: HostClient, url: str, content: bytes) -> None:
     if url.startswith(_S3):
         bucket, _, key = url.removeprefix(_S3).partition("/")
-        host.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, ContentType="application/json")
+        _s3(host, url, "put_object", Bucket=bucket, Key=key, Body=content, ContentType="application/json")
         return
     path = Path(url)
     try:

@@ -222,15 +222,15 @@ def _distance_problems(distance: Distance, config: MonitoringConfig, *, is_text:
         if distance.p_value < CHANCE and distance.largest > threshold:
             yield (
                 f"Baseline drift distance: {distance.largest:.4g} exceeds threshold: {threshold:g} (shares of "
-                f"values, χ² test: p = {distance.p_value:.2g})."
+                f"values, χ² test: {_chance(distance.p_value)})."
             )
     else:
         shown = _drift(distance, config, is_text=is_text)
         if shown > threshold:
             test = "shares of values" if is_text else "Kolmogorov-Smirnov"
             yield (
-                f"Baseline drift distance: {shown:.4g} exceeds threshold: {threshold:g} ({test}, p = "
-                f"{distance.p_value:.2g})."
+                f"Baseline drift distance: {shown:.4g} exceeds threshold: {threshold:g} ({test}, "
+                f"{_chance(distance.p_value)})."
             )
     if distance.psi > max(config.psi, distance.psi_by_chance):
         yield f"Population stability index: {distance.psi:.4g} exceeds threshold: {config.psi:g}."
@@ -245,6 +245,10 @@ def outside(then: Numbers, now: Numbers) -> float:
 def percent(share: float) -> str:
     """A share, such as 99.72%."""
     return f"{share * 100:.4g}%" if share < 0.9999 or share == 1 else ">99.99%"
+
+
+def _chance(p_value: float) -> str:
+    return "p < 0.0001" if p_value < CHANCE else f"p = {p_value:.2g}"
 
 
 def _short(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from halimede.hosting.monitoring.charts import short
 from halimede.hosting.monitoring.comparison import Comparison, outside, percent
 from halimede.hosting.monitoring.constraints_file import Check
@@ -34,7 +36,20 @@ def _sentence(comparison: Comparison, check: Check) -> str:
     if check is Check.COMPLETENESS:
         before = "" if then is None else f", and {percent(1 - then.completeness)} before"
         return f"{percent(1 - now.completeness)} of the values are missing{before}."
-    return " ".join(_moves(then, now)) or "The values are distributed in another way."
+    return " ".join(_moves(then, now)) or _medians(then, now)
+
+
+def _medians(then: Feature | None, now: Feature) -> str:
+    if then is not None and then.numbers is not None and now.numbers is not None:
+        before, after = (short(_median(numbers)) for numbers in (then.numbers, now.numbers))
+        if before != after:
+            return f"Half of the values were below {before}, and are below {after} now."
+    return "The values are distributed in another way."
+
+
+def _median(numbers: Numbers) -> float:
+    ranks = np.cumsum(numbers.weights)
+    return float(numbers.points[np.searchsorted(ranks, ranks[-1] / 2)])
 
 
 def _moves(then: Feature | None, now: Feature) -> Iterator[str]:
