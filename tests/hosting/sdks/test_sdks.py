@@ -19,6 +19,7 @@ SCRIPTS = {
     "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
     "classic_failure": ("read_digit.tar.gz",),
     "classic_capture": ("read_digit.tar.gz",),
+    "classic_monitoring": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
 }
 ROLE = "arn:aws:iam::000000000000:role/halimede"
@@ -104,6 +105,18 @@ def test_many_models_are_deployed_added_listed_and_asked(said: Documents) -> Non
 @pytest.mark.parametrize("said", ["classic_capture"], indirect=True)
 def test_requests_and_responses_are_captured_until_that_is_switched_off(said: Documents) -> None:
     assert said == {"encoding": "JSON", "asked": True, "answered": True, "after": "Stopped"}
+
+
+@pytest.mark.parametrize("said", ["classic_monitoring"], indirect=True)
+def test_an_endpoint_is_monitored(said: Documents) -> None:
+    assert (said["status"], said["type"]) == ("Scheduled", "DataQuality")
+    assert said["job"] == "Completed", said["message"]
+    assert said["message"] == "Completed: Job completed successfully with no violations."
+    assert "input.image.mean" in said["columns"]
+    assert said["violations"] == []
+    assert said["attached"]
+    assert (said["hourly"], said["stopped"], said["started"]) == ("cron(0 * ? * * *)", "Stopped", "Scheduled")
+    assert said["left"] == 0
 
 
 @pytest.mark.parametrize("said", ["core_resources"], indirect=True)
