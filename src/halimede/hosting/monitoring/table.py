@@ -29,7 +29,7 @@ _LINES = ("application/jsonlines", "application/x-jsonlines", "application/x-ndj
 
 
 _BATCH_ROWS = 512
-_BATCH_BYTES = 4 << 20
+_BATCH_BYTES = 256 << 10
 """Rows are collected until there are so many, or so many bytes of them."""
 
 
