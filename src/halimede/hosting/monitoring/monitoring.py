@@ -11,6 +11,7 @@ from pathlib import Path
 from halimede.hosting.api.services import Operation
 from halimede.hosting.errors import ApiError
 from halimede.hosting.metering.store import MetricStores
+from halimede.hosting.monitoring.alert_operations import AlertOperations
 from halimede.hosting.monitoring.captures import EndpointConfigs
 from halimede.hosting.monitoring.definition_operations import DefinitionOperations
 from halimede.hosting.monitoring.executions import ExecutionOperations
@@ -68,6 +69,7 @@ class Monitoring:
         self._scheduler = Scheduler(self._state, configs, runner, self._done, seconds, now)
         self._definitions = DefinitionOperations(self._state, now)
         self._schedules = ScheduleOperations(self._state, configs, self._scheduler, now)
+        self._alerts = AlertOperations(self._state, now)
         self._executions = ExecutionOperations(self._state, self._scheduler.stop_execution)
         self._task: asyncio.Task[None] | None = None
 
@@ -78,6 +80,7 @@ class Monitoring:
             **self._definitions.operations(),
             **self._schedules.operations(),
             **self._executions.operations(),
+            **self._alerts.operations(),
             **tag_operations(self._state, others),
         }
 

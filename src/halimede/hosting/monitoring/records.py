@@ -1,7 +1,7 @@
 """What is kept of monitoring: job definitions, schedules and their executions. Times are seconds since 1970."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -12,6 +12,9 @@ DATA_QUALITY = "DataQuality"
 
 SCHEDULE, DEFINITION, JOB = "monitoring-schedule", "data-quality-job-definition", "processing-job"
 """What ARNs call them."""
+
+
+ALERT_OK, IN_ALERT = "OK", "InAlert"
 
 
 class ScheduleStatus(StrEnum):
@@ -183,6 +186,9 @@ class Schedule:
         created, modified: when.
         started: from when on its times count.
         reason: why it failed, "" if it did not.
+        datapoints, period: so many bad executions of the last so many are an alert.
+        alert_modified: when those were changed; None for never.
+        alerts: when the alert's state has changed, and what it has become; the oldest first.
     """
 
     scope: Scope
@@ -193,11 +199,20 @@ class Schedule:
     modified: float
     started: float
     reason: str = ""
+    datapoints: int = 1
+    period: int = 1
+    alert_modified: float | None = None
+    alerts: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def arn(self) -> str:
         """Its ARN."""
         return self.scope.arn(SCHEDULE, self.name)
+
+    @property
+    def alert(self) -> str:
+        """The state of its alert."""
+        return self.alerts[-1][1] if self.alerts else ALERT_OK
 
     @property
     def definition_name(self) -> str:

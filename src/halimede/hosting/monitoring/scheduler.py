@@ -18,7 +18,9 @@ from halimede.hosting.identity import EndpointId
 from halimede.hosting.monitoring.captures import EndpointConfigs, capture_of
 from halimede.hosting.monitoring.job import Result
 from halimede.hosting.monitoring.records import (
+    ALERT_OK,
     ENDED,
+    IN_ALERT,
     Execution,
     ExecutionStatus,
     Job,
@@ -37,6 +39,10 @@ _LATE_S = 600.0
 """What was due so long ago, in seconds of AWS's, is left out."""
 
 _ATTEMPTS = 3
+
+_JUDGED = (ExecutionStatus.COMPLETED, ExecutionStatus.WITH_VIOLATIONS, ExecutionStatus.FAILED)
+_ALERTS = 200
+"""So many changes of an alert are kept."""
 
 
 class Runner(Protocol):
@@ -238,7 +244,21 @@ class Scheduler:
             ended.move(ExecutionStatus.COMPLETED, now)
             ended.message = "Completed: Job completed successfully with no violations."
         await self._state.put_execution(ended)
+        await self._look_for_alert(ended)
         self._done(ended, result)
+
+    async def _look_for_alert(self, execution: Execution) -> None:
+        """Keep what the schedule's latest executions make of its alert."""
+        schedule = self._state.schedules.get((execution.scope, execution.schedule))
+        if schedule is None:
+            return
+        every = self._state.executions_of(schedule.scope, schedule.name)
+        latest = [each.status for each in every if each.status in _JUDGED][-schedule.period :]
+        is_bad = sum(status is not ExecutionStatus.COMPLETED for status in latest) >= schedule.datapoints
+        state = IN_ALERT if is_bad else ALERT_OK
+        if state != schedule.alert:
+            alerts = [*schedule.alerts, (execution.modified, state)][-_ALERTS:]
+            await self._state.put_schedule(replace(schedule, alerts=alerts))
 
     async def stop_execution(self, execution: Execution) -> None:
         """End an execution, if it has not ended."""
