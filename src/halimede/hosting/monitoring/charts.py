@@ -15,6 +15,9 @@ _BINS = 30
 _TAIL = 0.002
 """What lies beyond this share of both ends is drawn into the last bins."""
 
+_SMALLEST, _ALIKE = 1e-290, 1e-9
+"""Smaller numbers are zeros, and closer ones are one, as far as an eye can see."""
+
 _MOST_TEXTS = 10
 _LABEL_CHARACTERS = 22
 _ROW = 30
@@ -56,8 +59,11 @@ def _edges(numbers: Sequence[Numbers], *, is_whole: bool) -> Array:
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     if is_whole and high - low < _BINS:
         return np.arange(math.floor(low), math.floor(high) + 2) - 0.5
-    if not high > low:
-        spread = abs(low) * 0.1 or 1.0
+    size = max(abs(low), abs(high))
+    if size < _SMALLEST:
+        low, high = -1.0, 1.0
+    elif high - low < size * _ALIKE:
+        spread = size * 0.1
         low, high = low - spread, high + spread
     return np.linspace(low, high, _BINS + 1)
 

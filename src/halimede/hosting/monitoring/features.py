@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from halimede.core.tensors import Array
-from halimede.hosting.monitoring.sketch import Sketch
+from halimede.hosting.monitoring.sketch import LARGEST, Sketch
 
 _TEXT_CHARACTERS = 128
 """Longer texts are told apart by so many."""
@@ -107,9 +107,10 @@ class Column:
         self._missing += count
 
     def add_numbers(self, values: Array) -> None:
-        """Add numbers of an array with one dimension; those that are not finite count as missing."""
+        """Add numbers of an array with one dimension; those that are not finite or too large count as missing."""
         if values.dtype.kind == "f":
-            finite = values[np.isfinite(values)].astype(np.float64)
+            numbers = values.astype(np.float64)
+            finite = numbers[np.abs(numbers) <= LARGEST]  # NaN is neither
             self._missing += len(values) - len(finite)
             self._kinds[InferredType.FRACTIONAL] += len(finite)
         else:
@@ -142,14 +143,13 @@ class Column:
         self._waiting.clear()
         self._waiting_count = 0
         before, added = self._sketch.count, len(values)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = float(values.mean())
-            shift = mean - self._mean
-            self._squares += float(((values - mean) ** 2).sum()) + shift * shift * before * added / (
-                before + added
-            )
-            self._mean += shift * added / (before + added)
-            self._total += float(values.sum())
+        mean = float(values.mean())
+        shift = mean - self._mean
+        self._squares += float(((values - mean) ** 2).sum()) + shift * shift * before * added / (
+            before + added
+        )
+        self._mean += shift * added / (before + added)
+        self._total += float(values.sum())
         self._least = min(self._least, float(values.min()))
         self._most = max(self._most, float(values.max()))
         self._sketch.add(values)

@@ -13,6 +13,9 @@ import numpy as np
 
 from halimede.core.tensors import Array
 
+LARGEST = 1e150
+"""Larger numbers are none that are kept, so that their squares have room."""
+
 _K = 2048
 _C = 0.64
 
@@ -83,8 +86,8 @@ def points_of(document: Mapping[str, Any]) -> tuple[Array, Array]:
     levels: Sequence[Sequence[float]] = document["data"]
     values = np.concatenate([np.asarray(level, float) for level in levels])
     weights = np.concatenate([np.full(len(level), 2.0**height) for height, level in enumerate(levels)])
-    if not np.isfinite(values).all():
-        msg = "its values are not finite"
+    if not (np.abs(values) <= LARGEST).all():
+        msg = "its values are not finite, or too large"
         raise ValueError(msg)
     order = np.argsort(values, kind="stable")
     return values[order], weights[order]
