@@ -85,16 +85,14 @@ def add_json(table: Table, lines: Iterable[bytes]) -> int:
         DatasetError: they are none of that.
     """
     waiting = (line for line in lines if line.strip())
-    skipped = 0
+    unreadable: list[str] = []
     while batch := [*islice(waiting, _BATCH)]:
         if _CAPTURED in batch[0]:
-            unreadable: list[str] = []
-            for record in read_records(batch, lambda _, why, told=unreadable: told.append(why)):  # type: ignore[misc]
+            for record in read_records(batch, lambda _, why: unreadable.append(why)):
                 table.add_record(record)
-            skipped += len(unreadable)
         else:
             _add_lines(table, batch)
-    return skipped
+    return len(unreadable)
 
 
 def _add_lines(table: Table, lines: Sequence[bytes]) -> None:
