@@ -164,6 +164,25 @@ def test_a_classifier_that_is_tried_on_anothers_traffic(started: dict[str, "subp
     assert last == "deleted"
 
 
+def test_pictures_that_have_changed_are_noticed(tmp_path: Path, built: Path) -> None:
+    with start_host(tmp_path / "host", "--capture-file-seconds=1") as host:
+        done = subprocess.run(
+            [sys.executable, "-m", "examples.hosting.monitoring", str(built)],
+            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = Path("docs/drift.md").read_text()
+
+    def outline(text: str) -> list[str]:
+        """What does not depend on the last digit."""
+        lines = re.sub(r"\d{4}(-\d\d){5}", "then", text).splitlines()
+        return sorted(line.partition("_check: ")[0] for line in lines)
+
+    [shown] = [text for text in re.findall(r"^```text\n(.*?)^```", page, re.M | re.S) if "execution" in text]
+    assert outline(done.stdout) == outline(shown)
+    assert "13 of 13 columns have changed" in (built / "drift-report.html").read_text()
+
+
 def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         done = subprocess.run(

@@ -19,6 +19,7 @@ COMMANDS = {
     "invoke": "halimede.cli.hosting.invoke",
     "logs": "halimede.cli.hosting.logs",
     "capture": "halimede.cli.hosting.capture",
+    "baseline": "halimede.cli.hosting.baseline",
     "check": "halimede.cli.check.command",
     "pack": "halimede.cli.sagemaker.pack",
     "build-engine": "halimede.cli.build_engine",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 from halimede.core.origins import OriginPolicy, is_local
 from halimede.frontends.receiving import ReceiveBudget
@@ -32,6 +33,7 @@ from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
+from halimede.hosting.monitoring.monitoring import Monitoring
 from halimede.hosting.pages import pages
 from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.invocations import Invocations
@@ -137,6 +139,13 @@ class Host:
             directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
         )
         self._experiments = Experiments(directory / "experiments.db", self._controller)
+        self._monitoring = Monitoring(
+            directory,
+            self._controller,
+            partial(Objects, self._places),
+            self._metering.stores,
+            settings.pace.seconds,
+        )
         self._invocations = Invocations(self._table, settings.invocation)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
@@ -165,7 +174,7 @@ class Host:
             Service(
                 "sagemaker",
                 {
-                    **self._controller.operations(),
+                    **self._monitoring.operations(self._controller.operations()),
                     **self._experiments.operations(),
                     **self._transforms.operations(),
                 },
@@ -245,6 +254,8 @@ class Host:
             await self._autoscaling.start()
             parts.push_async_callback(self._experiments.stop)
             await self._experiments.start()
+            parts.push_async_callback(self._monitoring.stop)
+            await self._monitoring.start()
             parts.callback(self._invocations.close)
             parts.push_async_callback(self._stop_answering)
             if self._routers is not None:

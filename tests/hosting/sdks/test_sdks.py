@@ -20,6 +20,7 @@ SCRIPTS = {
     "classic_failure": ("read_digit.tar.gz",),
     "classic_capture": ("read_digit.tar.gz",),
     "classic_transform": ("read_digit.tar.gz",),
+    "classic_monitoring": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
     "core_experiment": ("read_digit.tar.gz",),
 }
@@ -116,6 +117,18 @@ def test_objects_are_transformed_and_waited_for_with_logs(said: Documents) -> No
         "UnexpectedStatusException: Error for Transform job classic-nothing: Failed."
     )
     assert "No S3 objects found under S3 URL" in said["failed"]
+
+
+@pytest.mark.parametrize("said", ["classic_monitoring"], indirect=True)
+def test_an_endpoint_is_monitored(said: Documents) -> None:
+    assert (said["status"], said["type"]) == ("Scheduled", "DataQuality")
+    assert said["job"] == "Completed", said["message"]
+    assert said["message"] == "Completed: Job completed successfully with no violations."
+    assert "input.image.mean" in said["columns"]
+    assert said["violations"] == []
+    assert said["attached"]
+    assert (said["hourly"], said["stopped"], said["started"]) == ("cron(0 * ? * * *)", "Stopped", "Scheduled")
+    assert said["left"] == 0
 
 
 @pytest.mark.parametrize("said", ["core_resources"], indirect=True)

@@ -103,7 +103,7 @@ def read_records(
             continue
         try:
             record = _read(line)
-        except (ValueError, TypeError, LookupError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             if unreadable is not None:
                 unreadable(number, _reason(error))
         else:

@@ -313,6 +313,12 @@ class Controller:
         instance_type = fleet.instance_types()[variant]
         return VariantCapacity(fleet.counts[variant], running, is_settled, instance_type, record.reason)
 
+    def config_of(self, endpoint: EndpointId) -> Mapping[str, Any] | None:
+        """The endpoint configuration that an endpoint serves by; None if there is no such endpoint."""
+        found = self._endpoints.get(endpoint)
+        fleet = None if found is None else found.record.current or found.record.pending
+        return None if fleet is None else fleet.config
+
     async def set_count(self, endpoint: EndpointId, variant: str, count: int) -> None:
         """Have so many instances of a variant. It returns before they are there.
 

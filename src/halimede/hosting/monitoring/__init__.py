@@ -1,0 +1,1 @@
+"""Monitoring of data: captured invocations compared with a baseline, on schedules."""

@@ -1,0 +1,120 @@
+"""A host that is killed while a monitoring job runs runs it again."""
+
+import os
+import signal
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halimede.hosting.substrates.processes import end_marked
+from tests.hosting.monitoring.serving import definition
+from tests.hosting.monitoring.traffic import records, write_file
+from tests.hosting.substrates.instances import write_serve
+from tests.support.host import HostProcess, start_host
+
+pytestmark = pytest.mark.timeout(300)
+
+ROLE = "arn:aws:iam::000000000000:role/halimede"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory with the bucket ``data``, a model's program, and the host's own."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "config.pbtxt").write_text('backend: "x"')
+    with tarfile.open(tmp_path / "data" / "model.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "config.pbtxt", "m/config.pbtxt")
+    write_serve(tmp_path)
+    yield tmp_path
+    end_marked(tmp_path / "host", 0.0)
+
+
+def wait(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + 120
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+    return found
+
+
+def statuses(host: HostProcess) -> list[str]:
+    found = host.client("sagemaker").list_monitoring_executions()["MonitoringExecutionSummaries"]
+    return [each["MonitoringExecutionStatus"] for each in found]
+
+
+def jobs(place: Path) -> list[int]:
+    """The jobs of the host that run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if b"halimede.hosting.monitoring.job" in command and str(place).encode() in command:
+            found.append(int(entry.name))
+    return found
+
+
+def monitor(host: HostProcess, place: Path) -> None:
+    """An endpoint, and a schedule that looks at its last two hours once."""
+    sagemaker = host.client("sagemaker")
+    container = {"Image": str(place / "serve-program"), "ModelDataUrl": "s3://data/model.tar.gz"}
+    sagemaker.create_model(ModelName="m", ExecutionRoleArn=ROLE, PrimaryContainer=container)
+    sagemaker.create_endpoint_config(
+        EndpointConfigName="e",
+        ProductionVariants=[
+            {"VariantName": "A", "ModelName": "m", "InstanceType": "ml.local.cpu", "InitialInstanceCount": 1}
+        ],
+        DataCaptureConfig={
+            "EnableCapture": True,
+            "InitialSamplingPercentage": 100,
+            "DestinationS3Uri": "s3://data/captured",
+            "CaptureOptions": [{"CaptureMode": "Input"}],
+        },
+    )
+    sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="e")
+    sagemaker.create_data_quality_job_definition(**definition())
+    sagemaker.create_monitoring_schedule(
+        MonitoringScheduleName="s",
+        MonitoringScheduleConfig={
+            "ScheduleConfig": {
+                "ScheduleExpression": "NOW",
+                "DataAnalysisStartTime": "-PT2H",
+                "DataAnalysisEndTime": "-PT0H",
+            },
+            "MonitoringJobDefinitionName": "d",
+        },
+    )
+
+
+def test_a_job_that_was_cut_off_by_kill_9_is_run_again(place: Path) -> None:
+    begin = time.time() - 3600
+    hour = time.strftime("%Y/%m/%d/%H", time.gmtime(begin))
+    file = place / "data" / "captured" / "e" / "A" / hour / "1.jsonl"
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)  # whoever reads it waits
+    with start_host(place / "host", f"--bucket=data={place / 'data'}") as host:
+        monitor(host, place)
+        wait(lambda: statuses(host) == ["InProgress"] and jobs(place), "the job")
+        host.process.send_signal(signal.SIGKILL)
+        host.process.wait(60)
+    wait(lambda: not jobs(place), "the end of the job, whose host is gone")
+    file.unlink()
+    write_file(file, records(50, begin))
+    with start_host(place / "host", f"--bucket=data={place / 'data'}") as host:
+        wait(lambda: statuses(host) == ["Completed"], "the second run")
+        [execution] = host.client("sagemaker").list_monitoring_executions()["MonitoringExecutionSummaries"]
+        name = execution["ProcessingJobArn"].rpartition("/")[2]
+        job = host.client("sagemaker").describe_processing_job(ProcessingJobName=name)
+        output = job["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3Uri"]
+        report = place / "data" / output.removeprefix("s3://data/") / "report.html"
+        assert "50" in report.read_text()
+        # and its log can be read as an endpoint's
+        events = host.client("logs").get_log_events(
+            logGroupName="/aws/sagemaker/Endpoints/e", logStreamName="monitoring/s", startFromHead=True
+        )["events"]
+        assert [f"{name} begins" in each["message"] for each in events].count(True) == 2
