@@ -13,9 +13,11 @@ from typing import Any
 from halimede.hosting.api.services import Operation
 from halimede.hosting.capacity import VariantCapacity
 from halimede.hosting.control.checks import (
+    check_asynchronous_model,
     check_config,
     check_deployment,
     check_desired_capacity,
+    check_kind,
     check_model,
 )
 from halimede.hosting.control.database import Database, DocumentKey
@@ -154,7 +156,9 @@ class Controller:
     async def _create_config(self, request: Request, caller: Caller) -> Answer:
         check_config(request)
         for variant in request["ProductionVariants"]:
-            self._models.find(variant["ModelName"], caller)
+            model = self._models.find(variant["ModelName"], caller)
+            if request.get("AsyncInferenceConfig"):
+                check_asynchronous_model(variant["ModelName"], model)
             self._dependencies.resources(variant["InstanceType"])
         return await self._configs.create(request, caller)
 
@@ -237,6 +241,8 @@ class Controller:
             deployment = deployment or record.deployment
         if request.get("RetainAllVariantProperties"):
             _retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
+        if record.current is not None:
+            check_kind(record.current.config, fleet.config, record.arn)
         self._dependencies.check_update(record.id, fleet.instance_types())
         await endpoint.change(status=Status.UPDATING, pending=fleet, deployment=deployment, reason="")
         return {"EndpointArn": record.arn}
@@ -252,7 +258,7 @@ class Controller:
             if name not in weights:
                 msg = f'The variant name "{name}" does not exist for endpoint "{record.arn}".'
                 raise invalid(f"{msg} Its variants are {', '.join(weights)}.")
-            check_desired_capacity(desired)
+            check_desired_capacity(desired, asynchronous=fleet.asynchronous is not None)
             weights[name] = desired.get("DesiredWeight", weights[name])
             counts[name] = desired.get("DesiredInstanceCount", counts[name])
         changed = replace(fleet, weights=weights, counts=counts)
@@ -267,6 +273,10 @@ class Controller:
 
     # capacity
 
+    def ids(self) -> list[EndpointId]:
+        """All endpoints."""
+        return list(self._endpoints)
+
     def capacity(self, endpoint: EndpointId, variant: str) -> VariantCapacity | None:
         """How many instances a variant has; None if there is none of that name, or its endpoint is being deleted."""
         found = self._endpoints.get(endpoint)
@@ -279,7 +289,10 @@ class Controller:
         is_settled = record.status is Status.IN_SERVICE
         running = found.instances().get(variant, 0)
         instance_type = fleet.instance_types()[variant]
-        return VariantCapacity(fleet.counts[variant], running, is_settled, instance_type, record.reason)
+        least = 1 if fleet.asynchronous is None else 0
+        return VariantCapacity(
+            fleet.counts[variant], running, is_settled, instance_type, record.reason, least
+        )
 
     async def set_count(self, endpoint: EndpointId, variant: str, count: int) -> None:
         """Have so many instances of a variant. It returns before they are there.

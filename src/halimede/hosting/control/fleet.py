@@ -222,7 +222,13 @@ class Fleet:
         endpoint = self._endpoint
         routes = {name: variant.route for name, variant in self._variants.items()}
         route = EndpointRoute(
-            endpoint.name, endpoint.arn, endpoint.region, endpoint.account, self.record.config_name, routes
+            endpoint.name,
+            endpoint.arn,
+            endpoint.region,
+            endpoint.account,
+            self.record.config_name,
+            routes,
+            self.record.asynchronous,
         )
         self._dependencies.table.publish(route)
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import AsyncSpec, Variant
 
 
 class Status(StrEnum):
@@ -51,6 +51,12 @@ class FleetRecord:
             Variant.from_documents(variant, self.models[variant["ModelName"]])
             for variant in self.config["ProductionVariants"]
         ]
+
+    @property
+    def asynchronous(self) -> AsyncSpec | None:
+        """What makes the endpoint asynchronous; None if it answers at once."""
+        document = self.config.get("AsyncInferenceConfig")
+        return AsyncSpec.from_document(document) if document else None
 
     def instance_types(self) -> dict[str, str]:
         """Variant → the type of its instances."""

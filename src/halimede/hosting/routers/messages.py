@@ -7,7 +7,7 @@ from halimede.hosting.access.keys import Key
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.settings import InvocationSettings
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import AsyncSpec, Variant
 
 # to a router
 
@@ -77,6 +77,7 @@ class Publish:
     arn: str
     config: str
     variants: Sequence[VariantEntry]
+    asynchronous: AsyncSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ class Publisher:
             )
             for variant in route.variants.values()
         ]
-        return Publish(route.id, route.arn, route.config, variants)
+        return Publish(route.id, route.arn, route.config, variants, route.asynchronous)
 
     def _entry(self, target: Target) -> TargetEntry:
         pool = target.pool

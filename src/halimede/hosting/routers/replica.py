@@ -95,7 +95,9 @@ class Replica:
     def _publish(self, message: Publish) -> None:
         variants = {each.spec.name: self._variant(message.endpoint, each) for each in message.variants}
         account, region, name = message.endpoint
-        self.table.publish(EndpointRoute(name, message.arn, region, account, message.config, variants))
+        self.table.publish(
+            EndpointRoute(name, message.arn, region, account, message.config, variants, message.asynchronous)
+        )
 
     def _variant(self, endpoint: EndpointId, entry: VariantEntry) -> VariantRoute:
         route = self._variants.get(entry.number)

@@ -38,7 +38,7 @@ class StorePlace:
             stored = await self._store.object(location.bucket, location.key)
         except ApiError as error:
             raise _absent(location, error) from None
-        return ObjectInfo(stored.size, stored.etag)
+        return ObjectInfo(stored.size, stored.etag, stored.headers.get("content-type", ""))
 
     @asynccontextmanager
     async def archive(
