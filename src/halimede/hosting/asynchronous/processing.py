@@ -336,21 +336,15 @@ class Processing:
 
     async def _forget(self, request: AsyncRequest, notice: Notice | None) -> None:
         """Have it on disk that the request is answered."""
-        while (error := await self._removed(request, notice)) is not None:
-            logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
-            await self._host.sleep(_WRITE_AGAIN_S)
+        while True:
+            try:
+                await self._host.journal.remove(request, notice)
+                break
+            except ApiError as error:
+                logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
+                await self._host.sleep(_WRITE_AGAIN_S)
         if notice is not None:
             self._host.tell(notice)
-
-    async def _removed(self, request: AsyncRequest, notice: Notice | None) -> ApiError | None:
-        written: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
-
-        def on_written(error: ApiError | None) -> None:
-            if not written.done():
-                written.set_result(error)
-
-        self._host.journal.remove(request, notice, on_written)
-        return await written
 
     def _some_variant(self) -> str:
         """For what is counted of a request that no variant has had."""

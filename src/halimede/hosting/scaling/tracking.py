@@ -32,7 +32,7 @@ class TargetTracking:
         """So many instances bring the metric to the target.
 
         Args:
-            capacity: the instances of which the metric was measured; 0 for none, and then the metric is of all there is.
+            capacity: the instances of which the metric was measured; 0 for none, and it is of the whole.
             value: of the metric.
         """
         return max(0, math.ceil(max(capacity, 1) * value / self.target - _EXACT))
