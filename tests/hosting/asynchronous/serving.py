@@ -80,6 +80,7 @@ class AsyncHost:
         directory: where it keeps everything.
         now: the time; None for the real one.
         notices: the messages that topics have got.
+        endpoints: those that there are when a process begins.
         missing: topics that are not there.
         spec: that of the endpoint ``e``.
         settings: limits.
@@ -92,6 +93,7 @@ class AsyncHost:
     settings: AsyncSettings = QUICK
     spec: AsyncSpec = SPEC
     notices: list[Notice] = field(default_factory=list)
+    endpoints: list[EndpointId] = field(default_factory=lambda: [ENDPOINT])
     missing: set[str] = field(default_factory=set)
     table: RoutingTable = field(default_factory=RoutingTable)
     stores: MetricStores = field(default_factory=MetricStores)
@@ -121,7 +123,7 @@ class AsyncHost:
             self.settings,
             self.clock,
         )
-        await self.asynchronous.open([ENDPOINT])
+        await self.asynchronous.open(self.endpoints)
 
     def restart(self) -> None:
         """The process ends, and another one begins."""
@@ -209,6 +211,10 @@ class AsyncHost:
     def settle(self) -> None:
         """Return once every request is answered and told of."""
         self.until(lambda: not self.backlog)
+        self.settle_notices()
+
+    def settle_notices(self) -> None:
+        """Return once topics have got all messages."""
         self.until(lambda: not self.loop.call(lambda: self.asynchronous.is_telling))
 
     def tick(self, after: float = 0.0) -> None:

@@ -206,7 +206,7 @@ class Asynchronous:
         if not self._is_open:
             raise ApiError("ServiceUnavailable", "the host is being stopped; try again", 503)
         kept = accepted(parameters, body, route, next(self._places), self._now())
-        await self._keep(kept)
+        await self.keep(kept)
         return kept
 
     def _find(self, scope: Scope, name: str) -> EndpointRoute:
@@ -215,7 +215,7 @@ class Asynchronous:
             raise invalid_invocation(f"Endpoint {name} of account {scope.account} not found.")
         return route
 
-    async def _keep(self, request: AsyncRequest) -> None:
+    async def keep(self, request: AsyncRequest) -> None:
         """Have a request on disk and in its queue.
 
         Raises:

@@ -151,6 +151,7 @@ def _message(message: Message, subscriptions: Iterable[str], *, is_logged: bool)
     values = (message.id, message.published, int(is_logged), document_of(message))
     put: Change = ("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", values)
     # not for a message that was there before, whose deliveries may have been made
-    deliver = "INSERT OR IGNORE INTO deliveries SELECT ?, ?, 0, ? WHERE NOT EXISTS (SELECT 1 FROM messages WHERE id = ?)"
+    is_new = "NOT EXISTS (SELECT 1 FROM messages WHERE id = ?)"
+    deliver = f"INSERT OR IGNORE INTO deliveries SELECT ?, ?, 0, ? WHERE {is_new}"
     due = message.published
     return [*((deliver, (arn, message.id, due, message.id)) for arn in subscriptions), put]
