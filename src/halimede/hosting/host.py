@@ -139,7 +139,7 @@ class Host:
             self._services(),
             self._invocations,
             S3Service(self._store, denied=self._denials.note),
-            {**pages(self._table, self._metering), PAGE: self._sns.visit},
+            {**pages(self._table, self._metering, self._asynchronous.backlogs), PAGE: self._sns.visit},
             # clients, instances among them, reach the host by the name that it listens at
             WebPageGuard(OriginPolicy((settings.address, *settings.allowed_hosts), settings.allowed_origins)),
             ProgramImageGate(settings.program_images, images.is_program),

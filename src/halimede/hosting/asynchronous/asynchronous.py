@@ -5,7 +5,7 @@ import logging
 import shutil
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -149,6 +149,10 @@ class Asynchronous:
         """How many requests of an endpoint have been accepted and not been answered."""
         work = self._works.get(endpoint)
         return 0 if work is None else work.queue.backlog
+
+    def backlogs(self) -> Mapping[EndpointId, int]:
+        """Endpoint → how many of its requests have been accepted and not been answered."""
+        return {endpoint: work.queue.backlog for endpoint, work in self._works.items()}
 
     @property
     def is_telling(self) -> bool:
