@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    asynchronous,
     eviction,
     footprint,
     hosting,
@@ -44,6 +45,7 @@ SUBJECTS = (
     repository_control,
     implicit_state,
     hosting,
+    asynchronous,
     ray_cluster,
 )
 
