@@ -16,6 +16,7 @@ from tests.support.host import HostProcess, start_host
 
 NAMES = ("single_model", "multi_model", "ab_test")
 AUTOSCALING = "autoscaling"
+ASYNCHRONOUS = "async_inference"
 
 ASKING_S = 25.0
 """The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
@@ -154,6 +155,29 @@ def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
         assert host.client("s3").list_buckets()["Buckets"] == []
 
 
+def test_requests_that_wait_in_a_queue(tmp_path: Path, built: Path) -> None:
+    with start_host(tmp_path / "host", "--metric-period=1") as host:
+        done = subprocess.run(
+            [sys.executable, "-m", f"examples.hosting.{ASYNCHRONOUS}", str(built)],
+            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        first, *rest = done.stdout.splitlines()
+        assert re.fullmatch(r"async-[-\d]+: InService", first)
+        assert rest == [
+            "19 of 20 results are right",
+            "instances: 0, InService",
+            "accepted without an instance: 202",
+            "a 7",
+            "Setting desired instance count to 0. policy backlog",
+            "Setting desired instance count to 1. policy from-zero",
+            "deleted",
+        ]
+        [log] = (tmp_path / "host" / "notifications").glob("*/*/*.log")
+        assert len(log.read_text().splitlines()) == 21
+        assert host.client("s3").list_buckets()["Buckets"] == []
+
+
 def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subprocess.Popen[str]"]) -> None:
     for process in started.values():
         process.communicate(timeout=280)
@@ -167,7 +191,7 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subp
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:
-    for name in (*NAMES, AUTOSCALING):
+    for name in (*NAMES, AUTOSCALING, ASYNCHRONOUS):
         source = Path(f"examples/hosting/{name}.py").read_text()
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)
