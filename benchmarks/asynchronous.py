@@ -15,8 +15,8 @@ import boto3
 from benchmarks import models
 from benchmarks.connections import Call
 from benchmarks.errors import BenchmarkError
-from benchmarks.hosting import HostServer, hosting, load, pack
-from benchmarks.processes import READY_WITHIN_S
+from benchmarks.hosting import hosting, load, pack
+from benchmarks.processes import READY_WITHIN_S, Server
 from benchmarks.sagemaker import small_request
 from benchmarks.workload import Compare, Sample, Sides, Workload
 
@@ -72,7 +72,7 @@ def drained(seconds: float) -> Iterator[Sides]:
 
 
 @contextmanager
-def endpoints() -> Iterator[tuple[HostServer, Call, Call, Any]]:
+def endpoints() -> Iterator[tuple[Server, Call, Call, Any]]:
     """A host with the asynchronous endpoint ``queued`` and the endpoint ``direct``, and the calls."""
     with tempfile.TemporaryDirectory() as work:
         bucket = Path(work) / "bucket"
@@ -143,7 +143,7 @@ def resize(sagemaker: Any, count: int) -> None:
         settle(sagemaker, "queued")
 
 
-def fill(host: HostServer, call: Call) -> None:
+def fill(host: Server, call: Call) -> None:
     """Put requests into the queue.
 
     Raises:
@@ -160,7 +160,7 @@ def fill(host: HostServer, call: Call) -> None:
         raise BenchmarkError(f"there are {backlog(host)} requests in the queue, not {QUEUED}")
 
 
-def backlog(host: HostServer) -> int:
+def backlog(host: Server) -> int:
     """How many requests have not been answered."""
     found = _BACKLOG.search(host.get("/metrics").decode())
     return int(found[1]) if found is not None else 0

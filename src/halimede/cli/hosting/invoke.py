@@ -61,12 +61,14 @@ def command(
         raise click.UsageError(f"say the body with one of {ways}")
     if asynchronous:
         refused = {"--stream": stream, "--target-model": target_model, "--target-variant": target_variant}
-        for option, value in {**refused, "--output": output}.items():
+        for option, value in [*refused.items(), ("--output", output)]:
             if value:
                 raise click.UsageError(f"{option} has no place beside --async")
-        given = {"InputLocation": source} if source is not None else {"Body": _body(data, body)}
-        optional = {"ContentType": content_type, **({} if accept is None else {"Accept": accept})}
-        return _enqueue(HostClient(endpoint_url, region), {"EndpointName": endpoint, **given, **optional})
+        enqueued: dict[str, Any] = {"EndpointName": endpoint, "ContentType": content_type}
+        enqueued |= {"Body": _body(data, body)} if source is None else {"InputLocation": source}
+        if accept is not None:
+            enqueued["Accept"] = accept
+        return _enqueue(HostClient(endpoint_url, region), enqueued)
     if source is not None:
         raise click.UsageError("--input is for requests to asynchronous endpoints; add --async")
     parameters: dict[str, Any] = {
