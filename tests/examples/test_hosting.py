@@ -97,6 +97,28 @@ def test_page_says_what_its_commands_print(other_host: dict[str, str], built: Pa
         assert times.sub("then", done.stdout).rstrip("\n") == times.sub("then", command.output).rstrip("\n")
 
 
+def test_page_on_asynchronous_inference_says_what_its_commands_print(
+    other_host: dict[str, str], built: Path
+) -> None:
+    programs = [
+        re.findall(r"^```python\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)[0]
+        for page in ("hosting.md", "async.md")
+    ]
+    program = "\n".join(programs).replace("build/hosting", str(built))
+    subprocess.run([sys.executable, "-c", program], env=other_host, check=True, timeout=120)
+    changing = re.compile(
+        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|^Backlog, .*", re.M
+    )
+    for command in commands("async.md"):
+        done = subprocess.run(
+            ["bash", "-c", command.line.replace("build/hosting", str(built))],
+            env=other_host, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        shown, said = (changing.sub("…", text).rstrip("…\n") for text in (done.stdout, command.output))
+        assert shown == said
+
+
 def test_wrong_answer_ends_a_walk_through_with_an_error(
     other_host: dict[str, str], built: Path, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from halimede.core.origins import OriginPolicy
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
+from halimede.hosting.access.keys import Key
 from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
 from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.dispatcher import Dispatcher
@@ -247,7 +248,9 @@ def variant(name: str, *instances: FakeInstance, weight: float = 1.0) -> Variant
 
 
 @contextmanager
-def async_host(directory: Path, now: float | None = None, **settings: Any) -> Iterator[AsyncHost]:
+def async_host(
+    directory: Path, now: float | None = None, keys: Mapping[str, Key] | None = None, **settings: Any
+) -> Iterator[AsyncHost]:
     """A host while the block runs; what it keeps stays in the directory."""
     with LoopThread() as loop:
         host = AsyncHost(loop, directory, now, replace(QUICK, **settings))
@@ -267,7 +270,7 @@ def async_host(directory: Path, now: float | None = None, **settings: Any) -> It
             invocations = Invocations(host.table)
             stack.callback(invocations.close)
             dispatcher = Dispatcher(
-                Gate(None, Caller()),
+                Gate(keys, Caller()),
                 [],
                 invocations,
                 None,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
+from halimede.hosting.access.keys import Key
 from halimede.hosting.specs import AsyncSpec
 from tests.hosting.asynchronous.serving import ENDPOINT, ERROR, SUCCESS, async_host, variant
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
@@ -359,3 +360,26 @@ def test_topic_that_is_not_there_is_counted(tmp_path: Path) -> None:
         host.settle()
         assert host.metric("NotificationFailures") == (1, 1)
         assert host.metric("InvocationsProcesssed") == (1, 1)
+
+
+def test_key_may_invoke_asynchronously_if_it_says_so(tmp_path: Path) -> None:
+    account = ENDPOINT.account
+    keys = {
+        "MAY": Key("MAY", "secret", account, ("sagemaker:InvokeEndpointAsync",)),
+        "MAYNOT": Key("MAYNOT", "secret", account, ("sagemaker:InvokeEndpoint",)),
+    }
+    with async_host(tmp_path, keys=keys) as host, fake_instance() as instance:
+        host.publish_route(instance)
+        may, may_not = (
+            host.client(aws_access_key_id=each, aws_secret_access_key="secret") for each in ("MAY", "MAYNOT")
+        )
+        answer = may.invoke_endpoint_async(EndpointName="e", Body=b"x")
+        assert host.object(answer["OutputLocation"]) == b"x"
+        with pytest.raises(ClientError, match="AccessDenied"):
+            may_not.invoke_endpoint_async(EndpointName="e", Body=b"x")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            may.invoke_endpoint(EndpointName="e", Body=b"x")
+        with pytest.raises(ClientError, match="does not match"):
+            host.client(aws_access_key_id="MAY").invoke_endpoint_async(EndpointName="e", Body=b"x")
+        host.settle()
+        assert len(instance.seen) == 1

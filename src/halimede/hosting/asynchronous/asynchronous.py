@@ -6,7 +6,6 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -275,6 +274,9 @@ class Asynchronous:
                 return False
             logger.warning("topic %s is told nothing: %s", notice.topic, error.message)
             self._meter.count(notice.endpoint, notice.variant, NOTIFICATION_FAILURES)
+        except Exception:  # of one message, and the log has what nobody foresaw
+            logger.exception("topic %s is not told yet", notice.topic)
+            return False
         self._journal.forget(notice, _ignore)
         return True
 
@@ -283,8 +285,12 @@ class Asynchronous:
     async def _tick_on(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            with suppress(ApiError):  # it is logged where it matters
+            try:
                 await self.tick()
+            except ApiError as error:
+                logger.error("%s", error.message)
+            except Exception:  # counting is not what the host stands or falls with
+                logger.exception("asynchronous inference: what is done each second failed")
 
     async def tick(self) -> None:
         """What is done each second: count, and give up what has waited for too long."""

@@ -81,7 +81,8 @@ class EndpointWork:
         except ApiError as error:
             logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
             await self._host.sleep(_READ_AGAIN_S)
-        self._reading = None
+        finally:
+            self._reading = None
         self.pump()
 
     async def _process(self, request: AsyncRequest) -> None:
