@@ -219,6 +219,7 @@ def test_endpoint_stays_of_its_kind(place: Path) -> None:
         assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (0, 0)
         config = sagemaker.describe_endpoint_config(EndpointConfigName="c")["AsyncInferenceConfig"]
         assert config["OutputConfig"]["S3OutputPath"] == "s3://results/out/"
+        assert sagemaker.describe_endpoint(EndpointName="e")["AsyncInferenceConfig"] == config
         container = {"Image": "halimede", "ModelDataUrl": "s3://models/many/", "Mode": "MultiModel"}
         sagemaker.create_model(ModelName="many", ExecutionRoleArn=ROLE, PrimaryContainer=container)
         variant = {

@@ -38,6 +38,8 @@ def describe_endpoint(
     document = endpoint_summary(record)
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
+        if "AsyncInferenceConfig" in fleet.config:
+            document["AsyncInferenceConfig"] = fleet.config["AsyncInferenceConfig"]
         if record.current is not None:
             document["ProductionVariants"] = _variants(fleet, instances, record, waiting)
     if record.deployment is not None:
