@@ -207,7 +207,7 @@ class AsyncHost:
 
     @property
     def backlog(self) -> int:
-        return self.loop.call(self.asynchronous.backlog, ENDPOINT)
+        return self.loop.call(self.asynchronous.backlogs).get(ENDPOINT, 0)
 
     def settle(self) -> None:
         """Return once every request is answered and told of."""

@@ -144,11 +144,6 @@ class Asynchronous:
         if self._is_open:
             self._journal.drop(endpoint, _ignore)
 
-    def backlog(self, endpoint: EndpointId) -> int:
-        """How many requests of an endpoint have been accepted and not been answered."""
-        work = self._works.get(endpoint)
-        return 0 if work is None else work.queue.backlog
-
     def backlogs(self) -> Mapping[EndpointId, int]:
         """Endpoint → how many of its requests have been accepted and not been answered."""
         return {endpoint: work.queue.backlog for endpoint, work in self._works.items()}

@@ -54,11 +54,6 @@ class Slots:
             not target.draining for variant in route.variants.values() for target in variant.targets
         )
 
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a place."""
-        return len(self._waiters)
-
     async def take(self) -> Slot:
         """Wait for a place; `give_back` is to be called with it."""
         waiter = _Waiter("", asyncio.get_running_loop().create_future())
@@ -80,8 +75,10 @@ class Slots:
 
     def grant(self) -> None:
         """Give the places that are free to those that wait."""
+        if not self._waiters:
+            return
         route = self._find_route()
-        if route is None or route.asynchronous is None or not self._waiters:
+        if route is None or route.asynchronous is None:
             return
         serving = {name: each for name, each in route.variants.items() if _takes(each)}
         full: set[str] = set()
@@ -110,6 +107,8 @@ def _takes(variant: VariantRoute) -> bool:
 def _choose(serving: dict[str, VariantRoute]) -> str:
     """A variant by the variants' weights; any, if all of those that have instances have the weight 0."""
     names = list(serving)
+    if len(names) == 1:
+        return names[0]
     weights = [serving[name].weight for name in names]
     # which requests go where is no secret
     return random.choices(names, weights if any(weights) else None)[0]  # noqa: S311
