@@ -422,6 +422,8 @@ def asynchronous(host: HostProcess, tmp_path_factory: pytest.TempPathFactory) ->
         AsyncInferenceConfig={"OutputConfig": output},
     )
     sagemaker.create_endpoint(EndpointName="later", EndpointConfigName="later")
+    waiter = sagemaker.get_waiter("endpoint_in_service")
+    waiter.wait(EndpointName="later", WaiterConfig={"Delay": 1})
     return "later"
 
 
