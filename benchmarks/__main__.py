@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    asynchronous,
     capture,
     eviction,
     footprint,
@@ -46,6 +47,7 @@ SUBJECTS = (
     repository_control,
     implicit_state,
     hosting,
+    asynchronous,
     capture,
     shadow,
     ray_cluster,

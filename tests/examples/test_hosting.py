@@ -17,6 +17,7 @@ from tests.support.host import HostProcess, start_host
 NAMES = ("single_model", "multi_model", "ab_test", "shadow")
 AUTOSCALING = "autoscaling"
 CANARY = "canary"
+ASYNCHRONOUS = "async_inference"
 
 ASKING_S = 25.0
 """The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
@@ -95,6 +96,28 @@ def test_page_says_what_its_commands_print(other_host: dict[str, str], built: Pa
         assert done.returncode == 0, done.stderr
         times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
         assert times.sub("then", done.stdout).rstrip("\n") == times.sub("then", command.output).rstrip("\n")
+
+
+def test_page_on_asynchronous_inference_says_what_its_commands_print(
+    other_host: dict[str, str], built: Path
+) -> None:
+    programs = [
+        re.findall(r"^```python\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)[0]
+        for page in ("hosting.md", "async.md")
+    ]
+    program = "\n".join(programs).replace("build/hosting", str(built))
+    subprocess.run([sys.executable, "-c", program], env=other_host, check=True, timeout=120)
+    changing = re.compile(
+        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|^Backlog, .*", re.M
+    )
+    for command in commands("async.md"):
+        done = subprocess.run(
+            ["bash", "-c", command.line.replace("build/hosting", str(built))],
+            env=other_host, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        shown, said = (changing.sub("…", text).rstrip("…\n") for text in (done.stdout, command.output))
+        assert shown == said
 
 
 def test_wrong_answer_ends_a_walk_through_with_an_error(
@@ -203,6 +226,29 @@ def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
         assert host.client("s3").list_buckets()["Buckets"] == []
 
 
+def test_requests_that_wait_in_a_queue(tmp_path: Path, built: Path) -> None:
+    with start_host(tmp_path / "host", "--metric-period=1") as host:
+        done = subprocess.run(
+            [sys.executable, "-m", f"examples.hosting.{ASYNCHRONOUS}", str(built)],
+            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        first, *rest = done.stdout.splitlines()
+        assert re.fullmatch(r"async-[-\d]+: InService", first)
+        assert rest == [
+            "19 of 20 results are right",
+            "instances: 0, InService",
+            "accepted without an instance: 202",
+            "a 7",
+            "Setting desired instance count to 0. policy backlog",
+            "Setting desired instance count to 1. policy from-zero",
+            "deleted",
+        ]
+        [log] = (tmp_path / "host" / "notifications").glob("*/*/*.log")
+        assert len(log.read_text().splitlines()) == 21
+        assert host.client("s3").list_buckets()["Buckets"] == []
+
+
 def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subprocess.Popen[str]"]) -> None:
     for process in started.values():
         process.communicate(timeout=280)
@@ -216,7 +262,7 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subp
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:
-    for name in (*NAMES, AUTOSCALING, "batch_transform"):
+    for name in (*NAMES, AUTOSCALING, ASYNCHRONOUS, "batch_transform"):
         source = Path(f"examples/hosting/{name}.py").read_text()
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)

@@ -16,6 +16,7 @@ class VariantCapacity:
         is_settled: its endpoint is in service, so that `desired` may be changed.
         instance_type: such as ``ml.local.cpu``.
         reason: why the last change did not come about, "" if it did.
+        least: so many instances it must have; 0 for a variant of an asynchronous endpoint.
     """
 
     desired: int
@@ -23,6 +24,7 @@ class VariantCapacity:
     is_settled: bool
     instance_type: str
     reason: str = ""
+    least: int = 1
 
 
 class Variants(Protocol):

@@ -17,6 +17,8 @@ from halimede.hosting.addresses import is_wildcard, url_of
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
+from halimede.hosting.asynchronous.asynchronous import Asynchronous
+from halimede.hosting.asynchronous.requests import Notice
 from halimede.hosting.capture.capture import Capture
 from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.control.controller import Controller
@@ -34,6 +36,9 @@ from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
 from halimede.hosting.monitoring.monitoring import Monitoring
+from halimede.hosting.notifications.delivery import PAGE
+from halimede.hosting.notifications.notifications import Notifications
+from halimede.hosting.notifications.operations import SnsOperations
 from halimede.hosting.pages import pages
 from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.invocations import Invocations
@@ -146,6 +151,18 @@ class Host:
             self._metering.stores,
             settings.pace.seconds,
         )
+        self._url = ""
+        self._notifications = Notifications(
+            directory / "topics.db", directory / "notifications", lambda: self._url
+        )
+        self._sns = SnsOperations(self._notifications)
+        self._asynchronous = Asynchronous(
+            directory / "async.db",
+            self._table,
+            lambda account: Objects(self._places, account),
+            self._metering.stores.of,
+            self._publish,
+        )
         self._invocations = Invocations(self._table, settings.invocation)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
@@ -153,12 +170,13 @@ class Host:
             self._services(),
             self._invocations,
             S3Service(self._store, denied=self._denials.note),
-            pages(self._table, self._metering),
+            {**pages(self._table, self._metering, self._asynchronous.backlogs), PAGE: self._sns.visit},
             # clients, instances among them, reach the host by the name that it listens at
             WebPageGuard(OriginPolicy((settings.address, *settings.allowed_hosts), settings.allowed_origins)),
             ProgramImageGate(settings.program_images, images.is_program),
             self._denials,
             OfferService(self._offers, self._places, self._store, self._denials.note).handle,
+            self._asynchronous,
         )
         self._routers: Routers | None = None
         if settings.router_processes > 1:
@@ -185,17 +203,24 @@ class Host:
                 about=self._experiments.about,
             ),
             self._autoscaling.service(),
-            cloudwatch_service(
-                self._metering.stores, self._metering.flush, alarms=alarm_operations(self._alarms)
-            ),
+            cloudwatch_service(self._metering.stores, self._flush, alarms=alarm_operations(self._alarms)),
             logs_service(self._settings.directory / "logs"),
             sts_service(),
+            self._sns.service(),
         ]
+
+    def _flush(self) -> None:
+        self._metering.flush()
+        self._asynchronous.flush()
+
+    async def _publish(self, notice: Notice) -> None:
+        await self._notifications.publish(notice.topic, notice.text, notice.id)
 
     def _forget(self, endpoint: EndpointId) -> None:
         """An endpoint is gone."""
         self._metering.forget(endpoint)
         self._autoscaling.forget(endpoint)
+        self._asynchronous.forget(endpoint)
 
     def _check_update(self, endpoint: EndpointId, instance_types: Mapping[str, str]) -> None:
         self._autoscaling.check_update(endpoint, instance_types)
@@ -234,7 +259,8 @@ class Host:
             await asyncio.to_thread(take_over, directory, caller.scope)
             reached_at = self._reached_at(await self._substrate.open())
             await asyncio.to_thread(self._roles.open, reached_at, port)
-            await asyncio.to_thread(self._offers.open, url_of(reached_at, port))
+            self._url = url_of(reached_at, port)
+            await asyncio.to_thread(self._offers.open, self._url)
             await self._store.open()
             parts.push_async_callback(self._store.close)
             parts.callback(self._fetches.close)
@@ -256,6 +282,10 @@ class Host:
             await self._experiments.start()
             parts.push_async_callback(self._monitoring.stop)
             await self._monitoring.start()
+            parts.push_async_callback(self._notifications.stop)
+            await self._notifications.start()
+            parts.push_async_callback(self._asynchronous.stop)
+            await self._asynchronous.start(self._controller.ids())
             parts.callback(self._invocations.close)
             parts.push_async_callback(self._stop_answering)
             if self._routers is not None:
@@ -292,6 +322,7 @@ class Host:
             await self._routers.stop(_GRACE_S)
         await self._server.close(_GRACE_S)
         await self._dispatcher.close()
+        await self._sns.close()
         if self._routers is not None:
             self._routers.close()
         self._denials.close()

@@ -71,12 +71,29 @@ Sample = tuple[Mapping[str, str], float]
 """Labels and a value."""
 
 
-def pages(table: RoutingTable, metering: Metering) -> Mapping[str, Callable[[Request], None]]:
+Backlogs = Callable[[], Mapping[EndpointId, int]]
+"""Asynchronous endpoint → how many of its requests have not been answered."""
+
+
+def pages(
+    table: RoutingTable, metering: Metering, backlogs: Backlogs = dict
+) -> Mapping[str, Callable[[Request], None]]:
     """Path → what answers it."""
-    return {
-        "/ping": lambda request: request.respond(200, b"", _TEXT),
-        "/metrics": lambda request: request.respond(200, "".join(_metrics(table, metering)).encode(), _TEXT),
-    }
+
+    def metrics(request: Request) -> None:
+        text = "".join((*_metrics(table, metering), *_backlogs(backlogs())))
+        request.respond(200, text.encode(), _TEXT)
+
+    return {"/ping": lambda request: request.respond(200, b"", _TEXT), "/metrics": metrics}
+
+
+def _backlogs(backlogs: Mapping[EndpointId, int]) -> Iterator[str]:
+    text = "Requests of asynchronous endpoints that have not been answered"
+    samples = [
+        ({"account": each.account, "region": each.region, "endpoint": each.name}, float(count))
+        for each, count in backlogs.items()
+    ]
+    return _gauge("async_backlog", text, samples)
 
 
 def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:

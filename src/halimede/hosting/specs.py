@@ -142,3 +142,43 @@ class Variant:
             model.get("ExecutionRoleArn", ""),
             capture,
         )
+
+
+DEFAULT_ASYNC_CONCURRENCY = 4
+"""How many requests of a queue an instance gets at a time unless the configuration says."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncSpec:
+    """What makes an endpoint asynchronous (`AsyncInferenceConfig`).
+
+    Attributes:
+        output: where results are put, ``s3://BUCKET`` or ``s3://BUCKET/PREFIX``, without a slash at the end.
+        failure: the same of errors; "" for nowhere.
+        concurrency: how many requests an instance gets at a time.
+        success_topic, error_topic: the ARNs of the topics that are told of results and of errors; "" for none.
+        included: the topics whose messages have the response in them (`IncludeInferenceResponseIn`).
+    """
+
+    output: str
+    failure: str = ""
+    concurrency: int = DEFAULT_ASYNC_CONCURRENCY
+    success_topic: str = ""
+    error_topic: str = ""
+    included: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "AsyncSpec":
+        """What an `AsyncInferenceConfig` describes, which has been validated."""
+        output = document["OutputConfig"]
+        notifications = output.get("NotificationConfig", {})
+        return cls(
+            output["S3OutputPath"].rstrip("/"),
+            output.get("S3FailurePath", "").rstrip("/"),
+            document.get("ClientConfig", {}).get(
+                "MaxConcurrentInvocationsPerInstance", DEFAULT_ASYNC_CONCURRENCY
+            ),
+            notifications.get("SuccessTopic", ""),
+            notifications.get("ErrorTopic", ""),
+            frozenset(notifications.get("IncludeInferenceResponseIn", ())),
+        )

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -493,3 +495,79 @@ def test_a_malformed_url_is_told_in_one_line(
         f"--endpoint-url (or AWS_ENDPOINT_URL): '{url}' is no URL of a host, such as http://127.0.0.1:8088"
     )
     assert expected in shown.err
+
+
+@pytest.fixture(scope="module")
+def asynchronous(host: HostProcess, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An asynchronous endpoint, whose results go to the bucket ``results``."""
+    program = write_program(tmp_path_factory.mktemp("asynchronous"))
+    sagemaker, s3 = host.client("sagemaker"), host.client("s3")
+    s3.create_bucket(Bucket="results")
+    s3.put_object(Bucket="results", Key="in.txt", Body=b"from a bucket")
+    sagemaker.create_model(ModelName="later", PrimaryContainer={"Image": str(program)})
+    variant = {
+        "VariantName": "v",
+        "ModelName": "later",
+        "InstanceType": "ml.local.cpu",
+        "InitialInstanceCount": 1,
+    }
+    output = {"S3OutputPath": "s3://results/out", "S3FailurePath": "s3://results/errors"}
+    sagemaker.create_endpoint_config(
+        EndpointConfigName="later",
+        ProductionVariants=[variant],
+        AsyncInferenceConfig={"OutputConfig": output},
+    )
+    sagemaker.create_endpoint(EndpointName="later", EndpointConfigName="later")
+    waiter = sagemaker.get_waiter("endpoint_in_service")
+    waiter.wait(EndpointName="later", WaiterConfig={"Delay": 1})
+    return "later"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [(("--data", "text"), b"TEXT"), (("--input", "s3://results/in.txt"), b"FROM A BUCKET")],
+)
+def test_request_is_put_into_the_queue_of_an_asynchronous_endpoint(
+    host: HostProcess, asynchronous: str, arguments: tuple[str, ...], answer: bytes
+) -> None:
+    shown = ask(host, "invoke", asynchronous, "--async", *arguments)
+    assert shown.returncode == 0, shown.stderr
+    lines = dict(line.rsplit(maxsplit=1) for line in shown.stdout.decode().splitlines())
+    assert lines["result"] == f"s3://results/out/{lines['inference id']}.out"
+    assert lines["or an error"] == f"s3://results/errors/{lines['inference id']}-error.out"
+    s3 = host.client("s3")
+    key = lines["result"].removeprefix("s3://results/")
+    s3.get_waiter("object_exists").wait(Bucket="results", Key=key, WaiterConfig={"Delay": 1})
+    assert s3.get_object(Bucket="results", Key=key)["Body"].read() == answer
+
+
+def test_backlog_of_an_asynchronous_endpoint_is_shown(host: HostProcess, asynchronous: str) -> None:
+    deadline = time.monotonic() + 60
+    while b"Backlog, mean of the latest minute: " not in (
+        shown := ask(host, "endpoints", asynchronous).stdout
+    ):
+        assert time.monotonic() < deadline, shown
+    assert b"Backlog" not in ask(host, "endpoints", "e").stdout
+    with urllib.request.urlopen(f"{host.url}/metrics", timeout=30) as page:
+        assert (
+            b'halimede_host_async_backlog{account="000000000000",region="us-east-1",endpoint="later"}'
+            in page.read()
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--async",), b"say the body with one of --data, --body and --input"),
+        (("--data", "x", "--input", "s3://b/k"), b"say the body with one of --data and --body"),
+        (("--input", "s3://b/k"), b"--input is for requests to asynchronous endpoints; add --async"),
+        (("--async", "--data", "x", "--stream"), b"--stream has no place beside --async"),
+        (("--async", "--data", "x", "-o", "file"), b"--output has no place beside --async"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    host: HostProcess, arguments: tuple[str, ...], text: bytes
+) -> None:
+    shown = ask(host, "invoke", "e", *arguments)
+    assert shown.returncode == 2
+    assert text in shown.stderr

@@ -75,7 +75,19 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
     [
         (
             {"AsyncInferenceConfig": {"OutputConfig": {}}},
-            "asynchronous inference is not available",
+            "OutputConfig has no S3OutputPath",
+        ),
+        (
+            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "https://b/k"}}},
+            "S3OutputPath is 'https://b/k'; expected s3://BUCKET/PREFIX",
+        ),
+        (
+            {
+                "AsyncInferenceConfig": {
+                    "OutputConfig": {"S3OutputPath": "s3://bkt", "S3FailurePath": "s3://"}
+                }
+            },
+            "S3FailurePath is 's3://'; expected s3://BUCKET/PREFIX",
         ),
         ({"ShadowProductionVariants": [variant()]}, "have the name 'A'"),
         (

@@ -281,7 +281,9 @@ async def test_desired_values_that_cannot_be_are_refused(tmp_path: Path) -> None
         text = await world.refused(
             "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
         )
-        assert text == 'variant "A": DesiredInstanceCount is 0; it must be 1 or more'
+        assert text == (
+            'variant "A": DesiredInstanceCount is 0; it must be 1 or more, unless the endpoint is asynchronous'
+        )
         serverless = [{"VariantName": "A", "ServerlessUpdateConfig": {"MaxConcurrency": 5}}]
         text = await world.refused(
             "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=serverless
@@ -315,3 +317,38 @@ async def test_last_deployment_is_described_as_it_was_asked_for(tmp_path: Path) 
         await world.call("CreateEndpoint", EndpointName="f", EndpointConfigName="c", DeploymentConfig=asked)
         assert await world.status("f") == "InService"
         assert (await world.describe("f"))["LastDeploymentConfig"] == described
+
+
+@on_loop
+async def test_variant_of_an_asynchronous_endpoint_does_without_instances(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.create_model()
+        config = {"OutputConfig": {"S3OutputPath": "s3://results/out/"}}
+        await world.call(
+            "CreateEndpointConfig",
+            EndpointConfigName="c",
+            ProductionVariants=[variant()],
+            AsyncInferenceConfig=config,
+        )
+        await world.create_endpoint()
+        assert await world.status() == "InService"
+        assert (await world.describe())["AsyncInferenceConfig"] == config
+        route = world.route()
+        assert route is not None
+        assert route.asynchronous is not None
+        assert route.asynchronous.output == "s3://results/out"
+        wanted = [{"VariantName": "A", "DesiredInstanceCount": 0}]
+        await world.call(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
+        )
+        assert await world.status() == "InService"
+        assert not world.targets()
+        assert world.route() is not None
+        await world.restart()
+        assert await world.status() == "InService"
+        assert not world.substrate.instances
+        await world.create_config("sync")
+        text = await world.refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="sync")
+        assert (
+            "was created with AsyncInferenceConfig and cannot be updated to a configuration without" in text
+        )

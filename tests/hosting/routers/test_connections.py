@@ -108,6 +108,8 @@ class TestWhoHasThem:
             (b"GET /endpoints/a HTTP/1.1\r\n\r\n", True),
             (b"GET /endpoints HTTP/1.1\r\n\r\n", False),
             (OTHER, False),
+            (b"POST /endpoints/e/async-invocations HTTP/1.1\r\n\r\n", False),
+            (b"POST /endpoints/" + b"n" * 63 + b"/async-invocations HTTP/1.1\r\n\r\n", False),
             (b"GET /bucket/endpoints/ HTTP/1.1\r\n\r\n", False),
             (b"x", False),
         ],

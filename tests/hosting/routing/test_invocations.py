@@ -311,13 +311,6 @@ class TestErrors:
             assert error_of(caught.value)[:2] == ("ServiceUnavailable", 503)
             until(lambda: host.is_idle)
 
-    def test_async_invocations_are_refused_clearly(self) -> None:
-        with (
-            one_instance() as (host, _),
-            pytest.raises(ClientError, match="InvokeEndpointAsync is not available"),
-        ):
-            host.client().invoke_endpoint_async(EndpointName=ENDPOINT, InputLocation="s3://b/k")
-
     @pytest.mark.parametrize(
         ("line", "status"),
         [(f"GET {PATH}", 405), (f"POST /endpoints/{ENDPOINT}", 404), (f"POST {PATH}/more", 404)],

@@ -98,6 +98,7 @@ class FakeVariant:
         refusal: what a change fails with.
         type: of its instances.
         is_gone: its endpoint is being deleted.
+        least: so many instances it must have.
     """
 
     desired: int = 1
@@ -108,6 +109,7 @@ class FakeVariant:
     refusal: ApiError | None = None
     type: str = "ml.local.cpu"
     is_gone: bool = False
+    least: int = 1
     set_to: list[int] = field(default_factory=list)
 
     def settle(self) -> None:
@@ -135,7 +137,12 @@ class FakeVariants:
         if found is None or found.is_gone:
             return None
         return VariantCapacity(
-            found.desired, found.running, found.settled, found.type, found.reason if found.settled else ""
+            found.desired,
+            found.running,
+            found.settled,
+            found.type,
+            found.reason if found.settled else "",
+            found.least,
         )
 
     async def set_count(self, endpoint: EndpointId, variant: str, count: int) -> None:

@@ -390,3 +390,15 @@ def test_constant_load_is_met_without_oscillation(
     settled = math.ceil(load / 10 - 1e-9)
     assert current >= settled
     assert load / current >= 9 or current - max(1, settled) == 0
+
+
+def test_tracking_begins_with_no_instances_at_all() -> None:
+    limits = Limits(0, 5)
+    assert decide(0, tracking(), high(35.0), limits=limits) == Decision(4, high(35.0))
+    assert decide(0, tracking(), high(1000.0), limits=limits) == Decision(5, high(1000.0))
+    assert decide(1, tracking(), low(*[0.0] * 15), limits=limits) == Decision(0, low(*[0.0] * 15))
+
+
+def test_step_from_no_instances_at_all() -> None:
+    reading = breach(60.0)
+    assert decide(0, stepping(), reading, limits=Limits(0, 5)) == Decision(1, reading)

@@ -311,3 +311,18 @@ def test_predictive_scaling_is_refused_by_name(host: Scaled) -> None:
     )
     assert code == "UnknownOperationException"
     assert text.startswith("GetPredictiveScalingForecast is not available in this version")
+
+
+def test_variant_of_an_asynchronous_endpoint_may_have_no_instances(host: Scaled) -> None:
+    host.variant.least = 0
+    host.register(0, 2)
+    [target] = describe(host)
+    assert (target["MinCapacity"], target["MaxCapacity"]) == (0, 2)
+    host.client().put_scheduled_action(
+        **TARGET,
+        ScheduledActionName="night",
+        Schedule="cron(0 20 * * ? *)",
+        ScalableTargetAction={"MinCapacity": 0, "MaxCapacity": 0},
+    )
+    refusal = host.refused("register_scalable_target", **TARGET, MinCapacity=-1)
+    assert refusal[1] == "MinCapacity is -1; a variant of an asynchronous endpoint has 0 instances or more"

@@ -21,6 +21,7 @@ SCRIPTS = {
     "classic_capture": ("read_digit.tar.gz",),
     "classic_transform": ("read_digit.tar.gz",),
     "classic_monitoring": ("read_digit.tar.gz",),
+    "classic_async": ("read_digit.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
     "core_experiment": ("read_digit.tar.gz",),
 }
@@ -94,6 +95,13 @@ def test_deployment_that_fails_raises_the_cause(said: Documents) -> None:
     assert said["error"] == "UnexpectedStatusException"
     assert "no_such_model" in said["text"]
     assert "Waiting for in-flight" not in said["text"]
+
+
+@pytest.mark.parametrize("said", ["classic_async"], indirect=True)
+def test_model_behind_a_queue_is_deployed_and_asked(said: Documents) -> None:
+    assert said["predictor"] == "AsyncPredictor"
+    assert (said["word"], said["later"]) == ("seven", "seven")
+    assert "Received client error (400) from primary" in said["failure"]
 
 
 @pytest.mark.parametrize("said", ["classic_multi_model"], indirect=True)

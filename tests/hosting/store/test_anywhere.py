@@ -82,6 +82,15 @@ def test_what_is_written_is_read(bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.run(bucket.objects.describe("s3://models/a/large")).size == len(large)
 
 
+def test_type_of_the_content_is_told_where_it_is_known(
+    bucket: Bucket, request: pytest.FixtureRequest
+) -> None:
+    bucket.put("a.txt", b"x")
+    described = bucket.run(bucket.objects.describe("s3://models/a.txt"))
+    is_known = "directory" not in request.node.callspec.id
+    assert described.content_type == ("text/plain" if is_known else "")
+
+
 def test_a_prefix_is_listed_in_the_order_of_keys(bucket: Bucket) -> None:
     for key in ("in/b", "in/a", "in/a/x", "input/c", "in/é"):
         if key != "in/a/x" or bucket.run(bucket.objects.list("s3://models/in/a")) == []:

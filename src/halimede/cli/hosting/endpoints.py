@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ _FAILED = ("Failed", "UpdateRollbackFailed")
 _NO_ROOM = "InsufficientInstanceCapacity"
 _INTERVAL_S = 0.5
 _LINES = 1000
+_RECENT_S = 120
 
 
 @click.command("endpoints")
@@ -58,6 +60,8 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
                 click.echo(comparison)
         except click.ClickException as error:  # a key may describe endpoints and read no metrics
             click.echo(f"How its shadow variant compares cannot be shown: {error.message}", err=True)
+        with suppress(click.ClickException):  # not everybody may read metrics
+            _print_backlog(host, name)
     return int(name is not None and endpoints[0]["EndpointStatus"] in _FAILED)
 
 
@@ -146,6 +150,33 @@ def _status(host: HostClient, name: str) -> str:
     """The endpoint's status; "" if there is none."""
     entries = host.every("sagemaker", "list_endpoints", "Endpoints", NameContains=name)
     return next((entry["EndpointStatus"] for entry in entries if entry["EndpointName"] == name), "")
+
+
+def _print_backlog(host: HostClient, name: str) -> None:
+    """Print how many requests an asynchronous endpoint has not answered; nothing of another one."""
+    size = _latest(host, name, "ApproximateBacklogSize")
+    age = _latest(host, name, "ApproximateAgeOfOldestRequest")
+    if size is not None and age is not None:
+        oldest = f", the oldest {age:.0f} seconds old" if size else ""
+        click.echo(f"Backlog, mean of the latest minute: {size:.3g} requests{oldest}")
+
+
+def _latest(host: HostClient, name: str, metric: str) -> float | None:
+    """The latest value of a metric of an endpoint; None if there is none."""
+    end = datetime.now(UTC)
+    answer = host.call(
+        "cloudwatch",
+        "get_metric_statistics",
+        Namespace="AWS/SageMaker",
+        MetricName=metric,
+        Dimensions=[{"Name": "EndpointName", "Value": name}],
+        StartTime=end - timedelta(seconds=_RECENT_S),
+        EndTime=end,
+        Period=60,
+        Statistics=["Average"],
+    )
+    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+    return float(points[-1]["Average"]) if points else None
 
 
 def _row(endpoint: Mapping[str, Any]) -> list[str]:

@@ -30,6 +30,13 @@ _TEXTS = ("application/json", "application/jsonlines", "application/x-ndjson", "
     "--stream", is_flag=True, help="Show the answer as it comes (InvokeEndpointWithResponseStream)."
 )
 @click.option(
+    "--async",
+    "asynchronous",
+    is_flag=True,
+    help="Put the request into the queue of an asynchronous endpoint, and print where its result will be.",
+)
+@click.option("--input", "source", help="The object that is the body, s3://BUCKET/KEY; with --async.")
+@click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file of the answer's body."
 )
 @host_options
@@ -42,13 +49,28 @@ def command(
     target_model: str | None,
     target_variant: str | None,
     stream: bool,
+    asynchronous: bool,
+    source: str | None,
     output: Path | None,
     endpoint_url: str,
     region: str,
 ) -> int:
     """Send one request to ENDPOINT and print the answer's body."""
-    if (data is None) == (body is None):
-        raise click.UsageError("say the body with one of --data and --body")
+    if sum(each is not None for each in (data, body, source)) != 1:
+        ways = "--data, --body and --input" if asynchronous else "--data and --body"
+        raise click.UsageError(f"say the body with one of {ways}")
+    if asynchronous:
+        refused = {"--stream": stream, "--target-model": target_model, "--target-variant": target_variant}
+        for option, value in [*refused.items(), ("--output", output)]:
+            if value:
+                raise click.UsageError(f"{option} has no place beside --async")
+        enqueued: dict[str, Any] = {"EndpointName": endpoint, "ContentType": content_type}
+        enqueued |= {"Body": _body(data, body)} if source is None else {"InputLocation": source}
+        if accept is not None:
+            enqueued["Accept"] = accept
+        return _enqueue(HostClient(endpoint_url, region), enqueued)
+    if source is not None:
+        raise click.UsageError("--input is for requests to asynchronous endpoints; add --async")
     parameters: dict[str, Any] = {
         "EndpointName": endpoint,
         "ContentType": content_type,
@@ -78,6 +100,16 @@ def command(
     except OSError as error:
         where = "standard output" if output is None else f"'{output}'"
         raise click.ClickException(f"--output: cannot write {where}: {error.strerror}") from None
+    return 0
+
+
+def _enqueue(host: HostClient, parameters: Mapping[str, Any]) -> int:
+    """Put a request into a queue, and print where its result will be."""
+    answer = host.call("sagemaker-runtime", "invoke_endpoint_async", **parameters)
+    click.echo(f"inference id  {answer['InferenceId']}")
+    click.echo(f"result        {answer['OutputLocation']}")
+    if "FailureLocation" in answer:
+        click.echo(f"or an error   {answer['FailureLocation']}")
     return 0
 
 

@@ -22,6 +22,7 @@ ACTIONS = (
     "cloudwatch:PutMetricData",
     "sagemaker:InvokeEndpoint",
     "sagemaker:InvokeEndpointWithResponseStream",
+    "sagemaker:InvokeEndpointAsync",
 )
 """What instances may do: use their account's objects, logs and metrics, and invoke its endpoints."""
 

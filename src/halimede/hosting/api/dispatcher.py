@@ -24,7 +24,7 @@ from halimede.hosting.access.web_pages import Judgement, WebPageGuard
 from halimede.hosting.api import json_protocol, query_protocol
 from halimede.hosting.api.bodies import decoded
 from halimede.hosting.api.digests import digest, target_of
-from halimede.hosting.api.runtime import Runtime
+from halimede.hosting.api.runtime import AsyncInvocations, Runtime
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.tasks import RequestTasks
 from halimede.hosting.errors import ApiError
@@ -82,6 +82,7 @@ class Dispatcher:
         images: ProgramImageGate,
         denials: Denials,
         offers: Offers | None = None,
+        asynchronous: AsyncInvocations | None = None,
     ) -> None:
         """A dispatcher.
 
@@ -95,12 +96,13 @@ class Dispatcher:
             images: who may create models whose image is a program.
             denials: the log of requests that were denied.
             offers: answers requests for objects that were offered to other machines; None if none are.
+            asynchronous: answers InvokeEndpointAsync; None if nobody does.
         """
         self._gate = gate
         self._web_pages = guard
         self._images = images
         self._denials = denials
-        self._runtime = Runtime(gate, invocations, guard, denials)
+        self._runtime = Runtime(gate, invocations, guard, denials, asynchronous)
         self._s3 = s3
         self._offers = offers
         self._pages = pages

@@ -78,7 +78,7 @@ def _decode(shape: Any, value: Any, path: str) -> Any:
         return {
             _decode(shape.key, key, path): _decode(shape.value, below, f"{path}.{number}")
             for number, each in entries
-            for key, below in (_pair(each, path),)
+            for key, below in (_pair(shape, each, path),)
         }
     if isinstance(value, dict):
         raise _malformed(f"'{path}' has members where a {kind} is expected")
@@ -101,10 +101,12 @@ def _numbered(value: Mapping[str, Any], below: str, path: str) -> list[tuple[str
     return sorted(entries.items(), key=lambda entry: int(entry[0]))
 
 
-def _pair(entry: Any, path: str) -> tuple[Any, Any]:
-    if not isinstance(entry, dict) or not entry.keys() >= {"key", "value"}:
-        raise _malformed(f"'{path}' has an entry without key and value")
-    return entry["key"], entry["value"]
+def _pair(shape: Any, entry: Any, path: str) -> tuple[Any, Any]:
+    key = shape.key.serialization.get("name", "key")
+    value = shape.value.serialization.get("name", "value")
+    if not isinstance(entry, dict) or not entry.keys() >= {key, value}:
+        raise _malformed(f"'{path}' has an entry without {key} and {value}")
+    return entry[key], entry[value]
 
 
 def _scalar(kind: str, text: str, path: str) -> Any:

@@ -3,6 +3,8 @@
 Clients repeat their heads, so for the last few hundred it is remembered whether anything is special about them.
 """
 
+from typing import Protocol
+
 from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
 from halimede.hosting.access.denials import Denials
@@ -17,13 +19,37 @@ from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Scope
 from halimede.hosting.routing.answers import answer_error
 from halimede.hosting.routing.heads import TARGET_MODEL
-from halimede.hosting.routing.invocations import STREAMED, Asked, Invocations, asked_of, operation_of
+from halimede.hosting.routing.invocations import (
+    ASYNCHRONOUS,
+    STREAMED,
+    Asked,
+    Invocations,
+    asked_of,
+    operation_of,
+)
+
+_ACTIONS = {STREAMED: "InvokeEndpointWithResponseStream", ASYNCHRONOUS: "InvokeEndpointAsync"}
+"""What a request is called by what its path ends with; any other one is InvokeEndpoint."""
+
+
+class AsyncInvocations(Protocol):
+    """Answers InvokeEndpointAsync."""
+
+    async def handle(self, request: Request, scope: Scope, body: bytes | None = None) -> None:
+        """Answer a request, whose body may have been read."""
 
 
 class Runtime:
     """Admits requests to the runtime. Lives on the event loop."""
 
-    def __init__(self, gate: Gate, invocations: Invocations, guard: WebPageGuard, denials: Denials) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        invocations: Invocations,
+        guard: WebPageGuard,
+        denials: Denials,
+        asynchronous: AsyncInvocations | None = None,
+    ) -> None:
         """A runtime.
 
         Args:
@@ -31,7 +57,9 @@ class Runtime:
             invocations: what is done with those who may.
             guard: judges requests by the web pages that they come from.
             denials: the log of requests that were denied.
+            asynchronous: answers InvokeEndpointAsync; None in a process that has no such requests.
         """
+        self._asynchronous = asynchronous
         self._gate = gate
         self._invocations = invocations
         self._guard = guard
@@ -44,9 +72,12 @@ class Runtime:
         """What a request with that head asks for, if whoever sends it may, whatever the body is."""
         if self._gate.verifies or self._guard.judge(head, from_loopback=from_loopback) is not None:
             return None
-        if REFUSALS[head] is not None:
+        if REFUSALS[head] is not None or self._is_asynchronous(head):
             return None
         return asked_of(head, self._gate.scope_of(head))
+
+    def _is_asynchronous(self, head: Head) -> bool:
+        return self._asynchronous is not None and operation_of(head.path)[1] == ASYNCHRONOUS
 
     def handle(self, request: Request) -> None:
         """Answer a request whose path begins with `PREFIX`, now or later."""
@@ -70,6 +101,8 @@ class Runtime:
                 return
         if self._gate.verifies:
             self._tasks.begin(request, self._verify(request))
+        elif self._asynchronous is not None and self._is_asynchronous(head):
+            self._tasks.begin(request, self._asynchronous.handle(request, self._gate.scope_of(head)))
         else:
             self._invoke(request, self._gate.scope_of(head))
 
@@ -82,14 +115,17 @@ class Runtime:
             caller, key = self._gate.admit(head, target_of(head), await digest(body), ("sagemaker",))
             if key is not None:
                 endpoint, operation = operation_of(head.path)
-                action = "InvokeEndpointWithResponseStream" if operation == STREAMED else "InvokeEndpoint"
+                action = _ACTIONS.get(operation, "InvokeEndpoint")
                 key.check(f"sagemaker:{action}", endpoint, head.headers.get(TARGET_MODEL))
         except ApiError as error:
             if error.status == 403 or isinstance(error, RefusedError):
                 self._denials.note(request, error)
             answer_error(request, error)
             return
-        self._invoke(request, caller.scope, body)
+        if self._asynchronous is not None and self._is_asynchronous(head):
+            await self._asynchronous.handle(request, caller.scope, body)
+        else:
+            self._invoke(request, caller.scope, body)
 
     def _invoke(self, request: Request, scope: Scope, body: bytes | None = None) -> None:
         refusal = REFUSALS[request.head]

@@ -13,7 +13,6 @@ _PLANNED_VARIANT_FIELDS = {
     "CoreDumpConfig": "core dumps are",
 }
 _PLANNED_CONFIG_FIELDS = {
-    "AsyncInferenceConfig": "asynchronous inference is",
     "ExplainerConfig": "explanations are",
 }
 
@@ -88,6 +87,8 @@ def check_config(request: Mapping[str, Any]) -> None:
     for member, what in _PLANNED_CONFIG_FIELDS.items():
         if request.get(member):
             raise invalid(f"{member}: {what} not available in this version; leave it out")
+    if request.get("AsyncInferenceConfig"):
+        _check_asynchronous(request["AsyncInferenceConfig"])
     check_capture(request.get("DataCaptureConfig") or {})
     variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", ())]
     names = [variant["VariantName"] for variant in variants]
@@ -136,8 +137,51 @@ def check_shadowed_model(variant: Mapping[str, Any], model: Mapping[str, Any]) -
         raise invalid(msg)
 
 
-def check_desired_capacity(desired: Mapping[str, Any]) -> None:
+def _check_asynchronous(config: Mapping[str, Any]) -> None:
+    """Refuse an `AsyncInferenceConfig` that says no places for results, or none in S3."""
+    output = config["OutputConfig"]
+    if not output.get("S3OutputPath"):
+        raise invalid("AsyncInferenceConfig: OutputConfig has no S3OutputPath, which this version needs")
+    for member in ("S3OutputPath", "S3FailurePath"):
+        url = output.get(member, "")
+        scheme, _, rest = url.partition("://")
+        if url and (scheme != "s3" or not _BUCKET.fullmatch(rest.partition("/")[0])):
+            raise invalid(f"AsyncInferenceConfig: {member} is '{url}'; expected s3://BUCKET/PREFIX")
+
+
+def check_asynchronous_model(name: str, model: Mapping[str, Any]) -> None:
+    """Refuse a model that an asynchronous endpoint cannot have.
+
+    Raises:
+        ApiError: it holds many models, of which InvokeEndpointAsync cannot say one.
+    """
+    containers = model.get("Containers") or [model.get("PrimaryContainer", {})]
+    if any(container.get("Mode") == "MultiModel" for container in containers):
+        msg = f"model '{name}' is of Mode MultiModel, and InvokeEndpointAsync has no TargetModel; use SingleModel"
+        raise invalid(msg)
+
+
+def check_kind(current: Mapping[str, Any], config: Mapping[str, Any], arn: str) -> None:
+    """Refuse an update that makes an asynchronous endpoint of one that is none, or the other way round.
+
+    Raises:
+        ApiError: it does.
+    """
+    before, after = (bool(each.get("AsyncInferenceConfig")) for each in (current, config))
+    if before is not after:
+        kinds = {True: "with AsyncInferenceConfig", False: "without AsyncInferenceConfig"}
+        raise invalid(
+            f'endpoint "{arn}" was created {kinds[before]} and cannot be updated to a configuration {kinds[after]}; '
+            f"create another endpoint"
+        )
+
+
+def check_desired_capacity(desired: Mapping[str, Any], *, asynchronous: bool) -> None:
     """Refuse a `DesiredWeightAndCapacity` that no variant here can have.
+
+    Args:
+        desired: what is wanted of a variant.
+        asynchronous: its endpoint is, so that it may do without instances for a while.
 
     Raises:
         ApiError: it is for a serverless variant, or wants no instances.
@@ -147,5 +191,7 @@ def check_desired_capacity(desired: Mapping[str, Any]) -> None:
         msg = f"{lead} ServerlessUpdateConfig is for serverless variants, and this one has instances"
         raise invalid(f"{msg}; use DesiredInstanceCount")
     count = desired.get("DesiredInstanceCount", 1)
-    if count < 1:
-        raise invalid(f"{lead} DesiredInstanceCount is {count}; it must be 1 or more")
+    if count < 1 and not asynchronous:
+        raise invalid(
+            f"{lead} DesiredInstanceCount is {count}; it must be 1 or more, unless the endpoint is asynchronous"
+        )

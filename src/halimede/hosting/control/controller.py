@@ -13,8 +13,10 @@ from typing import Any
 from halimede.hosting.api.services import Operation
 from halimede.hosting.capacity import VariantCapacity
 from halimede.hosting.control.checks import (
+    check_asynchronous_model,
     check_config,
     check_desired_capacity,
+    check_kind,
     check_model,
     check_shadowed_model,
 )
@@ -177,6 +179,8 @@ class Controller:
             model = self._models.find(variant["ModelName"], caller)
             if request.get("ShadowProductionVariants"):
                 check_shadowed_model(variant, model)
+            if request.get("AsyncInferenceConfig"):
+                check_asynchronous_model(variant["ModelName"], model)
             self._dependencies.resources(variant["InstanceType"])
         return await self._configs.create(request, caller)
 
@@ -263,6 +267,8 @@ class Controller:
             deployment = deployment or record.deployment
         if request.get("RetainAllVariantProperties"):
             retain(record.current, fleet, request.get("ExcludeRetainedVariantProperties", ()))
+        if record.current is not None:
+            check_kind(record.current.config, fleet.config, record.arn)
         self._dependencies.check_update(record.id, fleet.instance_types())
         check_update(record, fleet, deployment, self._dependencies.alarm)
         assert record.current is not None
@@ -284,7 +290,7 @@ class Controller:
             if name not in weights:
                 msg = f'The variant name "{name}" does not exist for endpoint "{record.arn}".'
                 raise invalid(f"{msg} Its variants are {', '.join(weights)}.")
-            check_desired_capacity(desired)
+            check_desired_capacity(desired, asynchronous=fleet.asynchronous is not None)
             weights[name] = desired.get("DesiredWeight", weights[name])
             counts[name] = desired.get("DesiredInstanceCount", counts[name])
         changed = replace(fleet, weights=weights, counts=counts)
@@ -299,6 +305,10 @@ class Controller:
 
     # capacity
 
+    def ids(self) -> list[EndpointId]:
+        """All endpoints."""
+        return list(self._endpoints)
+
     def capacity(self, endpoint: EndpointId, variant: str) -> VariantCapacity | None:
         """How many instances a variant has; None if there is none of that name, or its endpoint is being deleted."""
         found = self._endpoints.get(endpoint)
@@ -311,7 +321,10 @@ class Controller:
         is_settled = record.status is Status.IN_SERVICE
         running = found.fleets.instances().get(variant, 0)
         instance_type = fleet.instance_types()[variant]
-        return VariantCapacity(fleet.counts[variant], running, is_settled, instance_type, record.reason)
+        least = 1 if fleet.asynchronous is None else 0
+        return VariantCapacity(
+            fleet.counts[variant], running, is_settled, instance_type, record.reason, least
+        )
 
     def config_of(self, endpoint: EndpointId) -> Mapping[str, Any] | None:
         """The endpoint configuration that an endpoint serves by; None if there is no such endpoint."""

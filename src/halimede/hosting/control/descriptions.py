@@ -44,6 +44,8 @@ def describe_endpoint(
     document = endpoint_summary(record)
     if fleet is not None:
         document["EndpointConfigName"] = fleet.config_name
+        if "AsyncInferenceConfig" in fleet.config:
+            document["AsyncInferenceConfig"] = fleet.config["AsyncInferenceConfig"]
         if "DataCaptureConfig" in fleet.config:
             document["DataCaptureConfig"] = describe_capture(
                 fleet.config["DataCaptureConfig"], is_stopped=is_capture_stopped

@@ -69,6 +69,7 @@ class Fleets:
             self.current.record.config_name,
             self.current.routes(),
             beside,
+            self.current.record.asynchronous,
         )
         self._dependencies.table.publish(route)
 

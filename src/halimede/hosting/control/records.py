@@ -9,7 +9,7 @@ from halimede.hosting.control.deployments.plan import Plan
 from halimede.hosting.control.deployments.policy import Policy
 from halimede.hosting.control.deployments.progress import Progress
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.specs import DataCapture, Variant
+from halimede.hosting.specs import AsyncSpec, DataCapture, Variant
 
 
 class Status(StrEnum):
@@ -58,6 +58,12 @@ class FleetRecord:
             Variant.from_documents(variant, self.models[variant["ModelName"]], capture)
             for variant in variants_of(self.config)
         ]
+
+    @property
+    def asynchronous(self) -> AsyncSpec | None:
+        """What makes the endpoint asynchronous; None if it answers at once."""
+        document = self.config.get("AsyncInferenceConfig")
+        return AsyncSpec.from_document(document) if document else None
 
     def shadows(self) -> dict[str, str]:
         """Shadow variant → the variant whose requests it gets copies of."""

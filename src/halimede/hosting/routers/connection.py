@@ -5,16 +5,22 @@ from typing import Protocol
 
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.http.connection import ClientConnection, Handler
-from halimede.hosting.routing.invocations import PREFIX
+from halimede.hosting.routing.invocations import ASYNCHRONOUS, PREFIX
 
 _PREFIX = PREFIX.encode()
+_ASYNCHRONOUS = f"/{ASYNCHRONOUS}".encode()
+_NAME_BYTES = 63
+"""The longest name of an endpoint."""
+
+_LOOK_BYTES = len(_PREFIX) + _NAME_BYTES + len(_ASYNCHRONOUS)
 _FLUSH_S = 0.002
 """How often is looked whether the client has got its last response, before its connection is handed over."""
 
 
 def is_invocation(data: bytes) -> bool:
-    """Whether the head that some data begins with is an invocation's."""
-    return data.startswith(_PREFIX, data.find(b" ") + 1)
+    """Whether the head that some data begins with is an invocation's that is answered at once."""
+    begin = data.find(b" ") + 1
+    return data.startswith(_PREFIX, begin) and data.find(_ASYNCHRONOUS, begin, begin + _LOOK_BYTES) < 0
 
 
 class Elsewhere(Protocol):

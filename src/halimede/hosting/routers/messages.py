@@ -9,7 +9,7 @@ from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.settings import InvocationSettings
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import AsyncSpec, Variant
 
 # to a router
 
@@ -96,6 +96,7 @@ class Publish:
     config: str
     variants: Sequence[VariantEntry]
     beside: Sequence[FleetEntry]
+    asynchronous: AsyncSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

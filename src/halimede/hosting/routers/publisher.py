@@ -198,7 +198,9 @@ class Publisher:
         beside = [
             FleetEntry(fleet.config, self._entries(fleet.variants), fleet.share) for fleet in route.beside
         ]
-        return Publish(route.id, route.arn, route.config, self._entries(route.variants), beside)
+        return Publish(
+            route.id, route.arn, route.config, self._entries(route.variants), beside, route.asynchronous
+        )
 
     def _entries(self, variants: Mapping[str, VariantRoute]) -> list[VariantEntry]:
         return [self._variant_entry(variant) for variant in variants.values()]

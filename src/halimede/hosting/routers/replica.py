@@ -112,7 +112,9 @@ class Replica:
             for fleet in message.beside
         ]
         self.table.publish(
-            EndpointRoute(name, message.arn, region, account, message.config, variants, beside)
+            EndpointRoute(
+                name, message.arn, region, account, message.config, variants, beside, message.asynchronous
+            )
         )
 
     def _variants_of(self, endpoint: EndpointId, entries: Sequence[VariantEntry]) -> dict[str, VariantRoute]:

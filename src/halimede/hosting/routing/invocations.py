@@ -14,11 +14,12 @@ from halimede.hosting.routing.heads import TARGET_VARIANT
 from halimede.hosting.routing.invocation import Invocation, too_large
 from halimede.hosting.routing.selection import choose_variant
 from halimede.hosting.routing.settings import InvocationSettings
-from halimede.hosting.routing.table import RoutingTable, Target
+from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target
 
 PREFIX = "/endpoints/"
 STREAMED = "invocations-response-stream"
-_WHOLE, _ASYNC = "invocations", "async-invocations"
+ASYNCHRONOUS = "async-invocations"
+_WHOLE = "invocations"
 OPERATIONS = (_WHOLE, STREAMED)
 
 _TICK_S = 0.25
@@ -53,7 +54,7 @@ def asked_of(head: Head, scope: Scope) -> Asked:
     name, operation = operation_of(head.path)
     refusal = None
     if operation not in OPERATIONS:
-        refusal = _unknown(head.path, operation)
+        refusal = _unknown(head.path)
     elif head.method != "POST":
         refusal = ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
     return Asked((*scope, name), operation == STREAMED, head.headers.get(TARGET_VARIANT), refusal)
@@ -111,6 +112,8 @@ class Invocations:
         if route is None:
             account, _, name = asked.endpoint
             raise invalid_invocation(f"Endpoint {name} of account {account} not found.")
+        if route.asynchronous is not None:
+            raise _asynchronous(route)
         size = request.head.length if body is None else len(body)
         if size > self._settings.payload_bytes:
             raise too_large(size, self._settings.payload_bytes)
@@ -169,9 +172,15 @@ def operation_of(path: str) -> tuple[str, str]:
     return unquote(name), operation
 
 
-def _unknown(path: str, operation: str) -> ApiError:
-    if operation == _ASYNC:
-        msg = "InvokeEndpointAsync is not available in this version; use InvokeEndpoint"
-    else:
-        msg = f"there is no operation {path}; paths are {PREFIX}NAME/{_WHOLE} and {PREFIX}NAME/{STREAMED}"
+def _asynchronous(route: EndpointRoute) -> ApiError:
+    msg = (
+        f"Endpoint {route.name} of account {route.account} is an asynchronous endpoint, which does not answer at once; "
+        f"use InvokeEndpointAsync"
+    )
+    return invalid_invocation(msg)
+
+
+def _unknown(path: str) -> ApiError:
+    known = ", ".join(f"{PREFIX}NAME/{each}" for each in (*OPERATIONS, ASYNCHRONOUS))
+    msg = f"there is no operation {path}; paths are {known}"
     return ApiError("UnknownOperationException", msg, 404)

@@ -9,7 +9,7 @@ from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter, NoMeter
 from halimede.hosting.routing.taps import Observer
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import AsyncSpec, Variant
 from halimede.hosting.substrates.base import RunningInstance
 
 
@@ -175,6 +175,7 @@ class EndpointRoute:
         config: the name of its endpoint configuration.
         variants: its variants, by name.
         beside: other fleets, which take their shares of the requests; the variants above take the rest.
+        asynchronous: what makes it asynchronous; None if it answers at once.
         only_variant: its variant, if it has no other one, nor another fleet.
     """
 
@@ -185,6 +186,7 @@ class EndpointRoute:
     config: str
     variants: Mapping[str, VariantRoute]
     beside: Sequence[FleetRoute] = ()
+    asynchronous: AsyncSpec | None = None
     only_variant: VariantRoute | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -245,40 +247,51 @@ class RoutingTable:
 
     Attributes:
         watcher: is told of each change; None for nobody.
+        listeners: called after each change, when there may be room for requests that wait.
     """
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str, str], EndpointRoute] = {}
         self.watcher: TableWatcher | None = None
+        self.listeners: list[Callable[[], None]] = []
+
+    def _changed(self) -> None:
+        for listener in list(self.listeners):
+            listener()
 
     def publish(self, route: EndpointRoute) -> None:
         """From now on requests for the endpoint go where the route says."""
         self._routes[route.id] = route
         if self.watcher is not None:
             self.watcher.published(route)
+        self._changed()
 
     def withdraw(self, endpoint: EndpointId) -> None:
         """The endpoint takes no more requests."""
         if self._routes.pop(endpoint, None) is not None and self.watcher is not None:
             self.watcher.withdrawn(endpoint)
+        self._changed()
 
     def join(self, variant: VariantRoute, target: Target) -> None:
         """From now on an instance of a variant takes requests."""
         variant.targets.append(target)
         if self.watcher is not None:
             self.watcher.joined(variant, target)
+        self._changed()
 
     def leave(self, variant: VariantRoute, target: Target) -> None:
         """An instance of a variant takes no more requests. It is idle once all processes have had their answers."""
         variant.targets.remove(target)
         if self.watcher is not None:
             self.watcher.left(variant, target)
+        self._changed()
 
     def weigh(self, variant: VariantRoute, weight: float) -> None:
         """From now on a variant has another weight."""
         variant.weight = weight
         if self.watcher is not None:
             self.watcher.weighed(variant)
+        self._changed()
 
     async def settled(self) -> None:
         """Return once requests go where the table says, whichever process has them."""

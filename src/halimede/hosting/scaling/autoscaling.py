@@ -70,7 +70,7 @@ class Autoscaling:
         operations = {
             **targets.operations(),
             **self._policies.operations(),
-            **ScheduleOperations(self._state, self._now).operations(),
+            **ScheduleOperations(self._state, self._variants, self._now).operations(),
             **ActivityOperations(self._state, self._now).operations(),
         }
         return Service("application-autoscaling", operations)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from halimede.hosting.api.services import Operation
+from halimede.hosting.capacity import Variants
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller
 from halimede.hosting.scaling.names import new_action_arn, variant_of
@@ -14,6 +15,7 @@ from halimede.hosting.scaling.policy_operations import check_registered
 from halimede.hosting.scaling.records import ActionRecord
 from halimede.hosting.scaling.scheduler import ALWAYS_ABOVE, next_run
 from halimede.hosting.scaling.state import ScalingState
+from halimede.hosting.scaling.target_operations import check_least, least_of
 
 MAX_ACTIONS = 200
 """Of a target (AWS's quota)."""
@@ -25,8 +27,9 @@ Answer = dict[str, Any]
 class ScheduleOperations:
     """Scheduled actions."""
 
-    def __init__(self, state: ScalingState, now: Callable[[], float]) -> None:
+    def __init__(self, state: ScalingState, variants: Variants, now: Callable[[], float]) -> None:
         self._state = state
+        self._variants = variants
         self._now = now
 
     def operations(self) -> Mapping[str, Operation]:
@@ -50,7 +53,8 @@ class ScheduleOperations:
                     msg = f"a scalable target has at most {MAX_ACTIONS} scheduled actions"
                     raise ApiError("LimitExceededException", msg)
                 action = ActionRecord(variant, name, new_action_arn(variant, name), now, "")
-            await self._state.put_action(_changed(action, request, now))
+            least = least_of(self._variants, variant)
+            await self._state.put_action(_changed(action, request, now, least))
         return {}
 
     async def _describe(self, request: Request, caller: Caller) -> Answer:
@@ -73,8 +77,14 @@ class ScheduleOperations:
         return {}
 
 
-def _changed(action: ActionRecord, request: Request, now: float) -> ActionRecord:
+def _changed(action: ActionRecord, request: Request, now: float, least: int) -> ActionRecord:
     """The action as a request wants it; a start and an end that it does not say are none.
+
+    Args:
+        action: as it was.
+        request: what is to be changed.
+        now: the time.
+        least: so many instances the variant must have.
 
     Raises:
         ApiError: it would never run, or set no bounds.
@@ -86,8 +96,8 @@ def _changed(action: ActionRecord, request: Request, now: float) -> ActionRecord
     if low is None and high is None:
         raise invalid("At least one of minimum capacity and maximum capacity should be provided")
     for member, value in (("MinCapacity", low), ("MaxCapacity", high)):
-        if value is not None and value < 1:
-            raise invalid(f"{member} is {value}; a variant of a real-time endpoint has 1 instance or more")
+        if value is not None:
+            check_least(member, value, least)
     if low is not None and high is not None and high < low:
         raise invalid(f"{ALWAYS_ABOVE}: MaxCapacity is {high}, and MinCapacity is {low}")
     start, end = _seconds(request.get("StartTime")), _seconds(request.get("EndTime"))

@@ -59,7 +59,7 @@ class TargetOperations:
         async with self._state.changing:
             found = self._state.targets.get(variant)
             target = self._new(variant, request) if found is None else found
-            target = _changed(target, request)
+            target = _changed(target, request, least_of(self._variants, variant))
             if found is None:
                 await self._state.add_target(target, _tags_of(request, {}))
             elif request.get("Tags"):
@@ -138,15 +138,32 @@ class TargetOperations:
         return {"Tags": await self._state.tags(self._find(request, caller).arn)}
 
 
-def _changed(target: Target, request: Request) -> Target:
-    """The target as a request wants it.
+def least_of(variants: Variants, variant: VariantId) -> int:
+    """So many instances a variant must have."""
+    capacity = variants.capacity(variant.endpoint_id, variant.variant)
+    return 1 if capacity is None else capacity.least
+
+
+def check_least(member: str, value: int, least: int) -> None:
+    """Refuse a bound below what a variant must have.
+
+    Raises:
+        ApiError: it is.
+    """
+    if value < least:
+        kind = "a real-time" if least else "an asynchronous"
+        unit = "instance" if least == 1 else "instances"
+        raise invalid(f"{member} is {value}; a variant of {kind} endpoint has {least} {unit} or more")
+
+
+def _changed(target: Target, request: Request, least: int) -> Target:
+    """The target as a request wants it, of a variant that must have so many instances.
 
     Raises:
         ApiError: its bounds are none that a variant can have.
     """
     low, high = request.get("MinCapacity", target.minimum), request.get("MaxCapacity", target.maximum)
-    if low < 1:
-        raise invalid(f"MinCapacity is {low}; a variant of a real-time endpoint has 1 instance or more")
+    check_least("MinCapacity", low, least)
     if high < low:
         raise invalid(f"{ALWAYS_ABOVE}: MaxCapacity is {high}, and MinCapacity is {low}")
     suspended = request.get("SuspendedState", {})

@@ -32,10 +32,10 @@ class TargetTracking:
         """So many instances bring the metric to the target.
 
         Args:
-            capacity: the instances of which the metric was measured.
+            capacity: the instances of which the metric was measured; 0 for none, and it is of the whole.
             value: of the metric.
         """
-        return max(0, math.ceil(capacity * value / self.target - _EXACT))
+        return max(0, math.ceil(max(capacity, 1) * value / self.target - _EXACT))
 
     def reduced(self, capacity: int, values: Sequence[float], minimum: int) -> int:
         """So many instances are left after a scale-in: half of those that are too many go.

@@ -93,6 +93,17 @@ class Blobs:
         name = secrets.token_hex(16)
         return NewBlob(name, self.path(name))
 
+    def write(self, data: bytes, name: str = "") -> str:
+        """Write a file, which is on disk some time later: its name, a new one unless it is given."""
+        name = name or secrets.token_hex(16)
+        path = self.path(name)
+        try:
+            path.write_bytes(data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return name
+
     def open(self, name: str) -> FileIO:
         """A file, which can be read even when it has been removed."""
         return FileIO(self.path(name))
@@ -106,6 +117,7 @@ class Blobs:
             raise
         except OSError:  # it has none, or no more for this file
             shutil.copyfile(self.path(name), self.path(new))
+        _sync(self.path(new))  # the bytes of a fresh object may not be on disk yet
         _sync(self.path(new).parent)
         return new
 
@@ -126,9 +138,9 @@ class Blobs:
         return shutil.disk_usage(self.directory).free
 
 
-def _sync(directory: Path) -> None:
-    """Have the names of a directory on disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: Path) -> None:
+    """Have the bytes of a file, or the names of a directory, on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

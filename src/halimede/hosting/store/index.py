@@ -1,7 +1,7 @@
 """The store's tables: SQLite, with one change a transaction. Blocks; one thread only."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from halimede.hosting.errors import ApiError
 from halimede.hosting.store.checksums import Checksum
 from halimede.hosting.store.failures import (
     no_such_bucket,
@@ -29,6 +30,7 @@ CREATE TABLE IF NOT EXISTS objects (
 CREATE TABLE IF NOT EXISTS uploads (
     id TEXT PRIMARY KEY, bucket TEXT, key BLOB, begun INTEGER, headers BLOB, algorithm TEXT, checksum_kind TEXT
 );
+CREATE TABLE IF NOT EXISTS fresh (id INTEGER PRIMARY KEY AUTOINCREMENT, blob TEXT, data BLOB);
 CREATE TABLE IF NOT EXISTS parts (
     upload TEXT, number INTEGER, blob TEXT, size INTEGER, etag TEXT, modified INTEGER, checksum BLOB,
     PRIMARY KEY (upload, number)
@@ -180,6 +182,35 @@ class Index:
         statement = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         self._execute(statement, bucket, key.encode(), *values, headers, checksum)
         return [] if known is None else [known.blob]
+
+    def put_fresh(self, puts: Sequence[tuple[str, str, StoredObject, bytes]]) -> list[list[str] | ApiError]:
+        """Put objects, each given as bucket, key, object and bytes, in one transaction, and keep their bytes.
+
+        Returns:
+            For each of them the files that are not needed any more, or why it cannot be put.
+        """
+        outcomes: list[list[str] | ApiError] = []
+        with self._transaction():
+            for bucket, key, stored, data in puts:
+                try:
+                    outcomes.append(self._put(bucket, key, stored, Conditions()))
+                except ApiError as error:
+                    outcomes.append(error)
+                else:
+                    self._execute("INSERT INTO fresh (blob, data) VALUES (?, ?)", stored.blob, data)
+        return outcomes
+
+    def fresh(self) -> Iterator[tuple[str, bytes]]:
+        """The files whose bytes are kept, in the order in which they were put."""
+        yield from self._connection.execute("SELECT blob, data FROM fresh ORDER BY id")
+
+    def last_fresh(self) -> int:
+        """The number of the last file whose bytes are kept; 0 if there is none."""
+        return int(self._rows("SELECT MAX(id) FROM fresh")[0][0] or 0)
+
+    def forget_fresh(self, last: int) -> None:
+        """Forget the bytes of files up to a number."""
+        self._execute("DELETE FROM fresh WHERE id <= ?", last)
 
     def check(self, bucket: str, key: str, conditions: Conditions) -> StoredObject | None:
         """The object that would be replaced, if there is one.

@@ -28,6 +28,7 @@ from halimede.hosting.store import checksums
 from halimede.hosting.store.blobs import Blobs, NewBlob
 from halimede.hosting.store.checksums import Checksum
 from halimede.hosting.store.failures import disk_failed, disk_full
+from halimede.hosting.store.fresh import LARGEST, RESERVE_BYTES, FreshObjects, restore
 from halimede.hosting.store.index import Index
 from halimede.hosting.store.listing import Listing, Page
 from halimede.hosting.store.records import Bucket, Conditions, Part, StoredObject, Upload
@@ -36,8 +37,6 @@ Result = TypeVar("Result")
 
 _THREADS = 8
 _COPY_BYTES = 1 << 20
-_RESERVE_BYTES = 64 << 20
-"""The tables need room when objects have taken all of it."""
 
 
 class StoreError(Exception):
@@ -57,6 +56,7 @@ class ObjectStore:
         self._files = ThreadPoolExecutor(_THREADS, "halimede-objects")
         self._tables = ThreadPoolExecutor(1, "halimede-store")
         self._index: Index
+        self._fresh: FreshObjects
         self._owners: dict[str, str] = {}  # bucket → account
         self._lock = -1
 
@@ -67,6 +67,7 @@ class ObjectStore:
             StoreError: it cannot be opened, or another process has.
         """
         await asyncio.get_running_loop().run_in_executor(self._tables, self._open)
+        self._fresh = FreshObjects(self._blobs, self._index, self.run, self._tell)
 
     def _open(self) -> None:
         try:
@@ -74,6 +75,7 @@ class ObjectStore:
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._index = Index(self.directory / "store.sqlite")
+            restore(self._blobs, self._index)
             self._blobs.sweep(self._index.blobs())
             self._owners = {bucket.name: bucket.account for bucket in self._index.buckets()}
         except BlockingIOError:
@@ -90,6 +92,7 @@ class ObjectStore:
 
     async def close(self) -> None:
         """Close the store, when all that was begun is done."""
+        await self._fresh.close()
         await asyncio.get_running_loop().run_in_executor(self._tables, self._index.close)
         self._files.shutdown()
         self._tables.shutdown()
@@ -172,7 +175,7 @@ class ObjectStore:
         """
 
         def create() -> NewBlob:
-            if expected + _RESERVE_BYTES > self._blobs.free_bytes():
+            if expected + RESERVE_BYTES > self._blobs.free_bytes():
                 raise disk_full(self.directory, expected)
             return self._blobs.create()
 
@@ -270,6 +273,22 @@ class ObjectStore:
         stored = StoredObject(blob.name, blob.size, blob.md5().hex(), _now(), headers, checksum)
         await self._keep(blob.discard, lambda: self._index.put(bucket, key, stored, conditions), blob.finish)
         return stored
+
+    async def put_bytes(self, bucket: str, key: str, data: bytes, headers: Mapping[str, str]) -> StoredObject:
+        """Put an object whose bytes are here; small ones that come at the same time share a write to the disk.
+
+        Raises:
+            ApiError: there is no such bucket, or the disk is full.
+        """
+        if len(data) <= LARGEST:
+            return await self._fresh.put(bucket, key, data, headers)
+        blob = await self.new_blob(len(data))
+        try:
+            await self.run(blob.write, data)
+        except BaseException:
+            await self.discard(blob)
+            raise
+        return await self.put(bucket, key, blob, headers)
 
     async def copy(
         self,

@@ -59,10 +59,12 @@ class RemotePlace:
         """
         store = await self._store(location)
         try:
-            found = await obstore.head_async(store, location.key)
+            # `head_async` does not tell the content's type
+            answer = await obstore.get_async(store, location.key, options={"head": True})
         except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
             raise self._refused(location, error) from None
-        return ObjectInfo(found["size"], found["e_tag"] or "")
+        content_type = str(answer.attributes.get("Content-Type", ""))
+        return ObjectInfo(answer.meta["size"], answer.meta["e_tag"] or "", content_type)
 
     async def offer(self, location: Location) -> Offer:
         """A URL of the service's own, which is signed with this host's credentials if it has any.

@@ -13,10 +13,12 @@ class ObjectInfo:
     Attributes:
         size: its bytes.
         etag: changes whenever its content does.
+        content_type: what it was put as; "" if nobody knows.
     """
 
     size: int
     etag: str
+    content_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class StorePlace:
             stored = await self._store.object(location.bucket, location.key)
         except ApiError as error:
             raise _absent(location, error) from None
-        return ObjectInfo(stored.size, stored.etag)
+        return ObjectInfo(stored.size, stored.etag, stored.headers.get("content-type", ""))
 
     @asynccontextmanager
     async def archive(
@@ -75,15 +75,18 @@ class StorePlace:
             ApiError: the bucket is gone or another account's, or the disk is full.
         """
         self._check_owner(location)
-        size = len(content) if isinstance(content, bytes) else 0
+        headers = {"content-type": content_type}
         try:
-            blob = await self._store.new_blob(size)
+            if isinstance(content, bytes):
+                await self._store.put_bytes(location.bucket, location.key, content, headers)
+                return
+            blob = await self._store.new_blob()
             try:
                 await self._store.run(_fill, blob, content)
             except BaseException:
                 await self._store.discard(blob)
                 raise
-            await self._store.put(location.bucket, location.key, blob, {"content-type": content_type})
+            await self._store.put(location.bucket, location.key, blob, headers)
         except ApiError as error:
             raise failed(location, error.message.rstrip("."), _WHERE_TO_WRITE) from None
         except OSError as error:
@@ -118,10 +121,7 @@ class StorePlace:
             raise failed(location, "Access Denied, as the bucket belongs to another account", advice)
 
 
-def _fill(blob: NewBlob, content: bytes | Path) -> None:
-    if isinstance(content, bytes):
-        blob.write(content)
-        return
+def _fill(blob: NewBlob, content: Path) -> None:
     with content.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             blob.write(piece)

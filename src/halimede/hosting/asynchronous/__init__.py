@@ -1,0 +1,1 @@
+"""Asynchronous inference: requests wait in a durable queue, and their results are objects."""

@@ -1,0 +1,138 @@
+"""The queue of one endpoint, worked off: inputs are read ahead, instances are kept busy, results are written behind."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from halimede.hosting.asynchronous.processing import Dependencies, Processing, expired
+from halimede.hosting.asynchronous.queue import Queue
+from halimede.hosting.asynchronous.requests import AsyncRequest
+from halimede.hosting.asynchronous.slots import FindRoute, Slots
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import EndpointId
+
+logger = logging.getLogger("halimede")
+
+_READ_AGAIN_S = 1.0
+
+
+class EndpointWork:
+    """Works on the requests of one endpoint. Lives on the event loop.
+
+    Attributes:
+        queue: the requests.
+    """
+
+    def __init__(
+        self,
+        endpoint: EndpointId,
+        queue: Queue,
+        find_route: FindRoute,
+        dependencies: Dependencies,
+        recovered: int,
+    ) -> None:
+        """Nothing is done before `pump`.
+
+        Args:
+            endpoint: whose requests they are.
+            queue: the requests.
+            find_route: where the endpoint's requests go now; None if nowhere.
+            dependencies: what else is needed.
+            recovered: requests up to this place were accepted by another process, which may have answered them.
+        """
+        self.queue = queue
+        self._endpoint = endpoint
+        self._find_route = find_route
+        self._host = dependencies
+        self._slots = Slots(find_route)
+        self._processing = Processing(endpoint, find_route, self._slots, dependencies, recovered)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unanswered = 0
+        self._reading: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    @property
+    def instances(self) -> int:
+        """How many instances the endpoint has."""
+        route = self._find_route()
+        return 0 if route is None else sum(len(variant.targets) for variant in route.variants.values())
+
+    def pump(self) -> None:
+        """Begin with as many requests as there is room for: something has changed."""
+        if self._is_stopped:
+            return
+        self._slots.grant()
+        # as many inputs are read ahead as instances take requests
+        most = 2 * self._slots.capacity
+        while (
+            self._unanswered < most
+            and len(self._tasks) < most + self._host.settings.uploads
+            and (request := self.queue.take()) is not None
+        ):
+            self._begin(request, self._process(request))
+        if most and self.queue.must_read and self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            await self.queue.read()
+        except ApiError as error:
+            logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
+            await self._host.sleep(_READ_AGAIN_S)
+        finally:
+            self._reading = None
+        self.pump()
+
+    async def _process(self, request: AsyncRequest) -> None:
+        self._unanswered += 1
+        try:
+            outcome = await self._processing.outcome(request)
+        finally:
+            self._unanswered -= 1
+        self.pump()
+        await self._processing.answer(request, outcome)
+
+    def expire(self, request: AsyncRequest) -> None:
+        """A request has waited for too long."""
+        if not self._is_stopped and self.queue.take_out(request):
+            outcome = expired(request, self._host.now())
+            self._begin(request, self._processing.answer(request, outcome))
+
+    def _begin(self, request: AsyncRequest, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, request))
+
+    def _ended(self, request: AsyncRequest, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self.queue.done(request)
+        else:  # of one request, and the log has what nobody foresaw
+            logger.error(
+                "endpoint '%s': request %s is left until the host is started again",
+                self._endpoint.name,
+                request.id,
+                exc_info=error,
+            )
+        self.pump()
+
+    async def stop(self) -> None:
+        """Work no more. What has not been answered is begun again by the next process."""
+        self._is_stopped = True
+        tasks = [*self._tasks, *([] if self._reading is None else [self._reading])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def drop(self) -> None:
+        """The endpoint is gone, and with it all of its requests."""
+        self._is_stopped = True
+        for task in self._tasks:
+            task.cancel()
+        self.queue.clear()

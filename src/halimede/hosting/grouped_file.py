@@ -1,0 +1,153 @@
+"""An SQLite file whose changes are written together: one `fsync` for all that come while others are being written.
+
+Whoever makes a change is told when it is on disk.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from halimede.hosting.control.database import DatabaseError
+from halimede.hosting.errors import ApiError
+
+Result = TypeVar("Result")
+
+Values = tuple[object, ...]
+Change = tuple[str, Values]
+"""A statement and its values."""
+
+OnWritten = Callable[[ApiError | None], None]
+"""Called on the event loop when a change is on disk, or with why it is not."""
+
+
+class GroupedFile:
+    """The file. Lives on the event loop, written on a thread; `open` before, `close` after."""
+
+    def __init__(self, path: Path, schema: str, version: int, words: str) -> None:
+        """A file.
+
+        Args:
+            path: where it is.
+            schema: makes the tables of an empty file.
+            version: of the tables (`PRAGMA user_version`).
+            words: what it holds, for the texts of errors.
+        """
+        self._path = path
+        self._schema = schema
+        self._version = version
+        self._words = words
+        self._thread = ThreadPoolExecutor(1, f"halimede-{path.stem}")
+        self._connection: sqlite3.Connection | None = None
+        self._changes: list[Change] = []
+        self._waiting: list[OnWritten] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            DatabaseError: it is no database, or cannot be written.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+
+    def _open(self) -> None:
+        try:
+            connection = sqlite3.connect(self._path, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                (found,) = connection.execute("PRAGMA user_version").fetchone()
+                if found > self._version:
+                    msg = f"its version is {found}, and this version of Halimede knows {self._version}"
+                    raise sqlite3.DatabaseError(msg)
+                if found < self._version:
+                    connection.executescript(
+                        f"BEGIN; {self._schema} PRAGMA user_version = {self._version}; COMMIT;"
+                    )
+            except sqlite3.Error:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise DatabaseError(f"cannot use {self._path}, which holds {self._words}: {error}") from None
+        self._connection = connection
+
+    async def close(self) -> None:
+        """Close the file, when all is written."""
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+        if self._connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+            self._connection = None
+        self._thread.shutdown()
+
+    def change(self, on_written: OnWritten, *changes: Change) -> None:
+        """Make changes, all or none of them, after those that were asked for before."""
+        self._changes += changes
+        self._waiting.append(on_written)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def changed(self, *changes: Change) -> None:
+        """Make changes, all or none of them, and return when they are on disk.
+
+        Raises:
+            ApiError: they cannot be written.
+        """
+        written: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+
+        def on_written(error: ApiError | None) -> None:
+            if not written.done():
+                written.set_result(error)
+
+        self.change(on_written, *changes)
+        error = await written
+        if error is not None:
+            raise error
+
+    async def _write(self) -> None:
+        """Write what there is, and what has come meanwhile."""
+        while self._changes:
+            changes, self._changes = self._changes, []
+            waiting, self._waiting = self._waiting, []
+            refusal: ApiError | None = None
+            try:
+                await self._run(lambda connection: _commit(connection, changes))  # noqa: B023 - awaited here
+            except ApiError as error:
+                refusal = error
+            for on_written in waiting:
+                on_written(refusal)
+        self._writing = None
+
+    async def rows(self, statement: str, *values: object) -> Sequence[Values]:
+        """What a query finds.
+
+        Raises:
+            ApiError: the file cannot be read.
+        """
+        return await self._run(lambda connection: connection.execute(statement, values).fetchall())
+
+    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        assert self._connection is not None
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+        except sqlite3.Error as error:
+            msg = f"{self._path}, which holds {self._words}, cannot be read or written: {error}"
+            raise ApiError("InternalFailure", msg, 500) from None
+
+
+def _commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Make all of the changes or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement, same in groupby(changes, key=lambda change: change[0]):
+            connection.executemany(statement, [values for _, values in same])
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):  # some errors have done so already
+            connection.execute("ROLLBACK")
+        raise
