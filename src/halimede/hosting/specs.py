@@ -1,7 +1,7 @@
 """What an endpoint is made of, as its users asked for it: a snapshot that later changes of models do not reach."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 DEFAULT_DOWNLOAD_TIMEOUT_S = 3600
@@ -21,7 +21,7 @@ class Container:
         multi_model: it holds many models, loaded when they are invoked (``Mode: MultiModel``).
         model_cache: models stay until others need their room (`ModelCacheSetting`); False unloads them at once.
         environment: variables for the instance.
-        hostname: `ContainerHostname`, "" for none; error texts call it ``primary`` then.
+        hostname: `ContainerHostname`, "" for none; error texts call it ``primary`` then. One of several has always one.
     """
 
     image: str
@@ -51,7 +51,7 @@ class Variant:
     Attributes:
         name: its name.
         model_name: the model's name.
-        container: the model's container.
+        container: the model's container, or the first of several.
         instance_type: such as ``ml.local.cpu``.
         count: how many instances it begins with.
         weight: its share of the traffic, relative to the other variants'.
@@ -60,6 +60,8 @@ class Variant:
         startup_timeout_s: how long an instance may take until it answers a ping.
         least_outstanding: requests go to the instance with the fewest in flight, and not to any.
         role: the ARN of the model's execution role, "" for none.
+        further: the model's other containers, which run in the same instance.
+        direct: requests name the container that they are for; otherwise they pass through all in their order.
     """
 
     name: str
@@ -73,15 +75,28 @@ class Variant:
     startup_timeout_s: int = DEFAULT_STARTUP_TIMEOUT_S
     least_outstanding: bool = False
     role: str = ""
+    further: Sequence[Container] = ()
+    direct: bool = False
+
+    @property
+    def containers(self) -> Sequence[Container]:
+        """All of the model's containers, in their order."""
+        return (self.container, *self.further)
+
+    @property
+    def container_name(self) -> str:
+        """What error texts call the container, or all of them."""
+        return ", ".join(container.hostname for container in self.containers) or "primary"
 
     @classmethod
     def from_documents(cls, variant: Mapping[str, Any], model: Mapping[str, Any]) -> "Variant":
         """The variant that a `ProductionVariant` and the `CreateModel` request of its model describe."""
-        containers = model.get("Containers") or [model["PrimaryContainer"]]
+        documents = model.get("Containers") or [model["PrimaryContainer"]]
+        containers = _named([Container.from_document(document) for document in documents])
         return cls(
             variant["VariantName"],
             variant["ModelName"],
-            Container.from_document(containers[0]),
+            containers[0],
             variant["InstanceType"],
             variant.get("InitialInstanceCount", 1),
             float(variant.get("InitialVariantWeight", 1.0)),
@@ -90,4 +105,16 @@ class Variant:
             variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S),
             variant.get("RoutingConfig", {}).get("RoutingStrategy") == "LEAST_OUTSTANDING_REQUESTS",
             model.get("ExecutionRoleArn", ""),
+            tuple(containers[1:]),
+            model.get("InferenceExecutionConfig", {}).get("Mode") == "Direct",
         )
+
+
+def _named(containers: Sequence[Container]) -> Sequence[Container]:
+    """Containers of a model that have names if they are several: those of their places if they were given none."""
+    if len(containers) == 1:
+        return containers
+    return [
+        replace(container, hostname=container.hostname or f"container-{number}")
+        for number, container in enumerate(containers, 1)
+    ]

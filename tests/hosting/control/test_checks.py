@@ -17,6 +17,12 @@ CONTAINER = {"Image": "halimede", "ModelDataUrl": URL}
         {"PrimaryContainer": CONTAINER},
         {"PrimaryContainer": {"Image": "halimede"}},
         {"Containers": [CONTAINER]},
+        {"Containers": [CONTAINER, {"Image": "i"}]},
+        {"Containers": [CONTAINER, CONTAINER], "InferenceExecutionConfig": {"Mode": "Serial"}},
+        {
+            "Containers": [{**CONTAINER, "ContainerHostname": name} for name in ("a", "b", "c")],
+            "InferenceExecutionConfig": {"Mode": "Direct"},
+        },
         {
             "PrimaryContainer": {
                 "Image": "halimede",
@@ -37,7 +43,39 @@ def test_models_that_can_be_served_pass(model: dict[str, Any]) -> None:
         ({}, "needs a container"),
         ({"Containers": []}, "needs a container"),
         ({"PrimaryContainer": CONTAINER, "Containers": [CONTAINER]}, "not both"),
-        ({"Containers": [CONTAINER, CONTAINER]}, "2 containers"),
+        (
+            {"Containers": [CONTAINER, {"ModelDataUrl": URL}]},
+            r"Value null at 'containers.2.member.image' failed to satisfy constraint: a container needs an Image",
+        ),
+        (
+            {"Containers": [CONTAINER, {**CONTAINER, "ModelDataUrl": "s3://bucket"}]},
+            r"Value 's3://bucket' at 'containers.2.member.modelDataUrl' failed to satisfy constraint",
+        ),
+        (
+            {"Containers": [{**CONTAINER, "ContainerHostname": "a"}, CONTAINER]},
+            "1 of 2 containers have a ContainerHostname: give one to each of them, or to none",
+        ),
+        (
+            {"Containers": [{**CONTAINER, "ContainerHostname": "a"}] * 2},
+            "Two containers have the ContainerHostname 'a'; names must differ",
+        ),
+        (
+            {"Containers": [CONTAINER, CONTAINER], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "has the Mode Direct: each container needs a ContainerHostname",
+        ),
+        (
+            {"Containers": [CONTAINER], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "has the Mode Direct: each container needs a ContainerHostname",
+        ),
+        (
+            {
+                "Containers": [
+                    CONTAINER,
+                    {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3://bucket/m/"},
+                ]
+            },
+            "container 2 of 2 has the Mode MultiModel, which is not available for one of several containers",
+        ),
         ({"PrimaryContainer": {"ModelDataUrl": URL}}, "needs an Image"),
         ({"PrimaryContainer": {"Image": "i", "ModelDataSource": {"S3DataSource": {}}}}, "use ModelDataUrl"),
         ({"PrimaryContainer": {"Image": "i", "ModelPackageName": "p"}}, "ModelPackageName"),

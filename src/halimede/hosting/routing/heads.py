@@ -14,7 +14,14 @@ from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM
 _SAGEMAKER = "x-amzn-sagemaker-"
 TARGET_MODEL = "x-amzn-sagemaker-target-model"
 TARGET_VARIANT = "x-amzn-sagemaker-target-variant"
+TARGET_CONTAINER = "x-amzn-sagemaker-target-container-hostname"
 _STREAM_ACCEPT = "x-amzn-sagemaker-accept"
+
+CONTAINER = "x-halimede-container"
+"""Of a response of an instance of several containers: which of them it is that did not answer as it should."""
+
+FAILURE = "x-halimede-failure"
+"""Beside that, if the container gave no whole response: why."""
 
 _RETURNED_HEADERS = {
     "x-amzn-sagemaker-custom-attributes": "X-Amzn-SageMaker-Custom-Attributes",
@@ -56,7 +63,7 @@ def _reply_head(key: tuple[ResponseHead, str, bool]) -> bytes:
     headers = [
         ("Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
         ("x-Amzn-Invoked-Production-Variant", variant),
-        *_returned_headers(response),
+        *returned_headers(response),
     ]
     if chunked:
         headers.append(("Transfer-Encoding", "chunked"))
@@ -75,14 +82,15 @@ def stream_head(response: ResponseHead, variant: str, *, chunked: bool) -> bytes
         ("Content-Type", EVENT_STREAM),
         ("X-Amzn-SageMaker-Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
         ("x-Amzn-Invoked-Production-Variant", variant),
-        *_returned_headers(response),
+        *returned_headers(response),
     ]
     if chunked:
         headers.append(("Transfer-Encoding", "chunked"))
     return response_head(200, headers)
 
 
-def _returned_headers(response: ResponseHead) -> list[tuple[str, str]]:
+def returned_headers(response: ResponseHead) -> list[tuple[str, str]]:
+    """The headers of an instance's response that clients get, besides its type."""
     return [
         (name, response.headers[key]) for key, name in _RETURNED_HEADERS.items() if key in response.headers
     ]

@@ -13,8 +13,9 @@ from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.request_ids import request_id_header
 from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
+from halimede.hosting.routing.containers import container_name
 from halimede.hosting.routing.event_stream import payload_part, stream_error
-from halimede.hosting.routing.heads import REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
+from halimede.hosting.routing.heads import FAILURE, REPLY_HEADS, REQUEST_HEADS, TARGET_MODEL, stream_head
 from halimede.hosting.routing.selection import choose_target
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import (
@@ -379,7 +380,15 @@ class Invocation:
     def _fail_as_answered(self, status: int) -> None:
         """Answer with the error that the instance has answered with."""
         text = (self._text or b"").decode(errors="replace")
-        self._fail(model_error(self._route, self._variant, status, text), model=True)
+        failure = None if self._response is None else self._response.headers.get(FAILURE)
+        if failure is not None and self._variant.spec.further:
+            self._fail(no_answer(self._route, self._container_name, failure), model=True)
+        else:
+            self._fail(model_error(self._route, self._container_name, status, text), model=True)
+
+    @property
+    def _container_name(self) -> str:
+        return container_name(self._variant, self._request.head, self._response)
 
     def response_failed(self, reason: str) -> None:
         """There is no response, or no more of it."""
@@ -387,7 +396,7 @@ class Invocation:
         if self._done:
             return
         if self._request.withdraw():
-            self._fail(no_answer(self._route, self._variant, reason), model=True)
+            self._fail(no_answer(self._route, self._container_name, reason), model=True)
         else:
             self._break("StreamBroken", reason)
 
@@ -415,7 +424,7 @@ class Invocation:
             self._upstream = None
         seconds = self._settings.stream_timeout_s if self._streamed else self._settings.timeout_s
         if self._request.withdraw():
-            self._fail(timed_out(self._route, self._variant, seconds), model=True)
+            self._fail(timed_out(self._route, self._container_name, seconds), model=True)
         else:
             self._break("ModelInvocationTimeExceeded", f"it took more than {seconds:g} seconds")
 

@@ -10,7 +10,8 @@ from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Scope
 from halimede.hosting.routing.answers import answer_error
-from halimede.hosting.routing.heads import TARGET_VARIANT
+from halimede.hosting.routing.containers import check_target_container
+from halimede.hosting.routing.heads import TARGET_CONTAINER, TARGET_VARIANT
 from halimede.hosting.routing.invocation import Invocation, too_large
 from halimede.hosting.routing.selection import choose_variant
 from halimede.hosting.routing.settings import InvocationSettings
@@ -39,12 +40,14 @@ class Asked:
         endpoint: account, region and name of the endpoint that is meant.
         streamed: the response is an event stream.
         variant: the variant that is wanted; None for any.
+        container: the container that is meant; None if none is named.
         refusal: why there can be no answer.
     """
 
     endpoint: tuple[str, str, str]
     streamed: bool
     variant: str | None
+    container: str | None
     refusal: ApiError | None
 
 
@@ -56,7 +59,8 @@ def asked_of(head: Head, scope: Scope) -> Asked:
         refusal = _unknown(head.path, operation)
     elif head.method != "POST":
         refusal = ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
-    return Asked((*scope, name), operation == STREAMED, head.headers.get(TARGET_VARIANT), refusal)
+    wanted, container = head.headers.get(TARGET_VARIANT), head.headers.get(TARGET_CONTAINER)
+    return Asked((*scope, name), operation == STREAMED, wanted, container, refusal)
 
 
 class Invocations:
@@ -115,6 +119,8 @@ class Invocations:
         if size > self._settings.payload_bytes:
             raise too_large(size, self._settings.payload_bytes)
         variant = choose_variant(route, asked.variant)
+        if asked.container is not None or variant.spec.direct:
+            check_target_container(route, variant, asked.container)
         invocation = Invocation(
             request, body, route, variant, self._settings, self._under_way.discard, self._connect,
             streamed=asked.streamed,
