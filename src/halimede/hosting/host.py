@@ -33,6 +33,7 @@ from halimede.hosting.pages import pages
 from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
+from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
@@ -114,7 +115,8 @@ class Host:
         self._autoscaling = Autoscaling(
             directory / "scaling.db", self._controller, self._alarms, settings.pace.seconds
         )
-        self._invocations = Invocations(self._table, settings.invocation)
+        self._sessions = Sessions()
+        self._invocations = Invocations(self._table, settings.invocation, self._sessions)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
             Gate(settings.keys, settings.caller, issued=self._roles.find),
@@ -130,7 +132,7 @@ class Host:
         )
         self._routers: Routers | None = None
         if settings.router_processes > 1:
-            self._routers = Routers(settings, self._table, self._roles, self._metering.absorb)
+            self._routers = Routers(settings, self._table, self._roles, self._metering.absorb, self._sessions)
         self._server = Server()
         self._connections: Connections[ClientConnection] = Connections()
         self._parts = AsyncExitStack()  # what has been started
@@ -194,6 +196,7 @@ class Host:
             await asyncio.to_thread(take_over, directory, caller.scope)
             reached_at = self._reached_at(await self._substrate.open())
             await asyncio.to_thread(self._roles.open, reached_at, port)
+            await asyncio.to_thread(self._sessions.open, directory / "sessions.key")
             await asyncio.to_thread(self._offers.open, url_of(reached_at, port))
             await self._store.open()
             parts.push_async_callback(self._store.close)

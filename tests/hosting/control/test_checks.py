@@ -140,6 +140,20 @@ def test_configurations_of_later_versions_are_refused(further: dict[str, Any], t
         check_config({"ProductionVariants": [variant()], **further})
 
 
+@pytest.mark.parametrize("strategy", ["PREFIX_AWARE", "KV_AWARE"])
+def test_routing_strategies_that_are_not_here_are_refused_by_name(strategy: str) -> None:
+    one = variant(RoutingConfig={"RoutingStrategy": strategy})
+    with pytest.raises(
+        ApiError, match=f"variant 'A' has the RoutingStrategy {strategy}, which is not available"
+    ):
+        check_config({"ProductionVariants": [one]})
+
+
+@pytest.mark.parametrize("strategy", ["RANDOM", "LEAST_OUTSTANDING_REQUESTS"])
+def test_routing_strategies_that_are_here_pass(strategy: str) -> None:
+    check_config({"ProductionVariants": [variant(RoutingConfig={"RoutingStrategy": strategy})]})
+
+
 def test_a_configuration_with_capture_switched_off_passes() -> None:
     check_config(
         {"ProductionVariants": [variant(), variant("B")], "DataCaptureConfig": {"EnableCapture": False}}

@@ -82,8 +82,7 @@ class TestWhatIsPassedOn:
             answer["Body"].read()
             assert answer["ContentType"] == "text/html"
             assert answer["CustomAttributes"] == "a=b"
-            assert answer["NewSessionId"] == "s-1; Expires=2030-01-01T00:00:00Z"
-            assert answer["ClosedSessionId"] == "s-0"
+            assert not {"NewSessionId", "ClosedSessionId"} & answer.keys()  # nobody has asked for a session
             sent = {name.lower() for name in answer["ResponseMetadata"]["HTTPHeaders"]}
             assert not sent & {"set-cookie", "server"}
             assert len(answer["ResponseMetadata"]["RequestId"]) == 36

@@ -7,7 +7,13 @@ from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
-from halimede.hosting.routing.heads import CONTAINER, FAILURE, forwarded_headers, returned_headers
+from halimede.hosting.routing.heads import (
+    CONTAINER,
+    FAILURE,
+    forwarded_headers,
+    instance_head,
+    returned_headers,
+)
 
 
 def _request_head(key: tuple[Head, str | None, bool, str, int]) -> bytes:
@@ -19,10 +25,7 @@ def _request_head(key: tuple[Head, str | None, bool, str, int]) -> bytes:
             del headers["content-type"]
     if not is_last:
         headers.pop("accept", None)
-    lines = [f"POST /invocations HTTP/1.1\r\nHost: {host}\r\n"]
-    lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
-    lines.append("Transfer-Encoding: chunked\r\n\r\n" if length < 0 else f"Content-Length: {length}\r\n\r\n")
-    return "".join(lines).encode("latin-1")
+    return instance_head("/invocations", host, length, headers)
 
 
 REQUEST_HEADS = Memo(_request_head)

@@ -18,6 +18,8 @@ _PLANNED_CONFIG_FIELDS = {
     "ExplainerConfig": "explanations are",
 }
 
+_STRATEGIES = ("RANDOM", "LEAST_OUTSTANDING_REQUESTS")
+
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 """Names that S3 has ever allowed; old buckets have capital letters and underscores."""
 
@@ -108,6 +110,12 @@ def check_config(request: Mapping[str, Any]) -> None:
         for member in ("ModelName", "InstanceType"):
             if member not in variant:
                 raise invalid(f"variant '{variant['VariantName']}' has no {member}, which this version needs")
+        strategy = variant.get("RoutingConfig", {}).get("RoutingStrategy", _STRATEGIES[0])
+        if strategy not in _STRATEGIES:
+            raise invalid(
+                f"variant '{variant['VariantName']}' has the RoutingStrategy {strategy}, which is not available in "
+                f"this version; use {' or '.join(_STRATEGIES)}"
+            )
         if variant.get("InitialInstanceCount", 1) < 1:
             raise invalid(
                 f"variant '{variant['VariantName']}' has InitialInstanceCount 0; it must be 1 or more"

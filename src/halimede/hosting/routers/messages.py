@@ -23,6 +23,8 @@ class Begin:
         invocation: limits of invocations.
         receive_bytes: the router's share of the memory of bodies that are received.
         instance_keys: the keys of instances that hold.
+        session_key: what ids of sessions are made with.
+        closed_sessions: sessions that are closed, with the times at which they would have ended.
     """
 
     address: str
@@ -33,6 +35,8 @@ class Begin:
     invocation: InvocationSettings
     receive_bytes: int
     instance_keys: Sequence[Key]
+    session_key: bytes
+    closed_sessions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,14 @@ class KeyEnded:
     """A key of instances holds no more."""
 
     id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """A session is closed, which would have ended at a time in seconds since 1970; it is told in both directions."""
+
+    token: str
+    expires: int
 
 
 @dataclass(frozen=True, slots=True)
