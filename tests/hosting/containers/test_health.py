@@ -24,7 +24,7 @@ async def reason_of(directory: Path, *environments: dict[str, str]) -> str:
         RoutingTable(),
         directory / "fleets",
         Catalogue(MACHINE).resources,
-        lambda *_: None,  # type: ignore[arg-type,return-value]  # nothing is multi-model
+        lambda *_: None,  # type: ignore[arg-type]  # nothing is multi-model
         lambda *_: NoMeter(),
         QUICK,
     )

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ def refusal(runtime: Any, session: str) -> str:
     return f"{caught.value.response['Error']['Code']}: {caught.value.response['Error']['Message']}"
 
 
+def _is_lost(runtime: Any, session: str) -> bool:
+    """Whether a router knows that the instance of a session is gone."""
+    return "is lost, as its instance i-" in refusal(runtime, session)
+
+
 def test_sessions_of_two_instances_and_one_that_is_killed(place: Path) -> None:
     with start_host(place / "host", "--router-processes=2") as host:
         create(host, place / "stateful", 2)
@@ -93,7 +99,7 @@ def test_sessions_of_two_instances_and_one_that_is_killed(place: Path) -> None:
         kept = [session for session, process in sessions if process != killed]
         until(lambda: refusal(clients[0], lost[0]).startswith("ValidationError"))
         for client in clients:
-            until(lambda client=client: "is lost, as its instance i-" in refusal(client, lost[-1]))
+            until(partial(_is_lost, client, lost[-1]))
         assert [add(clients[3], session, 1)[1] for session in kept] == [11] * len(kept)
         sagemaker = host.client("sagemaker")
 
