@@ -140,7 +140,7 @@ def test_containers_side_by_side_and_one_that_dies(host: HostProcess, between: s
 
     with pytest.raises(ClientError, match="No response from container between: "):
         invoke(host, "side", "exit", TargetContainerHostname="between")
-    wanted = "one of its containers failed: container between: it ended with status 3; its last lines: serving / told"
+    wanted = "one of its containers failed: container 'between': it ended with status 3; its last lines: serving / told"
     _until(lambda: wanted in host.log)
     _until(lambda: _serves(host))  # another instance has taken its place
     delete(host, "side")
@@ -166,10 +166,10 @@ def test_an_archive_that_is_none_fails_the_endpoint_and_names_its_container(
 ) -> None:
     described = create(host, "broken", [{"Image": between}, model("broken")])
     assert described["EndpointStatus"] == "Failed"
-    assert described["FailureReason"].startswith("container container-2: ")
+    assert described["FailureReason"].startswith("container 'container-2': ")
     assert "s3://models/broken.tar.gz" in described["FailureReason"]
     described = create(host, "missing", [model("missing"), {"Image": between}])
-    assert described["FailureReason"].startswith("container container-1: ")
+    assert described["FailureReason"].startswith("container 'container-1': ")
     assert "there is no such object" in described["FailureReason"]
 
 
@@ -183,5 +183,5 @@ def test_a_model_that_cannot_be_loaded_fails_the_endpoint_and_names_its_containe
     reason = create(host, "failing", containers)["FailureReason"]
     assert reason.startswith(
         "The containers first, second for production variant A did not pass the ping health check: one of its "
-        "containers failed: container second: it ended with status 1: failed to load 'm'"
+        "containers failed: container 'second': it ended with status 1: failed to load 'm'"
     )

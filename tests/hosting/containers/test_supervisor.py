@@ -190,7 +190,7 @@ async def test_a_container_that_ends_ends_the_instance_which_says_why(tmp_path: 
             several(program, [{}, {"SCRIPT": "raise RuntimeError('weights are missing')"}])
         )
         assert await exits.of("i-0") == (
-            "one of its containers failed: container container-2: it ended with status 1: RuntimeError: weights are "
+            "one of its containers failed: container 'container-2': it ended with status 1: RuntimeError: weights are "
             "missing"
         )
 
@@ -204,7 +204,7 @@ async def test_a_container_that_is_killed_ends_the_instance_and_the_other_contai
         os.kill(processes["container-1"], signal.SIGKILL)
         reason = await exits.of("i-0")
         assert reason.startswith(
-            "one of its containers failed: container container-1: it was killed by signal SIGKILL"
+            "one of its containers failed: container 'container-1': it was killed by signal SIGKILL"
         )
         await until(lambda: not any(lives(pid) for pid in processes.values()))
 
@@ -218,7 +218,7 @@ async def test_a_request_at_a_container_that_ends_is_told_which_one_it_was(tmp_p
         answer = await ask(running, b"x")
         assert answer.startswith(b"HTTP/1.1 502 ")
         assert b"\r\nx-halimede-container: container-2\r\n" in answer
-        assert "container container-2: it ended with status 3" in await exits.of("i-0")
+        assert "container 'container-2': it ended with status 3" in await exits.of("i-0")
 
 
 @on_loop
@@ -232,7 +232,7 @@ async def test_a_program_that_cannot_be_started_is_said_with_its_container(tmp_p
     async with substrate_in(tmp_path / "host") as (substrate, exits):
         await substrate.launch(replace(request, containers=(request.containers[0], broken)))
         reason = await exits.of("i-0")
-        assert reason.startswith("one of its containers failed: container container-2: ")
+        assert reason.startswith("one of its containers failed: container 'container-2': ")
         assert "cannot start" in reason
 
 

@@ -44,7 +44,7 @@ async def test_an_archive_that_cannot_be_had_is_said_with_its_container(tmp_path
         await create(world)
         described = await world.describe()
         assert described["EndpointStatus"] == "Failed"
-        assert described["FailureReason"] == f"container container-1: there is no such object {FIRST}"
+        assert described["FailureReason"] == f"container 'container-1': there is no such object {FIRST}"
         assert not world.substrate.launched
 
 

@@ -74,7 +74,7 @@ class Supervisor:
             try:
                 self._containers[name] = await Container.start(self._plan, name, port, self._ended)
             except ApiError as error:
-                _print_error(f"container {name}: {error.message}")
+                _print_error(f"container '{name}': {error.message}")
                 self._end(CONTAINER_FAILED)
                 return
         self._health = Health(list(self._containers.values()))
@@ -122,7 +122,7 @@ class Supervisor:
         try:
             reason = await container.reason()
             if not self._over.done():
-                _print_error(f"container {container.name}: {reason}")
+                _print_error(f"container '{container.name}': {reason}")
             for passage in list(self._passages):
                 passage.fail(container.name, reason)
         finally:
