@@ -116,10 +116,14 @@ def test_three_containers_in_a_row(host: HostProcess, between: str) -> None:
 
     logs = host.client("logs")
     group = "/aws/sagemaker/Endpoints/row"
-    events = logs.filter_log_events(
-        logGroupName=group, logStreamNamePrefix="A/i-", filterPattern='"container-2"'
-    )
-    assert [event["message"] for event in events["events"]] == ["container-2 | serving"]
+    [stream, *others] = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="A/i-")[
+        "logStreams"
+    ]
+    instance = stream["logStreamName"]
+    names = [f"{instance}/container-{number}" for number in (1, 2, 3)]
+    assert [each["logStreamName"] for each in others] == names
+    page = logs.get_log_events(logGroupName=group, logStreamName=names[1], startFromHead=True)
+    assert [event["message"] for event in page["events"]] == ["serving"]
     delete(host, "row")
 
 

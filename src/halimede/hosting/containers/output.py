@@ -5,6 +5,8 @@ import os
 from collections import deque
 from contextlib import suppress
 
+from halimede.hosting.substrates.base import line_lead
+
 _LINE_BYTES = 65_536
 """A longer line is broken."""
 
@@ -24,7 +26,7 @@ class Output(asyncio.Protocol):
         """What the container `name` prints goes to the descriptor `log`."""
         self.tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self.ended = asyncio.Event()
-        self._prefix = f"{name} | ".encode()
+        self._prefix = line_lead(name).encode()
         self._log = log
         self._held = b""
 

@@ -191,6 +191,27 @@ def log_of(logs: Path, request: InstanceRequest) -> Path:
     return scope / request.endpoint / request.variant / f"{request.id}.log"
 
 
+def containers_file(log: Path) -> Path:
+    """Where the names of an instance's containers are, if there are several, beside its log."""
+    return log.with_name(f"{log.name}.containers")
+
+
+def line_lead(container: str) -> str:
+    """How the lines of one of several containers begin in the log of their instance."""
+    return f"{container} | "
+
+
+def name_containers(log: Path, request: InstanceRequest) -> None:
+    """Write down which containers the lines of a log are of, if there are several. Blocks.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if request.containers:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        containers_file(log).write_text("\n".join(container.name for container in request.containers))
+
+
 class Substrate(Protocol):
     """Starts, watches and ends instances. Called on the event loop."""
 

@@ -22,6 +22,7 @@ from halimede.hosting.substrates.base import (
     Resources,
     RunningInstance,
     log_of,
+    name_containers,
 )
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
@@ -197,6 +198,7 @@ class LocalSubstrate:
         place = Place(directory, self.log(request), HOST, instance.port, instance.gpus, self._isolates)
         process, running = spawn(request, place, self._images, variables)
         try:
+            name_containers(place.log, request)
             InstanceFile(running, start_time(process.pid), instance.gpus).write(directory)
         except OSError as error:  # it runs all the same
             logger.warning("instance %s will not outlive this host: %s", request.id, error)

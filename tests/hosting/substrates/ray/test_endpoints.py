@@ -188,13 +188,16 @@ def test_containers_in_a_row_serve_from_a_node(tmp_path: Path, cluster: RayClust
         assert of.ask("x", "row")["names"] == ["weights.bin"]  # as the last of them sees
         logs = of.host.client("logs")
 
-        def printed() -> set[str]:
+        def printed() -> set[tuple[str, str]]:
             events = logs.filter_log_events(
                 logGroupName="/aws/sagemaker/Endpoints/row", logStreamNamePrefix=f"{VARIANT}/i-"
-            )
-            return {event["message"] for event in events["events"]}
+            )["events"]
+            return {(event["logStreamName"].rpartition("/")[2], event["message"]) for event in events}
 
-        until(lambda: printed() == {"container-1 | serving ['serve']", "container-2 | serving ['serve']"})
+        until(lambda: bool(logs.describe_log_groups()["logGroups"]))  # which come from the node
+        until(
+            lambda: printed() == {("container-1", "serving ['serve']"), ("container-2", "serving ['serve']")}
+        )
         with pytest.raises(ClientError, match="No response from container container-1"):
             of.ask("exit", "row")
         until(lambda: of.serves("row"))  # another instance has taken its place

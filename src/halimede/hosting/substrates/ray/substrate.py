@@ -17,6 +17,7 @@ from halimede.hosting.substrates.base import (
     Resources,
     RunningInstance,
     log_of,
+    name_containers,
 )
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.output import ended, failure_in
@@ -290,6 +291,8 @@ class RaySubstrate:
         finally:
             instance.waiting = ""
             self._wish()
+        with suppress(OSError):  # the log has their lines all the same
+            await asyncio.to_thread(name_containers, self.log(request), request)
         instance.running = self._seen(running)
         return instance.running
 
