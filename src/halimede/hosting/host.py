@@ -26,6 +26,7 @@ from halimede.hosting.lock import DirectoryLock
 from halimede.hosting.metering.alarms.alarms import Alarms
 from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
+from halimede.hosting.metering.container_metrics import ContainerMetrics
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
@@ -90,6 +91,7 @@ class Host:
             log_settings=settings.logs,
             pace=settings.pace,
         )
+        self._container_metrics = ContainerMetrics(self._substrate.instances, self._metering.stores)
         self._alarms = Alarms(directory / "alarms.db", self._metering.stores, pace=settings.pace)
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
@@ -203,6 +205,8 @@ class Host:
             parts.callback(self._fetches.close)
             await self._metering.start()
             parts.push_async_callback(self._metering.stop)
+            self._container_metrics.start()
+            parts.push_async_callback(self._container_metrics.stop)
             await self._alarms.start()
             parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._stop_controller)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.passage import Passage, Step
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import UpstreamPool
@@ -22,6 +23,7 @@ class Played:
     name: str
     instance: FakeInstance
     pool: UpstreamPool = field(init=False)
+    counts: ContainerCounts = field(default_factory=ContainerCounts)
 
     def __post_init__(self) -> None:
         self.pool = UpstreamPool("127.0.0.1", self.instance.port)

@@ -282,6 +282,23 @@ def test_an_early_answer_ends_what_the_container_before_still_sends() -> None:
         assert ended.wait(20)
 
 
+def test_requests_and_times_are_counted_by_container() -> None:
+    with row_of(2) as row:
+        first, second = (each.counts for each in row.played)
+        for _ in range(3):
+            row.ask(b"x")
+        row.containers[1].invoke = lambda _: Reply(404, b"")
+        row.ask(b"x")
+        row.containers[0].invoke = lambda _: Reply(200, b"", breaks=True)
+        row.ask(b"x")
+        assert (first.invocations, second.invocations) == (5, 5)
+        assert (first.ended, second.ended) == (5, 4)  # the last request of the second was given up
+        assert (first.client_errors, first.server_errors) == (0, 1)
+        assert (second.client_errors, second.server_errors) == (1, 0)
+        assert (len(first.latencies_ns), len(second.latencies_ns)) == (4, 4)
+        assert all(0 < each < 60e9 for each in first.latencies_ns)
+
+
 def test_connections_are_kept() -> None:
     with row_of(2) as row:
         for number in range(20):

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,13 @@ def test_three_containers_in_a_row(host: HostProcess, between: str) -> None:
     with pytest.raises(ClientError, match=r"Received client error \(400\) from container-1 with message"):
         invoke(host, "row", "{")
 
+    _until(lambda: _measured(host, "container-1", "Invocations")["Sum"] == 5)
+    assert _measured(host, "container-3", "Invocations")["Sum"] == 3
+    assert _measured(host, "container-1", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.2}
+    assert _measured(host, "container-2", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.25}
+    assert _measured(host, "container-2", "Invocation5XXErrors")["Sum"] == 0
+    assert 0 < _measured(host, "container-2", "ContainerLatency")["Average"] < 60e6
+
     logs = host.client("logs")
     group = "/aws/sagemaker/Endpoints/row"
     [stream, *others] = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="A/i-")[
@@ -125,6 +133,25 @@ def test_three_containers_in_a_row(host: HostProcess, between: str) -> None:
     page = logs.get_log_events(logGroupName=group, logStreamName=names[1], startFromHead=True)
     assert [event["message"] for event in page["events"]] == ["serving"]
     delete(host, "row")
+
+
+def _measured(host: HostProcess, container: str, name: str) -> dict[str, float]:
+    """What there is of a metric of a container of the endpoint ``row``."""
+    dimensions = {"EndpointName": "row", "VariantName": "A", "ContainerName": container}
+    now = datetime.now(UTC)
+    points = host.client("cloudwatch").get_metric_statistics(
+        Namespace="AWS/SageMaker",
+        MetricName=name,
+        Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
+        StartTime=now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1),
+        EndTime=now + timedelta(days=1),
+        Period=86_400 * 3,
+        Statistics=["Sum", "Average"],
+    )["Datapoints"]
+    if not points:
+        return {"Sum": 0, "Average": 0}
+    [point] = points
+    return {"Sum": point["Sum"], "Average": point["Average"]}
 
 
 def test_containers_side_by_side_and_one_that_dies(host: HostProcess, between: str) -> None:

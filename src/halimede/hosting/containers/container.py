@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.output import Output
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.substrates.output import ended, failure_of
@@ -29,6 +30,7 @@ class Container:
         pool: connections to it.
         port: where it listens.
         watched: its process.
+        counts: what has been counted of its requests since the host last asked.
     """
 
     def __init__(self, name: str, port: int, process: "subprocess.Popen[bytes]", unix_socket: str) -> None:
@@ -36,6 +38,7 @@ class Container:
         self.port = port
         self.pool = UpstreamPool(HOST, port, unix_socket)
         self.watched: Watched
+        self.counts = ContainerCounts()
         self._process = process
         self._output = Output(name, _LOG)
 
@@ -71,6 +74,11 @@ class Container:
         await asyncio.get_running_loop().connect_read_pipe(lambda: container._output, reader)
         container.watched = Watched(process.pid, lambda: on_end(container))
         return container
+
+    def take_counts(self) -> ContainerCounts:
+        """What has been counted since this was last called."""
+        counts, self.counts = self.counts, ContainerCounts()
+        return counts
 
     async def reason(self) -> str:
         """Why it has ended: its status, and what it printed about that."""

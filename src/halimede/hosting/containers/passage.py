@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Protocol
 
+from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.heads import (
     REQUEST_HEADS,
     RESPONSE_HEADS,
@@ -35,6 +36,10 @@ class Asked(Protocol):
     @property
     def pool(self) -> UpstreamPool:
         """Connections to it."""
+
+    @property
+    def counts(self) -> ContainerCounts:
+        """What is counted of its requests."""
 
 
 Connect = Callable[["Step"], None]
@@ -99,6 +104,7 @@ class Step:
             return
         self._connection = connection
         self.since_ns = monotonic_ns()
+        self.container.counts.invocations += 1
         body = b"".join(self._held)
         self._held.clear()
         connection.send(self._head, body, self, complete=self.is_fed, chunked=self._chunked)
@@ -138,7 +144,7 @@ class Step:
 
     def response_whole(self, head: ResponseHead, data: bytes) -> None:
         """The whole response is there."""
-        self._over()
+        self._answered(head.status)
         self.response = head
         if 200 <= head.status < 300:
             self._passage.whole(self._number, head, data)
@@ -164,7 +170,7 @@ class Step:
         """The response is complete."""
         response = self.response
         assert response is not None
-        self._over()
+        self._answered(response.status)
         if self._text is None:
             self._passage.ended(self._number)
         else:
@@ -174,7 +180,12 @@ class Step:
         """There is no response, or no more of it."""
         if not self.is_over:
             self._over()
+            self.container.counts.failed()
             self._passage.failed(self._number, reason)
+
+    def _answered(self, status: int) -> None:
+        self._over()
+        self.container.counts.answered(status, monotonic_ns() - self.since_ns)
 
     def _over(self) -> None:
         self.is_over = True

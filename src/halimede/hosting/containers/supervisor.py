@@ -17,9 +17,11 @@ import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 
+import orjson
 import uvloop
 
 from halimede.hosting.containers.container import Container, free_ports
+from halimede.hosting.containers.counts import PATH
 from halimede.hosting.containers.health import Health
 from halimede.hosting.containers.passage import Passage, Step
 from halimede.hosting.errors import ApiError
@@ -95,6 +97,9 @@ class Supervisor:
             passage = Passage(request, self._asked(request), self._connect, self._passages.discard)
             self._passages.add(passage)
             passage.begin()
+        elif head.path == PATH:
+            counts = {name: each.take_counts() for name, each in self._containers.items()}
+            request.respond(200, orjson.dumps(counts), (("Content-Type", "application/json"),))
         else:
             request.respond(404, b"there are /ping and /invocations\n", (("Content-Type", "text/plain"),))
 
