@@ -66,7 +66,7 @@ class ClusterSubstrate:
         self,
         request: InstanceRequest,
         variables: Mapping[str, str] | None = None,
-        archive: ModelArchive | None = None,
+        archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
         """Start an instance on the node that has the most room."""
         able = [node for node in self.nodes if node.is_up and len(node.instances) < node.room]

@@ -18,6 +18,8 @@ NAMES = ("single_model", "multi_model", "ab_test", "shadow")
 AUTOSCALING = "autoscaling"
 CANARY = "canary"
 ASYNCHRONOUS = "async_inference"
+SHORT = ("pipeline", "sessions")
+"""Those that wait for nothing."""
 
 ASKING_S = 25.0
 """The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
@@ -206,6 +208,36 @@ def test_pictures_that_have_changed_are_noticed(tmp_path: Path, built: Path) -> 
     assert "13 of 13 columns have changed" in (built / "drift-report.html").read_text()
 
 
+def walk(host: HostProcess, name: str, built: Path) -> list[str]:
+    """The lines that a walk-through prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.hosting.{name}", str(built)],
+        env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [re.sub(r"-\d{4}(-\d\d){5}", "-WHEN", line) for line in done.stdout.splitlines()]
+
+
+def blocks(page: str) -> list[list[str]]:
+    """What a page says that programs print, without times."""
+    found = re.findall(r"^```text\n(.*?)^```", Path(f"docs/{page}.md").read_text(), re.M | re.S)
+    return [re.sub(r"-\d{4}(-\d\d){5}", "-WHEN", block).splitlines() for block in found]
+
+
+def test_containers_in_a_row_and_side_by_side(host: HostProcess, built: Path) -> None:
+    assert walk(host, "pipeline", built) in blocks("pipelines")
+
+
+def test_sessions_that_stay_at_their_instances(host: HostProcess, built: Path) -> None:
+    first, second, *others, refusal, last = walk(host, "sessions", built)
+    assert (first, last) == ("running-mean-WHEN: InService", "deleted")
+    assert re.fullmatch(r"6 sessions, the last one until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", second)
+    [shown] = [block for block in blocks("sessions") if block[0] == first]
+    assert others == shown[2:-2]
+    ids = re.compile(r"Session \w{44}i-\w{16}-[-\w]{36} ")
+    assert ids.sub("Session ID ", refusal) == ids.sub("Session ID ", shown[-2])
+
+
 def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         done = subprocess.run(
@@ -262,7 +294,7 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subp
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:
-    for name in (*NAMES, AUTOSCALING, ASYNCHRONOUS, "batch_transform"):
+    for name in (*NAMES, AUTOSCALING, ASYNCHRONOUS, "batch_transform", *SHORT):
         source = Path(f"examples/hosting/{name}.py").read_text()
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)

@@ -74,7 +74,9 @@ def test_port_in_use_says_how_make_is_told_another(tmp_path: Path, monkeypatch: 
     assert "choose another port with --http-port, as in: make serve ARGS=--http-port=0" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["single_model", "multi_model", "ab_test", "data_capture"])
+@pytest.mark.parametrize(
+    "name", ["single_model", "multi_model", "ab_test", "data_capture", "pipeline", "sessions"]
+)
 @pytest.mark.parametrize(
     ("variables", "missing"),
     [

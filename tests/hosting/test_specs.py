@@ -21,3 +21,32 @@ def test_the_routing_strategies_of_the_service_model(strategy: str, least_outsta
 
 def test_without_a_strategy_any_instance_is_asked() -> None:
     assert not Variant.from_documents(VARIANT, MODEL).least_outstanding
+
+
+def test_several_containers_have_the_names_of_their_places() -> None:
+    variant = Variant.from_documents(
+        VARIANT, {"Containers": [{"Image": "a"}, {"Image": "b"}, {"Image": "c"}]}
+    )
+    assert [container.hostname for container in variant.containers] == [
+        "container-1",
+        "container-2",
+        "container-3",
+    ]
+    assert [container.image for container in variant.containers] == ["a", "b", "c"]
+    assert variant.container_name == "container-1, container-2, container-3"
+    assert not variant.direct
+
+
+def test_several_containers_have_the_names_that_they_were_given() -> None:
+    named = [{"Image": "a", "ContainerHostname": "first"}, {"Image": "b", "ContainerHostname": "second"}]
+    model = {"Containers": named, "InferenceExecutionConfig": {"Mode": "Direct"}}
+    variant = Variant.from_documents(VARIANT, model)
+    assert [container.hostname for container in variant.containers] == ["first", "second"]
+    assert variant.direct
+
+
+@pytest.mark.parametrize("model", [MODEL, {"Containers": [{"Image": "image"}]}])
+def test_the_only_container_is_the_primary_one(model: dict[str, object]) -> None:
+    variant = Variant.from_documents(VARIANT, model)
+    assert variant.containers == (variant.container,)
+    assert variant.container_name == "primary"

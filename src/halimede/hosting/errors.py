@@ -20,6 +20,10 @@ class ApiError(Exception):
         self.status = status
         self.fields = fields or {}
 
+    def of_container(self, name: str) -> "ApiError":
+        """The same error, saying which of several containers it is about."""
+        return ApiError(self.code, f"container '{name}': {self.message}", self.status, self.fields)
+
     def __reduce__(self) -> tuple[object, ...]:
         """The same error in another process, but for its class."""
         return ApiError, (self.code, self.message, self.status, self.fields)

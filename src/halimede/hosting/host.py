@@ -32,6 +32,7 @@ from halimede.hosting.lock import DirectoryLock
 from halimede.hosting.metering.alarms.alarms import Alarms
 from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
+from halimede.hosting.metering.container_metrics import ContainerMetrics
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.migration import take_over
@@ -43,6 +44,7 @@ from halimede.hosting.pages import pages
 from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.residency.residency import MultiModelResidency
+from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.table import RoutingTable, VariantRoute
 from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
@@ -103,6 +105,7 @@ class Host:
             log_settings=settings.logs,
             pace=settings.pace,
         )
+        self._container_metrics = ContainerMetrics(self._substrate.instances, self._metering.stores)
         self._alarms = Alarms(directory / "alarms.db", self._metering.stores, pace=settings.pace)
         self._fetches = Fetches(directory / "logs")
         self._store = ObjectStore(directory / "store")
@@ -163,7 +166,8 @@ class Host:
             self._metering.stores.of,
             self._publish,
         )
-        self._invocations = Invocations(self._table, settings.invocation)
+        self._sessions = Sessions()
+        self._invocations = Invocations(self._table, settings.invocation, self._sessions)
         self._denials = Denials()
         self._dispatcher = Dispatcher(
             Gate(settings.keys, settings.caller, issued=self._roles.find),
@@ -180,7 +184,7 @@ class Host:
         )
         self._routers: Routers | None = None
         if settings.router_processes > 1:
-            self._routers = Routers(settings, self._table, self._roles, self._metering.absorb)
+            self._routers = Routers(settings, self._table, self._roles, self._metering.absorb, self._sessions)
         self._server = Server()
         self._connections: Connections[ClientConnection] = Connections()
         self._parts = AsyncExitStack()  # what has been started
@@ -259,6 +263,7 @@ class Host:
             await asyncio.to_thread(take_over, directory, caller.scope)
             reached_at = self._reached_at(await self._substrate.open())
             await asyncio.to_thread(self._roles.open, reached_at, port)
+            await asyncio.to_thread(self._sessions.open, directory / "sessions.key")
             self._url = url_of(reached_at, port)
             await asyncio.to_thread(self._offers.open, self._url)
             await self._store.open()
@@ -268,6 +273,8 @@ class Host:
             parts.push_async_callback(self._metering.stop)
             await self._capture.start()
             parts.push_async_callback(self._capture.stop)
+            self._container_metrics.start()
+            parts.push_async_callback(self._container_metrics.stop)
             await self._alarms.start()
             parts.push_async_callback(self._alarms.stop)
             parts.push_async_callback(self._copies.close)

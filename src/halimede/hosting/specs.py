@@ -1,7 +1,7 @@
 """What an endpoint is made of, as its users asked for it: a snapshot that later changes of models do not reach."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 DEFAULT_DOWNLOAD_TIMEOUT_S = 3600
@@ -21,7 +21,7 @@ class Container:
         multi_model: it holds many models, loaded when they are invoked (``Mode: MultiModel``).
         model_cache: models stay until others need their room (`ModelCacheSetting`); False unloads them at once.
         environment: variables for the instance.
-        hostname: `ContainerHostname`, "" for none; error texts call it ``primary`` then.
+        hostname: `ContainerHostname`, "" for none; error texts call it ``primary`` then. One of several has always one.
     """
 
     image: str
@@ -97,7 +97,7 @@ class Variant:
     Attributes:
         name: its name.
         model_name: the model's name.
-        container: the model's container.
+        container: the model's container, or the first of several.
         instance_type: such as ``ml.local.cpu``.
         count: how many instances it begins with.
         weight: its share of the traffic, relative to the other variants'.
@@ -107,6 +107,8 @@ class Variant:
         least_outstanding: requests go to the instance with the fewest in flight, and not to any.
         role: the ARN of the model's execution role, "" for none.
         capture: what is captured of its invocations, None for nothing.
+        further: the model's other containers, which run in the same instance.
+        direct: requests name the container that they are for; otherwise they pass through all in their order.
     """
 
     name: str
@@ -121,17 +123,30 @@ class Variant:
     least_outstanding: bool = False
     role: str = ""
     capture: DataCapture | None = None
+    further: Sequence[Container] = ()
+    direct: bool = False
+
+    @property
+    def containers(self) -> Sequence[Container]:
+        """All of the model's containers, in their order."""
+        return (self.container, *self.further)
+
+    @property
+    def container_name(self) -> str:
+        """What error texts call the container, or all of them."""
+        return ", ".join(container.hostname for container in self.containers) or "primary"
 
     @classmethod
     def from_documents(
         cls, variant: Mapping[str, Any], model: Mapping[str, Any], capture: DataCapture | None = None
     ) -> "Variant":
         """The variant that a `ProductionVariant` and the `CreateModel` request of its model describe."""
-        containers = model.get("Containers") or [model["PrimaryContainer"]]
+        documents = model.get("Containers") or [model["PrimaryContainer"]]
+        containers = _named([Container.from_document(document) for document in documents])
         return cls(
             variant["VariantName"],
             variant["ModelName"],
-            Container.from_document(containers[0]),
+            containers[0],
             variant["InstanceType"],
             variant.get("InitialInstanceCount", 1),
             float(variant.get("InitialVariantWeight", 1.0)),
@@ -141,6 +156,8 @@ class Variant:
             variant.get("RoutingConfig", {}).get("RoutingStrategy") == "LEAST_OUTSTANDING_REQUESTS",
             model.get("ExecutionRoleArn", ""),
             capture,
+            tuple(containers[1:]),
+            model.get("InferenceExecutionConfig", {}).get("Mode") == "Direct",
         )
 
 
@@ -182,3 +199,13 @@ class AsyncSpec:
             notifications.get("ErrorTopic", ""),
             frozenset(notifications.get("IncludeInferenceResponseIn", ())),
         )
+
+
+def _named(containers: Sequence[Container]) -> Sequence[Container]:
+    """Containers of a model that have names if they are several: those of their places if they were given none."""
+    if len(containers) == 1:
+        return containers
+    return [
+        replace(container, hostname=container.hostname or f"container-{number}")
+        for number, container in enumerate(containers, 1)
+    ]

@@ -18,7 +18,7 @@ from halimede.cli.main import main
 from halimede.hosting.access.keys import Key
 from tests.cli.hosting.test_host import create_endpoint
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, api_host
-from tests.hosting.instances import fake_instance
+from tests.hosting.instances import Received, Reply, fake_instance
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 from tests.support.server import run_command
@@ -326,6 +326,43 @@ def test_what_is_printed_on_a_terminal_ends_with_a_line_end(echoing: dict[str, s
         assert terminal.read(100) == b"1\r\n"
 
 
+def test_a_session_that_is_opened_or_closed_is_told_apart_from_the_answer() -> None:
+    def stateful(received: Received) -> Reply:
+        name = received.headers["x-amzn-sagemaker-session-id"]
+        if name == "NEW_SESSION":
+            opened = "s-1; Expires=2099-01-01T00:00:00Z"
+            return Reply(200, b"hello", {"X-Amzn-SageMaker-New-Session-Id": opened})
+        return Reply(200, b"bye", {"X-Amzn-SageMaker-Closed-Session-Id": name})
+
+    with api_host() as host, fake_instance() as instance:
+        instance.invoke = stateful
+        host.publish("chat", instance.port, "000000000000", "us-east-1")
+        url = f"http://127.0.0.1:{host.port}"
+        variables = {**os.environ, "AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "us-east-1"}
+
+        def invoke(session: str) -> "subprocess.CompletedProcess[bytes]":
+            command = [
+                sys.executable,
+                "-m",
+                "halimede",
+                "invoke",
+                "chat",
+                "--data",
+                "x",
+                "--session",
+                session,
+            ]
+            return subprocess.run(command, env=variables, capture_output=True, timeout=60, check=True)
+
+        answer = invoke("NEW_SESSION")
+        assert answer.stdout == b"hello"
+        told = answer.stderr.decode().rstrip("\n")
+        session = told.removeprefix("opened session ").removesuffix("; Expires=2099-01-01T00:00:00Z")
+        assert told == f"opened session {session}; Expires=2099-01-01T00:00:00Z"
+        answer = invoke(session)
+        assert (answer.stdout, answer.stderr.decode()) == (b"bye", f"closed session {session}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -338,6 +375,11 @@ def test_what_is_printed_on_a_terminal_ends_with_a_line_end(echoing: dict[str, s
         ),
         (["e", "--data", "x", "--target-variant", "green"], "green"),
         (["e", "--data", "x", "--target-model", "m"], "does not support target model header m"),
+        (
+            ["e", "--data", "x", "--target-container", "c"],
+            "does not support target container hostname header c",
+        ),
+        (["e", "--data", "x", "--session", "s-1"], "Session s-1 of endpoint e is not known"),
         (["missing", "--data", "x"], "missing"),
         (["e", "--data", "x", "-o", "/missing/answer"], "--output: cannot write '/missing/answer'"),
     ],

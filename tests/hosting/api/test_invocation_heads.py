@@ -64,7 +64,6 @@ def test_custom_attributes_which_may_be_secret_are_not_repeated(host: ApiHost) -
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [
-        ("TargetContainerHostname", "first"),
         ("InferenceComponentName", "component"),
         ("EnableExplanations", "`true`"),
     ],

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -157,10 +156,11 @@ class FakeSubstrate:
         self,
         request: InstanceRequest,
         variables: Mapping[str, str] | None = None,
-        archive: ModelArchive | None = None,
+        archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
-        if archive is not None:
-            request = replace(request, model=await archive.extracted())
+        request = request.with_models(
+            {name: await archive.extracted() for name, archive in (archives or {}).items()}
+        )
         self.launched.append(request)
         assert variables in ({"OF": request.fleet}, None)
         await self.gate.wait()

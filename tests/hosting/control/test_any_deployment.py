@@ -80,7 +80,7 @@ class Programs(FakeSubstrate):
         self,
         request: InstanceRequest,
         variables: Mapping[str, str] | None = None,
-        archive: ModelArchive | None = None,
+        archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
         await asyncio.sleep(0.05)
         if self.refusal is not None:

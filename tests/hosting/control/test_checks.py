@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from halimede.hosting.control.checks import check_config, check_model, check_shadowed_model
+from halimede.hosting.control.checks import (
+    check_asynchronous_model,
+    check_config,
+    check_model,
+    check_shadowed_model,
+)
 from halimede.hosting.errors import ApiError
 from tests.hosting.control.fakes import URL, variant
 
@@ -18,6 +23,12 @@ MULTI_MODEL = {"Image": "halimede", "Mode": "MultiModel", "ModelDataUrl": "s3://
         {"PrimaryContainer": CONTAINER},
         {"PrimaryContainer": {"Image": "halimede"}},
         {"Containers": [CONTAINER]},
+        {"Containers": [CONTAINER, {"Image": "i"}]},
+        {"Containers": [CONTAINER, CONTAINER], "InferenceExecutionConfig": {"Mode": "Serial"}},
+        {
+            "Containers": [{**CONTAINER, "ContainerHostname": name} for name in ("a", "b", "c")],
+            "InferenceExecutionConfig": {"Mode": "Direct"},
+        },
         {
             "PrimaryContainer": {
                 "Image": "halimede",
@@ -38,7 +49,39 @@ def test_models_that_can_be_served_pass(model: dict[str, Any]) -> None:
         ({}, "needs a container"),
         ({"Containers": []}, "needs a container"),
         ({"PrimaryContainer": CONTAINER, "Containers": [CONTAINER]}, "not both"),
-        ({"Containers": [CONTAINER, CONTAINER]}, "2 containers"),
+        (
+            {"Containers": [CONTAINER, {"ModelDataUrl": URL}]},
+            r"Value null at 'containers.2.member.image' failed to satisfy constraint: a container needs an Image",
+        ),
+        (
+            {"Containers": [CONTAINER, {**CONTAINER, "ModelDataUrl": "s3://bucket"}]},
+            r"Value 's3://bucket' at 'containers.2.member.modelDataUrl' failed to satisfy constraint",
+        ),
+        (
+            {"Containers": [{**CONTAINER, "ContainerHostname": "a"}, CONTAINER]},
+            "1 of 2 containers have a ContainerHostname: give one to each of them, or to none",
+        ),
+        (
+            {"Containers": [{**CONTAINER, "ContainerHostname": "a"}] * 2},
+            "Two containers have the ContainerHostname 'a'; names must differ",
+        ),
+        (
+            {"Containers": [CONTAINER, CONTAINER], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "has the Mode Direct: each container needs a ContainerHostname",
+        ),
+        (
+            {"Containers": [CONTAINER], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "has the Mode Direct: each container needs a ContainerHostname",
+        ),
+        (
+            {
+                "Containers": [
+                    CONTAINER,
+                    {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3://bucket/m/"},
+                ]
+            },
+            "container 2 of 2 has the Mode MultiModel, which is not available for one of several containers",
+        ),
         ({"PrimaryContainer": {"ModelDataUrl": URL}}, "needs an Image"),
         ({"PrimaryContainer": {"Image": "i", "ModelDataSource": {"S3DataSource": {}}}}, "use ModelDataUrl"),
         ({"PrimaryContainer": {"Image": "i", "ModelPackageName": "p"}}, "ModelPackageName"),
@@ -146,7 +189,34 @@ def test_multi_model_endpoints_have_no_shadows() -> None:
             check_shadowed_model(variant("B"), model)
 
 
+@pytest.mark.parametrize("strategy", ["PREFIX_AWARE", "KV_AWARE"])
+def test_routing_strategies_that_are_not_here_are_refused_by_name(strategy: str) -> None:
+    one = variant(RoutingConfig={"RoutingStrategy": strategy})
+    with pytest.raises(
+        ApiError, match=f"variant 'A' has the RoutingStrategy {strategy}, which is not available"
+    ):
+        check_config({"ProductionVariants": [one]})
+
+
+@pytest.mark.parametrize("strategy", ["RANDOM", "LEAST_OUTSTANDING_REQUESTS"])
+def test_routing_strategies_that_are_here_pass(strategy: str) -> None:
+    check_config({"ProductionVariants": [variant(RoutingConfig={"RoutingStrategy": strategy})]})
+
+
 def test_a_configuration_with_capture_switched_off_passes() -> None:
     check_config(
         {"ProductionVariants": [variant(), variant("B")], "DataCaptureConfig": {"EnableCapture": False}}
     )
+
+
+def test_asynchronous_endpoints_have_no_model_that_a_request_would_have_to_name() -> None:
+    check_asynchronous_model("m", {"PrimaryContainer": CONTAINER})
+    for model, text in (
+        ({"PrimaryContainer": MULTI_MODEL}, "no TargetModel"),
+        (
+            {"Containers": [CONTAINER], "InferenceExecutionConfig": {"Mode": "Direct"}},
+            "no TargetContainerHostname",
+        ),
+    ):
+        with pytest.raises(ApiError, match=text):
+            check_asynchronous_model("m", model)

@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.identity import EndpointId
+from halimede.hosting.substrates.base import containers_file
 from tests.hosting.metering.serving import NOON, SCOPE, Metered, instance, metered
 
 GROUP = "/aws/sagemaker/Endpoints/e"
@@ -509,3 +510,64 @@ def test_logs_that_go_while_they_are_read_are_empty(host: Metered, client: Any) 
     log(host).unlink()
     assert refused(events, client=client, nextToken=token)[0] == "ResourceNotFoundException"
     assert filtered(client) == []
+
+
+# several containers in an instance
+
+SHARED = """first | one
+second | {"level": "bad"}
+W1123 the instance's own
+first | two
+third | is none of them
+"""
+
+
+@pytest.fixture
+def shared(host: Metered, client: Any) -> Any:
+    """A client, and the log of an instance of two containers."""
+    write(host, SHARED)
+    containers_file(log(host)).write_text("first\nsecond")
+    return client
+
+
+def test_each_of_several_containers_has_a_stream_of_its_own(shared: Any) -> None:
+    streams = shared.describe_log_streams(logGroupName=GROUP)["logStreams"]
+    assert [each["logStreamName"] for each in streams] == ["v/i-1", "v/i-1/first", "v/i-1/second"]
+    [group] = shared.describe_log_groups()["logGroups"]
+    assert group["storedBytes"] == len(SHARED)
+
+    def of(stream: str) -> list[str]:
+        page = shared.get_log_events(logGroupName=GROUP, logStreamName=stream, startFromHead=True)
+        return [event["message"] for event in page["events"]]
+
+    assert of("v/i-1/first") == ["one", "two"]
+    assert of("v/i-1/second") == ['{"level": "bad"}']
+    assert of("v/i-1") == ["W1123 the instance's own", "third | is none of them"]
+    for missing in ("v/i-1/third", "v/i-1/first/x"):
+        with pytest.raises(ClientError, match="streams are VARIANT/INSTANCE, or VARIANT/INSTANCE/CONTAINER"):
+            of(missing)
+
+
+def test_lines_of_a_container_come_page_by_page(shared: Any) -> None:
+    page = shared.get_log_events(logGroupName=GROUP, logStreamName="v/i-1/first", startFromHead=True, limit=1)
+    assert [event["message"] for event in page["events"]] == ["one"]
+    page = shared.get_log_events(
+        logGroupName=GROUP, logStreamName="v/i-1/first", nextToken=page["nextForwardToken"]
+    )
+    assert [event["message"] for event in page["events"]] == ["two"]
+    last = shared.get_log_events(
+        logGroupName=GROUP, logStreamName="v/i-1/first", nextToken=page["nextForwardToken"]
+    )
+    assert (last["events"], last["nextForwardToken"]) == ([], page["nextForwardToken"])
+    last = shared.get_log_events(logGroupName=GROUP, logStreamName="v/i-1/first", limit=1)
+    assert [event["message"] for event in last["events"]] == ["two"]
+
+
+def test_lines_of_containers_are_found_once_and_as_they_were_printed(shared: Any) -> None:
+    def found(**further: Any) -> list[tuple[str, str]]:
+        page = shared.filter_log_events(logGroupName=GROUP, **further)
+        return [(event["logStreamName"], event["message"]) for event in page["events"]]
+
+    assert len(found()) == 5
+    assert found(logStreamNames=["v/i-1/first"]) == [("v/i-1/first", "one"), ("v/i-1/first", "two")]
+    assert found(filterPattern='{ $.level = "bad" }') == [("v/i-1/second", '{"level": "bad"}')]

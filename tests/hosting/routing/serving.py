@@ -112,7 +112,8 @@ class Farm:
                 invocation=settings,
                 allowed_hosts=("*",),
             )
-            routers = Routers(host, self.table, InstanceRoles(Path("/nowhere")), self._absorb)
+            roles, sessions = InstanceRoles(Path("/nowhere")), self.invocations.sessions
+            routers = Routers(host, self.table, roles, self._absorb, sessions)
             factory = routers.listen(self._handle, self.connections)
             server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
             await routers.start()

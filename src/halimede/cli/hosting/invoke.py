@@ -26,6 +26,10 @@ _TEXTS = ("application/json", "application/jsonlines", "application/x-ndjson", "
 @click.option("--accept", help="What the answer is to be.")
 @click.option("--target-model", help="Which model of a multi-model endpoint.")
 @click.option("--target-variant", help="Which variant.")
+@click.option("--target-container", help="Which container of those that are side by side.")
+@click.option(
+    "--session", help="In which session; NEW_SESSION opens one, and writes its id to standard error."
+)
 @click.option(
     "--stream", is_flag=True, help="Show the answer as it comes (InvokeEndpointWithResponseStream)."
 )
@@ -48,6 +52,8 @@ def command(
     accept: str | None,
     target_model: str | None,
     target_variant: str | None,
+    target_container: str | None,
+    session: str | None,
     stream: bool,
     asynchronous: bool,
     source: str | None,
@@ -76,7 +82,13 @@ def command(
         "ContentType": content_type,
         "Body": _body(data, body),
     }
-    optional = {"Accept": accept, "TargetModel": target_model, "TargetVariant": target_variant}
+    optional = {
+        "Accept": accept,
+        "TargetModel": target_model,
+        "TargetVariant": target_variant,
+        "TargetContainerHostname": target_container,
+        "SessionId": session,
+    }
     parameters |= {name: value for name, value in optional.items() if value is not None}
     if stream and target_model is not None:
         raise click.UsageError(
@@ -86,6 +98,9 @@ def command(
     operation = "invoke_endpoint_with_response_stream" if stream else "invoke_endpoint"
     response = host.call("sagemaker-runtime", operation, **parameters)
     answer = response["Body"]
+    for what, member in (("opened", "NewSessionId"), ("closed", "ClosedSessionId")):
+        if member in response:
+            click.echo(f"{what} session {response[member]}", err=True)
     to_end = output is None and (sys.stdout.isatty() or _is_text(response.get("ContentType", "")))
     last = b""
     try:

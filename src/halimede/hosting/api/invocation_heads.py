@@ -13,7 +13,6 @@ from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.invocations import OPERATIONS, STREAMED, operation_of
 
 _MISSING = {
-    "TargetContainerHostname": "endpoints with containers that are invoked directly are",
     "InferenceComponentName": "inference components are",
     "EnableExplanations": "explanations of SageMaker Clarify are",
 }

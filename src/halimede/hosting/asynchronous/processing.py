@@ -30,6 +30,7 @@ from halimede.hosting.asynchronous.slots import FindRoute, Slot, Slots
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.answers import model_error, no_answer, timed_out
+from halimede.hosting.routing.heads import CONTAINER
 from halimede.hosting.store.objects import Objects
 
 logger = logging.getLogger("halimede")
@@ -199,7 +200,9 @@ class Processing:
                 refusals += 1
                 if refusals > self._settings.refusals:
                     why = f"the instance accepts no connection ({error})"
-                    return failed(Kind.FAILED, no_answer(slot.route, slot.variant, why), name)
+                    return failed(
+                        Kind.FAILED, no_answer(slot.route, slot.variant.spec.container_name, why), name
+                    )
             except BrokenError as error:
                 self._leave_alone(slot)
                 attempts += (
@@ -207,7 +210,9 @@ class Processing:
                 )  # an instance that is to go breaks off what takes too long
                 if attempts >= self._settings.attempts:
                     why = f"{error}; the request was sent {attempts} times"
-                    return failed(Kind.FAILED, no_answer(slot.route, slot.variant, why), name)
+                    return failed(
+                        Kind.FAILED, no_answer(slot.route, slot.variant.spec.container_name, why), name
+                    )
             finally:
                 self._slots.give_back(slot)
 
@@ -249,13 +254,14 @@ class Processing:
                 status = 200
                 content_type = response.headers.get("content-type", "application/octet-stream")
                 return Outcome(Kind.COMPLETED, response.body, content_type, variant=name)
-            error = model_error(route, variant, response.status, await _text(response))
+            container = response.headers.get(CONTAINER, variant.spec.container_name)
+            error = model_error(route, container, response.status, await _text(response))
             return failed(Kind.FAILED, error, name)
         except TimeoutError:
-            return failed(Kind.FAILED, timed_out(route, variant, request.timeout_s), name)
+            return failed(Kind.FAILED, timed_out(route, variant.spec.container_name, request.timeout_s), name)
         except OversizedError:
             text = f"the response is larger than {self._settings.input_bytes:,} bytes"
-            return failed(Kind.FAILED, no_answer(route, variant, text), name)
+            return failed(Kind.FAILED, no_answer(route, variant.spec.container_name, text), name)
         except RefusedError:
             status = 0
             raise

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halimede.hosting.capture.configuration import check_capture
+from halimede.hosting.control.container_checks import check_containers
 from halimede.hosting.errors import invalid
 
 _PLANNED_VARIANT_FIELDS = {
@@ -16,6 +17,8 @@ _PLANNED_CONFIG_FIELDS = {
     "ExplainerConfig": "explanations are",
 }
 
+_STRATEGIES = ("RANDOM", "LEAST_OUTSTANDING_REQUESTS")
+
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 """Names that S3 has ever allowed; old buckets have capital letters and underscores."""
 
@@ -24,20 +27,24 @@ def check_model(request: Mapping[str, Any]) -> None:
     """Refuse a model that could not be served.
 
     Raises:
-        ApiError: it has no container, or several, or data that is no archive.
+        ApiError: it has no container, or data that is no archive, or its containers do not fit together.
     """
     if "Containers" in request and "PrimaryContainer" in request:
         raise invalid("a model has PrimaryContainer or Containers, not both")
     containers = request.get("Containers") or [request.get("PrimaryContainer")]
     if containers == [None]:
         raise invalid("a model needs a container: set PrimaryContainer")
-    if len(containers) > 1:
-        msg = f"a model of {len(containers)} containers (an inference pipeline) is not available in this version"
-        raise invalid(msg)
-    container = containers[0]
+    check_containers(request, containers)
+    for number, container in enumerate(containers, 1):
+        where = "primaryContainer" if "PrimaryContainer" in request else f"containers.{number}.member"
+        _check_container(container, where)
+
+
+def _check_container(container: Mapping[str, Any], where: str) -> None:
+    """Refuse a `ContainerDefinition` at a place of the request, such as ``containers.2.member``."""
     if "Image" not in container:
         raise invalid(
-            "Value null at 'primaryContainer.image' failed to satisfy constraint: a container needs an Image"
+            f"Value null at '{where}.image' failed to satisfy constraint: a container needs an Image"
         )
     if "ModelDataSource" in container:
         msg = "ModelDataSource is not available in this version; pack the model as model.tar.gz and use ModelDataUrl"
@@ -45,7 +52,7 @@ def check_model(request: Mapping[str, Any]) -> None:
     if "ModelPackageName" in container:
         raise invalid("ModelPackageName is not available in this version; use Image and ModelDataUrl")
     if container.get("ModelDataUrl"):
-        _check_url(container["ModelDataUrl"], is_prefix=container.get("Mode") == "MultiModel")
+        _check_url(container["ModelDataUrl"], where, is_prefix=container.get("Mode") == "MultiModel")
     if container.get("Mode") == "MultiModel":
         _check_multi_model(container)
 
@@ -61,11 +68,11 @@ def _check_multi_model(container: Mapping[str, Any]) -> None:
         raise invalid(msg)
 
 
-def _check_url(url: str, *, is_prefix: bool) -> None:
+def _check_url(url: str, where: str, *, is_prefix: bool) -> None:
     """Refuse a `ModelDataUrl` that names no object of S3, or no prefix."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
-    lead = f"Value '{url}' at 'primaryContainer.modelDataUrl' failed to satisfy constraint:"
+    lead = f"Value '{url}' at '{where}.modelDataUrl' failed to satisfy constraint:"
     if scheme != "s3":
         raise invalid(
             f"{lead} expected s3://BUCKET/KEY; URLs of other schemes are not available in this version"
@@ -106,6 +113,12 @@ def check_config(request: Mapping[str, Any]) -> None:
         for member in ("ModelName", "InstanceType"):
             if member not in variant:
                 raise invalid(f"variant '{variant['VariantName']}' has no {member}, which this version needs")
+        strategy = variant.get("RoutingConfig", {}).get("RoutingStrategy", _STRATEGIES[0])
+        if strategy not in _STRATEGIES:
+            raise invalid(
+                f"variant '{variant['VariantName']}' has the RoutingStrategy {strategy}, which is not available in "
+                f"this version; use {' or '.join(_STRATEGIES)}"
+            )
         if variant.get("InitialInstanceCount", 1) < 1:
             raise invalid(
                 f"variant '{variant['VariantName']}' has InitialInstanceCount 0; it must be 1 or more"
@@ -153,11 +166,17 @@ def check_asynchronous_model(name: str, model: Mapping[str, Any]) -> None:
     """Refuse a model that an asynchronous endpoint cannot have.
 
     Raises:
-        ApiError: it holds many models, of which InvokeEndpointAsync cannot say one.
+        ApiError: it holds many models, or containers side by side, of which InvokeEndpointAsync cannot say one.
     """
     containers = model.get("Containers") or [model.get("PrimaryContainer", {})]
     if any(container.get("Mode") == "MultiModel" for container in containers):
         msg = f"model '{name}' is of Mode MultiModel, and InvokeEndpointAsync has no TargetModel; use SingleModel"
+        raise invalid(msg)
+    if model.get("InferenceExecutionConfig", {}).get("Mode") == "Direct":
+        msg = (
+            f"model '{name}' has containers of Mode Direct, and InvokeEndpointAsync has no TargetContainerHostname; "
+            f"use Serial"
+        )
         raise invalid(msg)
 
 

@@ -74,7 +74,8 @@ def _variants(fleet: FleetRecord, instances: Mapping[str, int], statuses: "_Stat
         variant.name: {
             "VariantName": variant.name,
             "DeployedImages": [
-                {"SpecifiedImage": variant.container.image, "ResolvedImage": variant.container.image}
+                {"SpecifiedImage": container.image, "ResolvedImage": container.image}
+                for container in variant.containers
             ],
             "CurrentWeight": fleet.weights[variant.name],
             "DesiredWeight": fleet.weights[variant.name],

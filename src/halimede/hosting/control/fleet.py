@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
 
-from halimede.hosting.control.model_archive import VariantArchive
+from halimede.hosting.control.model_archive import archives_of
 from halimede.hosting.control.records import EndpointRecord, FleetRecord
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.control.slot import Slot
@@ -40,10 +40,7 @@ class VariantFleet:
         self._leaving: list[Slot] = []
         self.lost = 0
         self._directory = dependencies.directory / fleet / variant.name
-        has_archive = variant.container.model_data_url and not variant.container.multi_model
-        self._archive = (
-            VariantArchive(dependencies, endpoint, variant, self._directory) if has_archive else None
-        )
+        self._archives = archives_of(dependencies, endpoint, variant, self._directory)
         self._platform_variables = dependencies.begin_role(endpoint, fleet, variant)
         self.route = VariantRoute(
             variant,
@@ -66,8 +63,9 @@ class VariantFleet:
         Raises:
             ApiError: the model cannot be fetched, or an instance does not come up.
         """
-        if not keep_trying and self._archive is not None:
-            await self._dependencies.substrate.prepare(self._archive)
+        if not keep_trying:
+            for archive in self._archives.values():
+                await self._dependencies.substrate.prepare(archive)
         if not self._slots:
             for instance in adopted[:count]:
                 self._add(instance, keep_trying=keep_trying)
@@ -93,7 +91,7 @@ class VariantFleet:
             self._endpoint,
             self._fleet,
             self._variant,
-            self._archive,
+            self._archives,
             self._joined,
             self._left,
             self._platform_variables,

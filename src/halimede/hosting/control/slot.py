@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from halimede.hosting.control.settings import Dependencies
@@ -12,7 +12,7 @@ from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import TRANSFORM_JOBS, EndpointId
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
-from halimede.hosting.substrates.base import InstanceRequest, ModelArchive, RunningInstance
+from halimede.hosting.substrates.base import ContainerRequest, InstanceRequest, ModelArchive, RunningInstance
 
 logger = logging.getLogger("halimede")
 
@@ -38,7 +38,7 @@ class Slot:
         endpoint: EndpointId,
         fleet: str,
         variant: Variant,
-        archive: ModelArchive | None,
+        archives: Mapping[str, ModelArchive],
         on_joined: Callable[[Target, RunningInstance], None],
         on_left: Callable[[Target], None],
         variables: Mapping[str, str],
@@ -53,7 +53,7 @@ class Slot:
             endpoint: whose it is.
             fleet: the fleet's id.
             variant: what runs.
-            archive: that of its model, if it has one.
+            archives: those of its containers' models, by container; that of the only one is called "".
             on_joined: told when an instance takes requests.
             on_left: told when that takes none any more.
             variables: what instances get of the platform.
@@ -64,7 +64,7 @@ class Slot:
         self._endpoint = endpoint
         self._fleet = fleet
         self._variant = variant
-        self._archive = archive
+        self._archives = archives
         self._on_joined = on_joined
         self._on_left = on_left
         self._variables = variables
@@ -210,7 +210,7 @@ class Slot:
         except TimeoutError:
             printed = await self._dependencies.substrate.failure(self.instance_id)
             msg = (
-                f"The {self._container_name} container for {self._whose} did not pass the "
+                f"The {self._container_words} for {self._whose} did not pass the "
                 f"ping health check within {seconds} seconds: {self._why}{printed}. Look at the log of "
                 f"{self._log_stream}, or set ContainerStartupHealthCheckTimeoutInSeconds."
             )
@@ -235,9 +235,10 @@ class Slot:
             None,
             container.multi_model,
             resources,
+            _containers_of(variant),
         )
         launching = asyncio.ensure_future(
-            self._dependencies.substrate.launch(request, self._variables, self._archive)
+            self._dependencies.substrate.launch(request, self._variables, self._archives)
         )
         try:
             self._instance = await asyncio.shield(launching)
@@ -253,7 +254,7 @@ class Slot:
         while True:
             if self._ended.is_set():
                 msg = (
-                    f"The {self._container_name} container for {self._whose} did not pass "
+                    f"The {self._container_words} for {self._whose} did not pass "
                     f"the ping health check: {self._why}. Its log is {self._log_stream}."
                 )
                 raise _EndedError("ServiceUnavailable", msg, 503)
@@ -306,8 +307,9 @@ class Slot:
             self._instance = None
 
     @property
-    def _container_name(self) -> str:
-        return self._variant.container.hostname or "primary"
+    def _container_words(self) -> str:
+        name = self._variant.container_name
+        return f"containers {name}" if self._variant.further else f"{name} container"
 
     @property
     def _whose(self) -> str:
@@ -327,3 +329,10 @@ class Slot:
             self.instance_id,
             what,
         )
+
+
+def _containers_of(variant: Variant) -> Sequence[ContainerRequest]:
+    """What an instance of the variant has containers for, if those are several."""
+    if not variant.further:
+        return ()
+    return tuple(ContainerRequest(each.hostname, each.image, each.environment) for each in variant.containers)

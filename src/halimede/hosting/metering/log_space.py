@@ -16,6 +16,7 @@ from pathlib import Path
 
 from halimede.hosting.holes import punch
 from halimede.hosting.metering.log_times import forget_times, times_file
+from halimede.hosting.substrates.base import containers_file
 
 logger = logging.getLogger("halimede")
 
@@ -130,6 +131,7 @@ def remove_oldest(directory: Path, limit: int, spare: Collection[Path] = ()) -> 
             with suppress(OSError):
                 log.unlink()
                 times_file(log).unlink(missing_ok=True)
+                containers_file(log).unlink(missing_ok=True)
                 total -= taken
 
 

@@ -1,7 +1,8 @@
 """CloudWatch Logs' operations that read: what instances print.
 
-A log group is an endpoint, ``/aws/sagemaker/Endpoints/NAME``; a stream is an instance, ``VARIANT/INSTANCE``. All
-transform jobs have one log group, ``/aws/sagemaker/TransformJobs``, with the streams ``JOB/INSTANCE``.
+A log group is an endpoint, ``/aws/sagemaker/Endpoints/NAME``; a stream is an instance, ``VARIANT/INSTANCE``, or one of
+its containers if it has several, ``VARIANT/INSTANCE/CONTAINER``. All transform jobs have one log group,
+``/aws/sagemaker/TransformJobs``, with the streams ``JOB/INSTANCE``.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from halimede.hosting.metering.log_lines import (
     size_of,
     stored_bytes,
 )
+from halimede.hosting.metering.log_streams import Stream, streams_of
 from halimede.hosting.metering.log_times import LineTimes
 from halimede.hosting.paging import begin_of
 
@@ -114,7 +116,8 @@ class Logs:
 
     async def get_log_events(self, request: Request, _: Caller) -> dict[str, Any]:
         """Lines of one instance's log: those after a token, or those before it."""
-        log = self._stream(self._group(_group_of(request)), request["logStreamName"])
+        stream = self._stream(self._group(_group_of(request)), request["logStreamName"])
+        log = stream.log
         token = request.get("nextToken")
         if token is None:
             forward = request.get("startFromHead", False)
@@ -129,7 +132,7 @@ class Logs:
 
         def read() -> list[Event]:
             found = lines(log, position, window) if forward else lines_before(log, position, window)
-            events = list(_within_answer_limit(islice(found, limit)))
+            events = list(_within_answer_limit(islice(stream.events(found), limit)))
             return events if forward else events[::-1]
 
         events = await asyncio.to_thread(read)
@@ -155,9 +158,10 @@ class Logs:
         after = _place_of(request.get("nextToken"))
 
         def places() -> Iterator[Place]:
-            for name, log in sorted(_logs(directory)):
+            for stream in sorted(_all_streams(directory), key=lambda each: each.name):
+                name = stream.name
                 if name.startswith(prefix) and (names is None or name in names):
-                    for event in lines(log, 0, window):
+                    for event in stream.events(lines(stream.log, 0, window)):
                         place = (event.when, name, event.position)
                         if place > after and matches(event.text):
                             yield place
@@ -167,7 +171,7 @@ class Logs:
             events: list[dict[str, Any]] = []
             size, seen = 0, 0
             for place in found[:limit]:
-                event = _filtered(directory, place)
+                event = self._filtered(directory, place)
                 if event is not None:  # it has not gone meanwhile
                     size += len(event["message"])
                     if events and size > _MAX_BYTES:
@@ -190,11 +194,32 @@ class Logs:
             raise _missing("group", f"'{group}'; groups are {_GROUP}ENDPOINT and {_JOBS}")
         return directory
 
-    def _stream(self, directory: Path, stream: str) -> Path:
-        log = directory / f"{stream}.log"
-        if not all(_is_plain(part) for part in stream.split("/")) or not log.is_file():
-            raise _missing("stream", f"'{stream}'; streams are VARIANT/INSTANCE")
-        return log
+    def _stream(self, directory: Path, name: str) -> Stream:
+        parts = name.split("/")
+        log = directory / f"{'/'.join(parts[:2])}.log"
+        if all(_is_plain(part) for part in parts) and log.is_file():
+            for stream in streams_of(log):
+                if stream.name == name:
+                    return stream
+        raise _missing("stream", f"'{name}'; streams are VARIANT/INSTANCE, or VARIANT/INSTANCE/CONTAINER")
+
+    def _filtered(self, directory: Path, place: Place) -> dict[str, Any] | None:
+        """The event at a place; None if it is gone."""
+        when, name, position = place
+        try:
+            stream = self._stream(directory, name)
+        except ApiError:
+            return None
+        event = next(stream.events(islice(lines(stream.log, position), 1)), None)
+        if event is None or event.position != position:
+            return None
+        return {
+            "logStreamName": name,
+            "timestamp": when,
+            "message": event.text,
+            "ingestionTime": when,
+            "eventId": f"{name}/{position}",
+        }
 
 
 def _name_of(group: str) -> str:
@@ -231,23 +256,23 @@ def _group_of(request: Request) -> str:
     return str(group)
 
 
-def _logs(directory: Path) -> Iterator[tuple[str, Path]]:
+def _all_streams(directory: Path) -> Iterator[Stream]:
     for log in directory.glob("*/*.log"):
-        yield f"{log.parent.name}/{log.stem}", log
+        yield from streams_of(log)
 
 
 def _streams(directory: Path, prefix: str) -> list[dict[str, Any]]:
     streams = []
-    for name, log in _logs(directory):
-        if name.startswith(prefix):
-            times = LineTimes(log)
+    for stream in _all_streams(directory):
+        if stream.name.startswith(prefix):
+            log, times = stream.log, LineTimes(stream.log)
             streams.append(
                 {
-                    "logStreamName": name,
+                    "logStreamName": stream.name,
                     "creationTime": times.at(0),
                     "firstEventTimestamp": times.at(0),
                     "lastEventTimestamp": times.at(size_of(log)),
-                    "storedBytes": stored_bytes(log),
+                    "storedBytes": 0 if stream.container else stored_bytes(log),
                 }
             )
     return streams
@@ -261,21 +286,6 @@ def _within_answer_limit(events: Iterable[Event]) -> Iterator[Event]:
         if size > _MAX_BYTES and size > event.end - event.position:
             return
         yield event
-
-
-def _filtered(directory: Path, place: Place) -> dict[str, Any] | None:
-    """The event at a place; None if it is gone."""
-    when, name, position = place
-    event = next(lines(directory / f"{name}.log", position), None)
-    if event is None or event.position != position:
-        return None
-    return {
-        "logStreamName": name,
-        "timestamp": when,
-        "message": event.text,
-        "ingestionTime": when,
-        "eventId": f"{name}/{position}",
-    }
 
 
 def _place_of(token: str | None) -> Place:

@@ -14,7 +14,7 @@ from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.channel import Channel
 from halimede.hosting.routers.desk import Desk
 from halimede.hosting.routers.door import Door, Handed
-from halimede.hosting.routers.messages import Counted, Idle, Logged, Stop, Sync, Synced
+from halimede.hosting.routers.messages import Counted, Idle, Logged, SessionClosed, Stop, Sync, Synced
 from halimede.hosting.routers.publisher import Publisher
 from halimede.hosting.routers.shared_counts import CLOSED, SharedCounts
 from halimede.hosting.routing.counts import InvocationCounts
@@ -52,6 +52,7 @@ class RouterLink:
         publisher: Publisher,
         on_handed: Callable[[Handed], None],
         absorb: Callable[[EndpointId, str, str, InvocationCounts], None],
+        on_session_closed: "Callable[[RouterLink, SessionClosed], None]",
     ) -> None:
         """A router that is to be started.
 
@@ -61,6 +62,7 @@ class RouterLink:
             publisher: knows variants and instances.
             on_handed: takes connections that it hands back.
             absorb: takes what it has counted of variants.
+            on_session_closed: told of sessions that were closed there.
         """
         self.is_ready = False
         self.gone = asyncio.Event()
@@ -70,6 +72,7 @@ class RouterLink:
         self._publisher = publisher
         self._on_handed = on_handed
         self._absorb = absorb
+        self._on_session_closed = on_session_closed
         self._channel = Channel(self._on_message, self._on_closed)
         self._desk = Desk(self.send, publisher.variant, publisher.column)
         self._syncs: dict[int, asyncio.Future[None]] = {}
@@ -159,6 +162,8 @@ class RouterLink:
         elif isinstance(message, Counted):
             for endpoint, variant, config, counts in message.counts:
                 self._absorb(endpoint, variant, config, counts)
+        elif isinstance(message, SessionClosed):
+            self._on_session_closed(self, message)
         elif isinstance(message, Logged):
             logger.log(message.level, "%s", message.text)
 

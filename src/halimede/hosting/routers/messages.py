@@ -26,6 +26,8 @@ class Begin:
         receive_bytes: the router's share of the memory of bodies that are received.
         instance_keys: the keys of instances that hold.
         capture_directory, capture: where what is captured is written, and what that may take.
+        session_key: what ids of sessions are made with.
+        closed_sessions: sessions that are closed, with the times at which they would have ended.
     """
 
     address: str
@@ -38,6 +40,8 @@ class Begin:
     instance_keys: Sequence[Key]
     capture_directory: Path
     capture: CaptureSettings
+    session_key: bytes
+    closed_sessions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,14 @@ class KeyEnded:
     """A key of instances holds no more."""
 
     id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """A session is closed, which would have ended at a time in seconds since 1970; it is told in both directions."""
+
+    token: str
+    expires: int
 
 
 @dataclass(frozen=True, slots=True)

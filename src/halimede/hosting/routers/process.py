@@ -27,10 +27,20 @@ from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.routers.channel import Channel
 from halimede.hosting.routers.connection import SharedConnection, is_invocation
 from halimede.hosting.routers.door import Adoption, Door, Handed
-from halimede.hosting.routers.messages import Begin, KeyBegan, KeyEnded, Logged, Stop, Sync, Synced
+from halimede.hosting.routers.messages import (
+    Begin,
+    KeyBegan,
+    KeyEnded,
+    Logged,
+    SessionClosed,
+    Stop,
+    Sync,
+    Synced,
+)
 from halimede.hosting.routers.replica import Replica
 from halimede.hosting.routers.shared_counts import CLOSED, SharedCounts
 from halimede.hosting.routing.invocations import Invocations
+from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.settings import ShadowSettings
 
@@ -71,6 +81,8 @@ class Router:
             self._keys[message.key.id] = message.key
         elif isinstance(message, KeyEnded):
             self._keys.pop(message.id, None)
+        elif isinstance(message, SessionClosed):
+            self._invocations.sessions.note(message.token, message.expires)
         elif isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Stop):
@@ -80,7 +92,11 @@ class Router:
         self._keys = {key.id: key for key in message.instance_keys}
         self._denials = Denials()
         self._budget = ReceiveBudget(message.receive_bytes)
-        self._invocations = Invocations(self._replica.table, message.invocation)
+        sessions = Sessions(message.session_key)
+        for token, expires in message.closed_sessions.items():
+            sessions.note(token, expires)
+        sessions.on_closed = lambda token, expires: self.channel.send(SessionClosed(token, expires))
+        self._invocations = Invocations(self._replica.table, message.invocation, sessions)
         self._capture = SpoolWriter(message.capture_directory, message.capture)
         self._replica.observers = self._capture.observers
         self._copies = self._replica.copies = Copies(ShadowSettings.of(message.invocation))

@@ -21,10 +21,11 @@ from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.connection import SharedConnection, is_invocation
 from halimede.hosting.routers.door import Adoption, Handed
 from halimede.hosting.routers.link import RouterLink
-from halimede.hosting.routers.messages import Begin
+from halimede.hosting.routers.messages import Begin, SessionClosed
 from halimede.hosting.routers.publisher import Publisher
 from halimede.hosting.routers.shared_counts import SharedCounts
 from halimede.hosting.routing.counts import InvocationCounts
+from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.settings import HostSettings
 
@@ -50,6 +51,7 @@ class Routers:
         table: RoutingTable,
         roles: InstanceRoles,
         absorb: Callable[[EndpointId, str, str, InvocationCounts], None],
+        sessions: Sessions,
     ) -> None:
         """No router has been started.
 
@@ -58,11 +60,14 @@ class Routers:
             table: the endpoints that take requests.
             roles: the keys of instances.
             absorb: takes what routers have counted of an endpoint's variant, of a configuration or "".
+            sessions: what the host's own process knows of sessions.
         """
         self._settings = settings
         self._count = settings.router_processes
         self._roles = roles
         self._absorb = absorb
+        self._sessions = sessions
+        sessions.on_closed = lambda token, expires: self._tell_closed(SessionClosed(token, expires))
         self._counts = SharedCounts(self._count)
         self._links: set[RouterLink] = set()
         self._publisher = Publisher(table, self._counts, self._links, self._settle)
@@ -144,7 +149,9 @@ class Routers:
         )
 
     async def _begin(self, row: int) -> RouterLink:
-        link = RouterLink(row, self._counts, self._publisher, self._adoption.take, self._absorb)
+        link = RouterLink(
+            row, self._counts, self._publisher, self._adoption.take, self._absorb, self._session_closed
+        )
         await link.start(self._count)
         settings = self._settings
         link.send(
@@ -159,6 +166,8 @@ class Routers:
                 self._roles.all(),
                 capture_directory(settings.directory),
                 settings.capture.shared(self._count + 1),
+                self._sessions.key,
+                self._sessions.closed(),
             )
         )
         for message in self._publisher.whole():
@@ -167,6 +176,16 @@ class Routers:
         await link.sync()
         link.is_ready = not link.gone.is_set()
         return link
+
+    def _session_closed(self, link: RouterLink, message: SessionClosed) -> None:
+        """A session was closed by what a router has passed on."""
+        self._sessions.note(message.token, message.expires)
+        self._tell_closed(message, link)
+
+    def _tell_closed(self, message: SessionClosed, known_to: RouterLink | None = None) -> None:
+        for link in self._links:
+            if link is not known_to:
+                link.send(message)
 
     async def _keep(self, row: int, link: RouterLink) -> None:
         """Have a router, and another one when it has ended."""

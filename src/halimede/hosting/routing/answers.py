@@ -5,7 +5,7 @@ import orjson
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
 from halimede.hosting.request_ids import new_request_id
-from halimede.hosting.routing.table import EndpointRoute, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute
 
 
 def answer_error(request: Request, error: ApiError) -> None:
@@ -19,37 +19,32 @@ def answer_error(request: Request, error: ApiError) -> None:
     request.respond(error.status, body, headers)
 
 
-def model_error(route: EndpointRoute, variant: VariantRoute, status: int, text: str) -> ApiError:
-    """The instance answered `status`, which is no success, with `text`."""
+def model_error(route: EndpointRoute, container: str, status: int, text: str) -> ApiError:
+    """A container answered `status`, which is no success, with `text`."""
     side = "client" if status < 500 else "server"
     message = (
-        f'Received {side} error ({status}) from {container_name(variant)} with message "{text}". See the log group '
+        f'Received {side} error ({status}) from {container} with message "{text}". See the log group '
         f"{log_group(route)} in account {route.account} for more information."
     )
     return _model_error(route, message, status, text)
 
 
-def no_answer(route: EndpointRoute, variant: VariantRoute, reason: str) -> ApiError:
-    """The instance gave no whole response."""
+def no_answer(route: EndpointRoute, container: str, reason: str) -> ApiError:
+    """A container gave no whole response."""
     message = (
-        f"No response from container {container_name(variant)}: {reason}. See the log group {log_group(route)} in "
+        f"No response from container {container}: {reason}. See the log group {log_group(route)} in "
         f"account {route.account} for more information."
     )
     return _model_error(route, message, 0, "")
 
 
-def timed_out(route: EndpointRoute, variant: VariantRoute, seconds: float) -> ApiError:
-    """The instance took too long."""
+def timed_out(route: EndpointRoute, container: str, seconds: float) -> ApiError:
+    """A container took too long."""
     message = (
-        f"Your invocation timed out while waiting for a response from container {container_name(variant)} after "
+        f"Your invocation timed out while waiting for a response from container {container} after "
         f"{seconds:g} seconds. Review the latency metrics of the variant and the log group {log_group(route)}."
     )
     return _model_error(route, message, 0, "")
-
-
-def container_name(variant: VariantRoute) -> str:
-    """What error texts call the container."""
-    return variant.spec.container.hostname or "primary"
 
 
 def log_group(route: EndpointRoute) -> str:

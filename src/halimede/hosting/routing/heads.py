@@ -5,6 +5,8 @@ InvokeEndpointWithResponseStream). Clients and instances repeat theirs, so what 
 remembered.
 """
 
+from collections.abc import Mapping
+
 from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
 from halimede.hosting.http.request import response_head
@@ -14,14 +16,28 @@ from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM
 _SAGEMAKER = "x-amzn-sagemaker-"
 TARGET_MODEL = "x-amzn-sagemaker-target-model"
 TARGET_VARIANT = "x-amzn-sagemaker-target-variant"
+TARGET_CONTAINER = "x-amzn-sagemaker-target-container-hostname"
+SESSION = "x-amzn-sagemaker-session-id"
+NEW_SESSION = "x-amzn-sagemaker-new-session-id"
+CLOSED_SESSION = "x-amzn-sagemaker-closed-session-id"
 _STREAM_ACCEPT = "x-amzn-sagemaker-accept"
+
+CONTAINER = "x-halimede-container"
+"""Of a response of an instance of several containers: which of them it is that did not answer as it should."""
+
+FAILURE = "x-halimede-failure"
+"""Beside that, if the container gave no whole response: why."""
 
 _RETURNED_HEADERS = {
     "x-amzn-sagemaker-custom-attributes": "X-Amzn-SageMaker-Custom-Attributes",
-    "x-amzn-sagemaker-new-session-id": "X-Amzn-SageMaker-New-Session-Id",
-    "x-amzn-sagemaker-closed-session-id": "X-Amzn-SageMaker-Closed-Session-Id",
 }
 """Headers of an instance's response that clients get."""
+
+_SESSION_HEADERS = {
+    NEW_SESSION: "X-Amzn-SageMaker-New-Session-Id",
+    CLOSED_SESSION: "X-Amzn-SageMaker-Closed-Session-Id",
+}
+"""Further ones, of those who have a session or asked for one."""
 
 _DEFAULT_TYPE = "application/octet-stream"
 
@@ -40,8 +56,18 @@ def forwarded_headers(head: Head) -> dict[str, str]:
 
 def _request_head(key: tuple[Head, str, str, int]) -> bytes:
     head, path, host, length = key
+    return instance_head(path, host, length, forwarded_headers(head))
+
+
+def session_request_head(head: Head, path: str, host: str, length: int, session: str) -> bytes:
+    """The head of a request in a session, which the instance knows by that id."""
+    return instance_head(path, host, length, {**forwarded_headers(head), SESSION: session})
+
+
+def instance_head(path: str, host: str, length: int, headers: Mapping[str, str]) -> bytes:
+    """The head of a request to an instance, with what says where its body of `length` ends, -1 for one in chunks."""
     lines = [f"POST {path} HTTP/1.1\r\nHost: {host}\r\n"]
-    lines += [f"{name}: {value}\r\n" for name, value in forwarded_headers(head).items()]
+    lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
     lines.append("Transfer-Encoding: chunked\r\n\r\n" if length < 0 else f"Content-Length: {length}\r\n\r\n")
     return "".join(lines).encode("latin-1")
 
@@ -53,10 +79,21 @@ length, -1 for one that goes out in chunks."""
 
 def _reply_head(key: tuple[ResponseHead, str, bool]) -> bytes:
     response, variant, chunked = key
+    return _head_to_client(response, variant, _RETURNED_HEADERS, chunked=chunked)
+
+
+def session_reply_head(response: ResponseHead, variant: str, *, chunked: bool) -> bytes:
+    """The head of a response in a session; no two of them are alike."""
+    return _head_to_client(response, variant, _RETURNED_HEADERS | _SESSION_HEADERS, chunked=chunked)
+
+
+def _head_to_client(
+    response: ResponseHead, variant: str, returned: Mapping[str, str], *, chunked: bool
+) -> bytes:
     headers = [
         ("Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
         ("x-Amzn-Invoked-Production-Variant", variant),
-        *_returned_headers(response),
+        *_returned(response, returned),
     ]
     if chunked:
         headers.append(("Transfer-Encoding", "chunked"))
@@ -69,20 +106,24 @@ REPLY_HEADS = Memo(_reply_head)
 """The head of the response to a client: of the instance's, the variant's name, and whether it goes out in chunks."""
 
 
-def stream_head(response: ResponseHead, variant: str, *, chunked: bool) -> bytes:
+def stream_head(response: ResponseHead, variant: str, *, chunked: bool, in_session: bool = False) -> bytes:
     """The head of a response stream; the instance's content type has a header of its own there."""
+    returned = _RETURNED_HEADERS | _SESSION_HEADERS if in_session else _RETURNED_HEADERS
     headers = [
         ("Content-Type", EVENT_STREAM),
         ("X-Amzn-SageMaker-Content-Type", response.headers.get("content-type", _DEFAULT_TYPE)),
         ("x-Amzn-Invoked-Production-Variant", variant),
-        *_returned_headers(response),
+        *_returned(response, returned),
     ]
     if chunked:
         headers.append(("Transfer-Encoding", "chunked"))
     return response_head(200, headers)
 
 
-def _returned_headers(response: ResponseHead) -> list[tuple[str, str]]:
-    return [
-        (name, response.headers[key]) for key, name in _RETURNED_HEADERS.items() if key in response.headers
-    ]
+def returned_headers(response: ResponseHead) -> list[tuple[str, str]]:
+    """The headers of a container's response that clients may get, besides its type."""
+    return _returned(response, _RETURNED_HEADERS | _SESSION_HEADERS)
+
+
+def _returned(response: ResponseHead, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(name, response.headers[key]) for key, name in names.items() if key in response.headers]

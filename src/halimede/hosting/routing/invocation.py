@@ -13,15 +13,20 @@ from halimede.hosting.http.request import Request
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.request_ids import request_id_header
 from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
+from halimede.hosting.routing.containers import container_name
 from halimede.hosting.routing.event_stream import payload_part, stream_error
 from halimede.hosting.routing.heads import (
+    FAILURE,
     REPLY_HEADS,
     REQUEST_HEADS,
     TARGET_MODEL,
     TARGET_VARIANT,
+    session_reply_head,
+    session_request_head,
     stream_head,
 )
 from halimede.hosting.routing.selection import able_elsewhere, choose_target
+from halimede.hosting.routing.sessions import SessionError, SessionUse
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import (
     UNREACHABLE,
@@ -73,6 +78,7 @@ class Invocation:
         "_response",
         "_route",
         "_sent_ns",
+        "_session",
         "_settings",
         "_streamed",
         "_tap",
@@ -94,6 +100,7 @@ class Invocation:
         connect: Callable[["Invocation", Target], None],
         *,
         streamed: bool,
+        session: SessionUse | None = None,
     ) -> None:
         """An invocation that has not begun.
 
@@ -106,6 +113,7 @@ class Invocation:
             on_done: called when it has been answered.
             connect: opens a connection to an instance, for `connected` or `response_failed`.
             streamed: the response is an event stream.
+            session: what it has to do with a session; None for nothing.
         """
         self.deadline_ns = 0
         self._request = request
@@ -116,6 +124,7 @@ class Invocation:
         self._on_done = on_done
         self._connect = connect
         self._streamed = streamed
+        self._session = session
         self._began_ns = monotonic_ns()
         self._sent_ns = 0
         self._left_ns = 0
@@ -151,7 +160,8 @@ class Invocation:
                     f"header {model}."
                 )
                 raise invalid_invocation(msg)
-            target = choose_target(variant)
+            session = self._session
+            target = choose_target(variant) if session is None or session.target is None else session.target
             request.on_disconnect = self._disconnected
             self._send_to(target)
             return
@@ -210,6 +220,8 @@ class Invocation:
     @property
     def has_choice(self) -> bool:
         """Whether another instance could take the request, as long as it has not been sent."""
+        if self._session is not None and self._session.target is not None:
+            return False
         return len(self._variant.targets) > 1 and self._placements < self._settings.placements
 
     def refused(self, reason: str) -> None:
@@ -245,7 +257,11 @@ class Invocation:
                 self._tap.request_data(body, complete=request.complete)
         complete = request.complete
         length = len(body) if complete else request.head.length
-        head = REQUEST_HEADS[request.head, self._path, target.pool.address, length]
+        if self._session is None or self._session.session is None:
+            head = REQUEST_HEADS[request.head, self._path, target.pool.address, length]
+        else:
+            name = self._session.session.id
+            head = session_request_head(request.head, self._path, target.pool.address, length, name)
         self._upstream = connection
         self._sent_ns = now = monotonic_ns()
         self._await_instance(now)
@@ -321,12 +337,19 @@ class Invocation:
             self.response_data(data)
             self.response_ended()
             return
+        reply = None
         self._upstream = None
+        if self._session is not None:
+            heard = self._in_session(head)
+            if heard is None:
+                return
+            reply = session_reply_head(heard, self._variant.spec.name, chunked=False)
         if self._tap is not None:
             self._tap.response_begun(head)
             self._tap.response_data(data)
         self._finish(200, model_error=False)
-        self._request.reply(REPLY_HEADS[head, self._variant.spec.name, False] + request_id_header(), data)
+        reply = reply or REPLY_HEADS[head, self._variant.spec.name, False]
+        self._request.reply(reply + request_id_header(), data)
 
     def response_begun(self, head: ResponseHead) -> None:
         """The head of the response is there."""
@@ -337,17 +360,39 @@ class Invocation:
             return
         if self._tap is not None:
             self._tap.response_begun(head)
+        if self._session is not None:
+            heard = self._in_session(head)
+            if heard is None:
+                return
+            head = heard
         name = self._variant.spec.name
         framed = self._streamed or head.length < 0
         self._chunked = framed and request.head.chunked
         if framed and not self._chunked:
             request.last()  # its end is the connection's (HTTP/1.0)
         if self._streamed:
-            text = stream_head(head, name, chunked=self._chunked)
+            text = stream_head(head, name, chunked=self._chunked, in_session=self._session is not None)
+        elif self._session is not None:
+            text = session_reply_head(head, name, chunked=self._chunked)
         else:
             text = REPLY_HEADS[head, name, self._chunked]
         request.on_writable = self._writable
         request.begin(text + request_id_header())
+
+    def _in_session(self, head: ResponseHead) -> ResponseHead | None:
+        """The head of a response as whoever has the session gets it; None if that cannot be, which is answered."""
+        use, target = self._session, self._target
+        assert use is not None
+        assert target is not None
+        try:
+            return use.response_of(head, target)
+        except SessionError as error:
+            if self._upstream is not None:
+                self._upstream.give_up()
+                self._upstream = None
+            reason = f"it has opened a session in a way that makes no sense: {error}"
+            self._fail(no_answer(self._route, self._container_name, reason), model=True)
+            return None
 
     def response_data(self, data: bytes) -> None:
         """Some of the response's body."""
@@ -390,7 +435,15 @@ class Invocation:
     def _fail_as_answered(self, status: int) -> None:
         """Answer with the error that the instance has answered with."""
         text = (self._text or b"").decode(errors="replace")
-        self._fail(model_error(self._route, self._variant, status, text), model=True)
+        failure = None if self._response is None else self._response.headers.get(FAILURE)
+        if failure is not None and self._variant.spec.further:
+            self._fail(no_answer(self._route, self._container_name, failure), model=True)
+        else:
+            self._fail(model_error(self._route, self._container_name, status, text), model=True)
+
+    @property
+    def _container_name(self) -> str:
+        return container_name(self._variant, self._request.head, self._response)
 
     def response_failed(self, reason: str) -> None:
         """There is no response, or no more of it."""
@@ -398,7 +451,7 @@ class Invocation:
         if self._done or (self._response is None and self._go_elsewhere()):
             return
         if self._request.withdraw():
-            self._fail(no_answer(self._route, self._variant, reason), model=True)
+            self._fail(no_answer(self._route, self._container_name, reason), model=True)
         else:
             self._break("StreamBroken", reason)
 
@@ -417,7 +470,8 @@ class Invocation:
 
     def _go_elsewhere(self) -> bool:
         """While an update is under way: have another fleet answer what an instance of this one has not, once."""
-        if not self._route.beside or self._elsewhere or (self._body is None and self._received):
+        is_bound = self._session is not None  # the instance knows its session, and no other one does
+        if not self._route.beside or self._elsewhere or is_bound or (self._body is None and self._received):
             return False
         other = able_elsewhere(self._route, self._variant, self._request.head.headers.get(TARGET_VARIANT))
         if other is None or (other.residency is None) is not (self._variant.residency is None):
@@ -443,7 +497,7 @@ class Invocation:
             self._upstream = None
         seconds = self._settings.stream_timeout_s if self._streamed else self._settings.timeout_s
         if self._request.withdraw():
-            self._fail(timed_out(self._route, self._variant, seconds), model=True)
+            self._fail(timed_out(self._route, self._container_name, seconds), model=True)
         else:
             self._break("ModelInvocationTimeExceeded", f"it took more than {seconds:g} seconds")
 

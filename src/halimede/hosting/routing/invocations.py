@@ -10,9 +10,11 @@ from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Scope
 from halimede.hosting.routing.answers import answer_error
-from halimede.hosting.routing.heads import TARGET_VARIANT
+from halimede.hosting.routing.containers import check_target_container
+from halimede.hosting.routing.heads import SESSION, TARGET_CONTAINER, TARGET_VARIANT
 from halimede.hosting.routing.invocation import Invocation, too_large
 from halimede.hosting.routing.selection import choose_variant
+from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target
 
@@ -40,12 +42,16 @@ class Asked:
         endpoint: account, region and name of the endpoint that is meant.
         streamed: the response is an event stream.
         variant: the variant that is wanted; None for any.
+        container: the container that is meant; None if none is named.
+        session: the session that is meant, or ``NEW_SESSION``; None for none.
         refusal: why there can be no answer.
     """
 
     endpoint: tuple[str, str, str]
     streamed: bool
     variant: str | None
+    container: str | None
+    session: str | None
     refusal: ApiError | None
 
 
@@ -57,13 +63,24 @@ def asked_of(head: Head, scope: Scope) -> Asked:
         refusal = _unknown(head.path)
     elif head.method != "POST":
         refusal = ApiError("MethodNotAllowed", f"{head.path} takes POST, not {head.method}", 405)
-    return Asked((*scope, name), operation == STREAMED, head.headers.get(TARGET_VARIANT), refusal)
+    wanted, container, session = map(head.headers.get, (TARGET_VARIANT, TARGET_CONTAINER, SESSION))
+    return Asked((*scope, name), operation == STREAMED, wanted, container, session, refusal)
 
 
 class Invocations:
-    """The invocations that are under way."""
+    """The invocations that are under way.
 
-    def __init__(self, table: RoutingTable, settings: InvocationSettings | None = None) -> None:
+    Attributes:
+        sessions: what is known of sessions.
+    """
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        settings: InvocationSettings | None = None,
+        sessions: Sessions | None = None,
+    ) -> None:
+        self.sessions = sessions or Sessions()
         self._table = table
         self._settings = settings or InvocationSettings()
         self._loop = asyncio.get_running_loop()
@@ -117,10 +134,17 @@ class Invocations:
         size = request.head.length if body is None else len(body)
         if size > self._settings.payload_bytes:
             raise too_large(size, self._settings.payload_bytes)
-        variant = choose_variant(route, asked.variant)
+        session = None
+        if asked.session is None:
+            variant = choose_variant(route, asked.variant)
+        else:
+            session = self.sessions.use(route, asked.session, asked.variant)
+            variant = session.variant
+        if asked.container is not None or variant.spec.direct:
+            check_target_container(route, variant, asked.container)
         invocation = Invocation(
             request, body, route, variant, self._settings, self._under_way.discard, self._connect,
-            streamed=asked.streamed,
+            streamed=asked.streamed, session=session,
         )  # fmt: skip
         self._under_way.add(invocation)
         try:

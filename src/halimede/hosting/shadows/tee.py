@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.http.upstream import ResponseHead
+from halimede.hosting.routing.heads import SESSION
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.routing.taps import Tap
 from halimede.hosting.shadows.budget import Budget
@@ -186,7 +187,12 @@ class ShadowObserver:
         self._random = random
 
     def observe(self, head: Head, *, streamed: bool) -> Copy | None:
-        """A copy, of such a share of requests as the shadow's weight is of the production variant's."""
+        """A copy, of such a share of requests as the shadow's weight is of the production variant's.
+
+        Requests of stateful sessions have none: the session is the production variant's.
+        """
+        if SESSION in head.headers:
+            return None
         weight, whole = self._shadow.weight, self._production.weight
         if weight < whole and self._random() * whole >= weight:
             return None

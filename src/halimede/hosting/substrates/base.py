@@ -1,13 +1,16 @@
 """What the host needs of wherever instances run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.store.source import ModelSource, Offer
 from halimede.hosting.substrates.use import InstanceUse
+
+ONLY = ""
+"""The name of the archive of an instance of one container; others are called as their containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,23 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """One of several containers of an instance.
+
+    Attributes:
+        name: tells it from the others; of letters, digits and hyphens.
+        image: what runs, as the user named it.
+        environment: its variables, without those of the platform.
+        model: the directory of its extracted archive, as of an instance.
+    """
+
+    name: str
+    image: str
+    environment: Mapping[str, str]
+    model: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceRequest:
     """An instance to start.
 
@@ -45,6 +65,7 @@ class InstanceRequest:
             for a multi-model instance, for one without model data, and before its archive is there.
         multi_model: it is to serve many models.
         resources: what it may use.
+        containers: its containers, if there are several; image, environment and model are theirs then.
     """
 
     id: str
@@ -58,11 +79,27 @@ class InstanceRequest:
     model: Path | None
     multi_model: bool
     resources: Resources
+    containers: Sequence[ContainerRequest] = ()
 
     @property
     def endpoint_id(self) -> EndpointId:
         """Whose it is."""
         return EndpointId(self.account, self.region, self.endpoint)
+
+    @property
+    def images(self) -> Sequence[str]:
+        """What runs, as the user named it."""
+        return [container.image for container in self.containers] or [self.image]
+
+    def with_models(self, models: Mapping[str, Path]) -> "InstanceRequest":
+        """The same with the directories of extracted archives, by container; the only one is called ""."""
+        containers = tuple(replace(each, model=models.get(each.name)) for each in self.containers)
+        return replace(self, model=models.get(ONLY, self.model), containers=containers)
+
+    def of_container(self, name: str) -> "InstanceRequest":
+        """An instance of nothing but one of the containers."""
+        [one] = [container for container in self.containers if container.name == name]
+        return replace(self, image=one.image, environment=one.environment, model=one.model, containers=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +134,7 @@ OnExit = Callable[[str, str], None]
 
 
 class ModelArchive(Protocol):
-    """The archive of a variant of one model. Called on the event loop."""
+    """The archive of a container of one model. Called on the event loop."""
 
     @property
     def timeout_s(self) -> float:
@@ -154,6 +191,27 @@ def log_of(logs: Path, request: InstanceRequest) -> Path:
     return scope / request.endpoint / request.variant / f"{request.id}.log"
 
 
+def containers_file(log: Path) -> Path:
+    """Where the names of an instance's containers are, if there are several, beside its log."""
+    return log.with_name(f"{log.name}.containers")
+
+
+def line_lead(container: str) -> str:
+    """How the lines of one of several containers begin in the log of their instance."""
+    return f"{container} | "
+
+
+def name_containers(log: Path, request: InstanceRequest) -> None:
+    """Write down which containers the lines of a log are of, if there are several. Blocks.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if request.containers:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        containers_file(log).write_text("\n".join(container.name for container in request.containers))
+
+
 class Substrate(Protocol):
     """Starts, watches and ends instances. Called on the event loop."""
 
@@ -174,18 +232,18 @@ class Substrate(Protocol):
         self,
         request: InstanceRequest,
         variables: Mapping[str, str] | None = None,
-        archive: ModelArchive | None = None,
+        archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
         """Start an instance; its process runs, and may not answer yet. Callers see it through: it is not cancelled.
 
         Args:
             request: the instance.
             variables: those of the platform, which may be secret, and so are written nowhere.
-            archive: that of its model, if it has one.
+            archives: those of its containers' models, by container; that of the only one is called "".
 
         Raises:
             ApiError: there is no room for it (``ResourceLimitExceeded``), or its image resolves to nothing that
-                could be started (``ValidationException``), or its archive cannot be had; the text says what to do.
+                could be started (``ValidationException``), or an archive cannot be had; the text says what to do.
         """
 
     def files(self, instance: RunningInstance) -> ModelFiles:

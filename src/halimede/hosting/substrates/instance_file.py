@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+from halimede.hosting.substrates.base import ContainerRequest, InstanceRequest, Resources, RunningInstance
 
 _NAME = "instance.json"
 
@@ -55,6 +55,8 @@ def read_instance_file(directory: Path) -> InstanceFile:
 def _running(document: dict[str, Any]) -> RunningInstance:
     request = document["request"]
     request["resources"] = Resources(**request["resources"])
-    request["model"] = None if request["model"] is None else Path(request["model"])
+    for one in (request, *request.get("containers", ())):
+        one["model"] = None if one["model"] is None else Path(one["model"])
+    request["containers"] = tuple(ContainerRequest(**one) for one in request.get("containers", ()))
     document = {**document, "request": InstanceRequest(**request), "models": Path(document["models"])}
     return RunningInstance(**document)

@@ -22,6 +22,7 @@ from halimede.hosting.substrates.base import (
     Resources,
     RunningInstance,
     log_of,
+    name_containers,
 )
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
@@ -153,23 +154,26 @@ class LocalSubstrate:
         self,
         request: InstanceRequest,
         variables: Mapping[str, str] | None = None,
-        archive: ModelArchive | None = None,
+        archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
         """Start an instance; its process runs, and may not answer yet.
 
         Args:
             request: the instance.
             variables: those of the platform.
-            archive: that of its model.
+            archives: those of its containers' models, by container; that of the only one is called "".
 
         Raises:
             ApiError: there is no room for it (``ResourceLimitExceeded``), its image resolves to nothing that could
-                be started (``ValidationException``), its archive cannot be had, or its directory cannot be made
+                be started (``ValidationException``), an archive cannot be had, or its directory cannot be made
                 (``InternalFailure``).
         """
-        if archive is not None:
-            request = replace(request, model=await archive.extracted())
-        self._images.command(request.image)
+        if archives:
+            request = request.with_models(
+                {name: await archive.extracted() for name, archive in archives.items()}
+            )
+        for image in request.images:
+            self._images.command(image)
         self._check_room(request)
         gpus = self._free_gpus()[: request.resources.gpus]
         instance = self._instances[request.id] = _Instance(request, self._free_port(), gpus)
@@ -194,6 +198,7 @@ class LocalSubstrate:
         place = Place(directory, self.log(request), HOST, instance.port, instance.gpus, self._isolates)
         process, running = spawn(request, place, self._images, variables)
         try:
+            name_containers(place.log, request)
             InstanceFile(running, start_time(process.pid), instance.gpus).write(directory)
         except OSError as error:  # it runs all the same
             logger.warning("instance %s will not outlive this host: %s", request.id, error)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from halimede.hosting.substrates.launcher import UNABLE
 
+CONTAINER_FAILED = 91
+"""How the supervisor of several containers exits when one of them has ended, or cannot be started."""
+
 _TAIL_BYTES = 1 << 16
 _LAST_LINES = 6
 _MAX_ERRORS = 3
@@ -30,6 +33,8 @@ def ended(code: int) -> str:
         name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
         hint = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
         return f"it was killed by signal {name}{hint}"
+    if code == CONTAINER_FAILED:
+        return "one of its containers failed"
     unable = ", as it could not be given directories of its own" if code == UNABLE else ""
     return f"it ended with status {code}{unable}"
 
@@ -40,7 +45,11 @@ def failure_in(log: Path) -> str:
     These are the errors that the instance logged (``: failed to load …``), or else the exception of its last
     traceback, or else its last lines.
     """
-    lines = _tail(log)
+    return failure_of(_tail(log))
+
+
+def failure_of(lines: Sequence[str]) -> str:
+    """What the last lines that a program printed say about why it failed, as `failure_in`."""
     cause = _errors(lines) or _exception(lines)
     if cause:
         return f": {_shortened(cause.rstrip('.'))}"

@@ -71,11 +71,15 @@ def end_marked(directory: Path, patience_s: float, spare: Collection[Path] = ())
     Args:
         directory: their mark is this, or below it.
         patience_s: how long they may take to end by themselves.
-        spare: marks of processes that are let alone.
+        spare: marks of processes that are let alone, as are those below them.
     """
     began = time.monotonic()
     while True:
-        left = [pid for pid, mark in marked(directory).items() if mark not in spare]
+        left = [
+            pid
+            for pid, mark in marked(directory).items()
+            if not any(mark.is_relative_to(each) for each in spare)
+        ]
         waited = time.monotonic() - began
         if not left or waited > patience_s + _KILLS_S:
             return

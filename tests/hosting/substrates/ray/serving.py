@@ -90,10 +90,11 @@ class Hosted:
     def configure(
         self, name: str, count: int = 1, instance_type: str = "ml.local.cpu", **container: Any
     ) -> None:
-        """Create a model and a configuration."""
-        self.sagemaker.create_model(
-            ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": str(self.program), **container}
-        )
+        """Create a model and a configuration; `Containers` are all of its containers, if those are several."""
+        several = container.pop("Containers", None)
+        one = {"Image": str(self.program), **container}
+        containers = {"PrimaryContainer": one} if several is None else {"Containers": several}
+        self.sagemaker.create_model(ModelName=name, ExecutionRoleArn=ROLE, **containers)
         self.sagemaker.create_endpoint_config(
             EndpointConfigName=name,
             ProductionVariants=[

@@ -177,3 +177,29 @@ def test_router_processes_reach_instances_on_nodes(tmp_path: Path, cluster: RayC
         of.scale(1)
         assert of.settled() == "InService"
         assert len(of.pids()) == 1
+
+
+def test_containers_in_a_row_serve_from_a_node(tmp_path: Path, cluster: RayCluster) -> None:
+    cluster.add("one")
+    with hosted(tmp_path, cluster) as of:
+        url = of.put_archive()
+        image = str(of.program)
+        of.create("row", Containers=[{"Image": image}, {"Image": image, "ModelDataUrl": url}])
+        assert of.ask("x", "row")["names"] == ["weights.bin"]  # as the last of them sees
+        logs = of.host.client("logs")
+
+        def printed() -> set[tuple[str, str]]:
+            events = logs.filter_log_events(
+                logGroupName="/aws/sagemaker/Endpoints/row", logStreamNamePrefix=f"{VARIANT}/i-"
+            )["events"]
+            return {(event["logStreamName"].rpartition("/")[2], event["message"]) for event in events}
+
+        until(lambda: bool(logs.describe_log_groups()["logGroups"]))  # which come from the node
+        until(
+            lambda: printed() == {("container-1", "serving ['serve']"), ("container-2", "serving ['serve']")}
+        )
+        with pytest.raises(ClientError, match="No response from container container-1"):
+            of.ask("exit", "row")
+        until(lambda: of.serves("row"))  # another instance has taken its place
+        of.delete("row")
+        until(lambda: not marked(of.nodes))

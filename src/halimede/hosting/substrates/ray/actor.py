@@ -5,9 +5,8 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import ray
@@ -36,7 +35,7 @@ _HOLD_S = 30.0
 _LOG_BYTES = 1 << 18
 """Of one answer."""
 
-Progress = tuple[int, int]
+Progress = tuple[str, int, int]
 
 
 class InstanceActor:
@@ -78,15 +77,13 @@ class InstanceActor:
         """Start the instance.
 
         Raises:
-            ApiError: its archive cannot be had, its directory cannot be made or its program cannot be started.
+            ApiError: an archive cannot be had, its directory cannot be made or its program cannot be started.
         """
         self._state = ActorState(launch.request, launch.shape)
         try:
-            model = None
-            if launch.offer is not None:
-                model = (await self._take("", launch.offer, launch.timeout_s)).directory
+            models = {name: await self._model(name, launch) for name in launch.offers}
             await self._usage.start()
-            process, running = await asyncio.to_thread(self._spawn, launch, model)
+            process, running = await asyncio.to_thread(self._spawn, launch, models)
         except OSError as error:
             msg = f"an instance cannot be started on the node {self._address}: {error}"
             raise ApiError("InternalFailure", msg, 500) from None
@@ -99,9 +96,24 @@ class InstanceActor:
             self._files = NodeDirectory(self._settings, self._node)
         return self._files
 
-    def _spawn(self, launch: Launch, model: Path | None) -> "tuple[subprocess.Popen[bytes], RunningInstance]":
+    async def _model(self, container: str, launch: Launch) -> Path:
+        """The files of a container's archive.
+
+        Raises:
+            ApiError: they cannot be had.
+        """
+        try:
+            return (
+                await self._take(container, launch.offers[container], launch.timeout_s, told=True)
+            ).directory
+        except ApiError as error:
+            raise error.of_container(container) if container else error from None
+
+    def _spawn(
+        self, launch: Launch, models: Mapping[str, Path]
+    ) -> "tuple[subprocess.Popen[bytes], RunningInstance]":
         files = self._node_directory()
-        request = replace(launch.request, model=model)
+        request = launch.request.with_models(models)
         directory = files.instances / request.id
         self._log = directory / "log"
         # Ray lowers the priority of its workers, which a server must not have
@@ -183,8 +195,8 @@ class InstanceActor:
 
     # archives
 
-    async def _take(self, name: str, offer: Offer, timeout_s: float) -> HeldModel:
-        """Have the files of an archive on this node.
+    async def _take(self, name: str, offer: Offer, timeout_s: float, *, told: bool = False) -> HeldModel:
+        """Have the files of an archive on this node; `told` if its progress is told.
 
         Raises:
             ApiError: it cannot be had.
@@ -192,8 +204,8 @@ class InstanceActor:
         stop = self._fetches[name] = threading.Event()
 
         def progress(done: int, total: int) -> None:
-            if not name:
-                self._progress = (done, total)
+            if told:
+                self._progress = (name, done, total)
 
         try:
             held = await asyncio.to_thread(lambda: self._node_store().take(offer, timeout_s, progress, stop))

@@ -56,8 +56,8 @@ class Launch:
         variables: those of the platform.
         images: what runs for an image, on the nodes.
         settings: of the host.
-        offer: where its model's archive is fetched from, if it has one.
-        timeout_s: how long that may take.
+        offers: where the archives of its containers' models are fetched from, by container.
+        timeout_s: how long each may take.
     """
 
     request: InstanceRequest
@@ -65,7 +65,7 @@ class Launch:
     variables: Mapping[str, str]
     images: Images
     settings: NodeSettings
-    offer: Offer | None = None
+    offers: Mapping[str, Offer] = field(default_factory=dict)
     timeout_s: float = 0.0
 
 
@@ -90,10 +90,10 @@ class Events:
 
     Attributes:
         log: what its process has printed, from the position that was asked for.
-        progress: of its archive, how many bytes there are, and of how many; None if nothing is being fetched.
+        progress: of an archive, whose it is, how many bytes there are, and of how many; None if nothing was fetched.
         exit_code: its process has ended by itself, as `subprocess` tells it; None if it runs, or was asked to end.
     """
 
     log: bytes
-    progress: tuple[int, int] | None = None
+    progress: tuple[str, int, int] | None = None
     exit_code: int | None = None

@@ -17,6 +17,7 @@ from halimede.hosting.substrates.base import (
     Resources,
     RunningInstance,
     log_of,
+    name_containers,
 )
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.output import ended, failure_in
@@ -59,8 +60,8 @@ class _Instance:
         request: what it is started from.
         shape: what it asks of its node.
         running: what others know of it; None while it is being started.
-        begin_progress: begins to tell how far its archive's fetch has come.
-        progress: tells that; None before it has begun.
+        archives: of its containers' models, by container.
+        progress: tells how far the fetches of those that have begun have come.
         waiting: why there is no room for it; "" if it is not known to wait.
         given_up: it has ended, or somebody has asked it to.
     """
@@ -68,8 +69,8 @@ class _Instance:
     request: InstanceRequest
     shape: Shape
     running: RunningInstance | None = None
-    begin_progress: Callable[[], Callable[[int, int], None]] | None = None
-    progress: Callable[[int, int], None] | None = None
+    archives: Mapping[str, ModelArchive] = field(default_factory=dict)
+    progress: dict[str, Callable[[int, int], None]] = field(default_factory=dict)
     waiting: str = ""
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -269,20 +270,18 @@ class RaySubstrate:
         self,
         request: InstanceRequest,
         variables: Mapping[str, str] | None = None,
-        archive: ModelArchive | None = None,
+        archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
         """Start an instance on a node; it waits for room.
 
         Raises:
             ApiError: there is no room for it for too long (``InsufficientInstanceCapacity``), its image resolves to
-                nothing that the node could start (``ValidationException``), or its archive cannot be had.
+                nothing that the node could start (``ValidationException``), or an archive cannot be had.
         """
         shape = self._shape(request)
-        instance = self._instances[request.id] = _Instance(request, shape)
-        if archive is not None:
-            instance.begin_progress = archive.progress
+        instance = self._instances[request.id] = _Instance(request, shape, archives=archives or {})
         try:
-            running = await self._launch(instance, variables or {}, archive)
+            running = await self._launch(instance, variables or {})
         except LostError as error:
             self._instances.pop(request.id, None)
             raise ApiError("InternalFailure", f"the node of the instance is gone: {error}", 500) from None
@@ -292,12 +291,12 @@ class RaySubstrate:
         finally:
             instance.waiting = ""
             self._wish()
+        with suppress(OSError):  # the log has their lines all the same
+            await asyncio.to_thread(name_containers, self.log(request), request)
         instance.running = self._seen(running)
         return instance.running
 
-    async def _launch(
-        self, instance: _Instance, variables: Mapping[str, str], archive: ModelArchive | None
-    ) -> RunningInstance:
+    async def _launch(self, instance: _Instance, variables: Mapping[str, str]) -> RunningInstance:
         """Have an instance started, by however many engines, and on another node if its node goes meanwhile.
 
         Raises:
@@ -306,15 +305,15 @@ class RaySubstrate:
         losses = 0
         while True:
             await self._until_connected(instance)
-            offer = None if archive is None else await archive.offer()
-            timeout_s = 0.0 if archive is None else archive.timeout_s
+            offers = {name: await archive.offer() for name, archive in instance.archives.items()}
+            timeout_s = max((archive.timeout_s for archive in instance.archives.values()), default=0.0)
             launch = Launch(
                 instance.request,
                 instance.shape,
                 variables,
                 self._images,
                 self._node_settings,
-                offer,
+                offers,
                 timeout_s,
             )
             try:
@@ -389,10 +388,11 @@ class RaySubstrate:
                 instance.waiting = details[0]
                 self._wish()
             case "progress":
-                if instance.progress is None and instance.begin_progress is not None:
-                    instance.progress = instance.begin_progress()
-                if instance.progress is not None:
-                    instance.progress(*details)
+                container, *counts = details
+                if container not in instance.progress and container in instance.archives:
+                    instance.progress[container] = instance.archives[container].progress()
+                if container in instance.progress:
+                    instance.progress[container](*counts)
             case "exited" if instance.running is not None:
                 self._ended(instance, ended(details[0]) + failure_in(self.log(instance.request)))
             case "lost" if instance.running is not None:

@@ -1,0 +1,43 @@
+"""Whether all containers are well, as pings of the instance ask."""
+
+import asyncio
+from collections.abc import Sequence
+
+from halimede.hosting.containers.container import Container
+from halimede.hosting.control.health import ping
+from halimede.hosting.http.request import Request
+
+_PING_S = 1.5
+"""So long a container may take to answer; whoever asks the instance waits longer."""
+
+
+class Health:
+    """Answers pings. Lives on the event loop."""
+
+    def __init__(self, containers: Sequence[Container]) -> None:
+        """Of those containers; nobody is well before all of them are there."""
+        self._containers = containers
+        self._waiting: list[Request] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def answer(self, request: Request) -> None:
+        """Answer a ping, now or later: 200 if all are well, else 503 and a phrase that names one that is not."""
+        self._waiting.append(request)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._ask())
+
+    async def _ask(self) -> None:
+        troubles = await asyncio.gather(
+            *(ping(each.pool.host, each.port, _PING_S) for each in self._containers)
+        )
+        self._task = None
+        waiting, self._waiting = self._waiting, []
+        wrong = [
+            f"{container.name}: {trouble}"
+            for container, trouble in zip(self._containers, troubles, strict=True)
+            if trouble
+        ]
+        line = f"503 {wrong[0]}" if wrong else "200 OK"
+        text = " ".join(line.encode("ascii", "replace").decode().split())
+        for request in waiting:
+            request.reply(f"HTTP/1.1 {text}\r\nContent-Length: 0\r\n".encode(), b"")

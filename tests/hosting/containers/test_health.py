@@ -1,0 +1,60 @@
+"""A container that never answers a ping fails its endpoint, which says which one it was."""
+
+from pathlib import Path
+
+from halimede.hosting.control.controller import Controller
+from halimede.hosting.control.settings import Dependencies
+from halimede.hosting.routing.meters import NoMeter
+from halimede.hosting.routing.table import RoutingTable
+from halimede.hosting.substrates.catalogue import Catalogue
+from halimede.hosting.substrates.images import Images
+from halimede.hosting.substrates.local import LocalSubstrate
+from halimede.hosting.substrates.processes import marked
+from tests.hosting.containers.test_supervisor import write_program
+from tests.hosting.control.fakes import CALLER, MACHINE, QUICK, ROLE, FakeSource, on_loop, variant
+
+
+async def reason_of(directory: Path, *environments: dict[str, str]) -> str:
+    """Why an endpoint fails whose containers have eight seconds to answer a ping."""
+    program = write_program(directory)
+    substrate = LocalSubstrate(directory / "host", Images(), MACHINE)
+    dependencies = Dependencies(
+        substrate,
+        lambda _: FakeSource(),
+        RoutingTable(),
+        directory / "fleets",
+        Catalogue(MACHINE).resources,
+        lambda *_: None,  # type: ignore[arg-type]  # nothing is multi-model
+        lambda *_: NoMeter(),
+        QUICK,
+    )
+    controller = Controller(dependencies, directory / "state.db")
+    await controller.start()
+    try:
+        call = controller.operations()
+        containers = [{"Image": str(program), "Environment": each} for each in environments]
+        await call["CreateModel"](
+            {"ModelName": "m", "ExecutionRoleArn": ROLE, "Containers": containers}, CALLER
+        )
+        one = variant(ContainerStartupHealthCheckTimeoutInSeconds=8)
+        config = {"EndpointConfigName": "c", "ProductionVariants": [one]}
+        await call["CreateEndpointConfig"](config, CALLER)
+        await call["CreateEndpoint"]({"EndpointName": "e", "EndpointConfigName": "c"}, CALLER)
+        described = await call["DescribeEndpoint"]({"EndpointName": "e"}, CALLER)
+        while described["EndpointStatus"] == "Creating":
+            described = await call["DescribeEndpoint"]({"EndpointName": "e"}, CALLER)
+        assert described["EndpointStatus"] == "Failed"
+        return str(described["FailureReason"])
+    finally:
+        await controller.stop(leave=False)
+        assert not marked(directory)
+
+
+@on_loop
+async def test_a_container_that_does_not_listen(tmp_path: Path) -> None:
+    reason = await reason_of(tmp_path, {}, {"SCRIPT": "print('loading', flush=True); time.sleep(1000)"})
+    assert reason.startswith(
+        "The containers container-1, container-2 for production variant A did not pass the ping health check within 8 "
+        "seconds: it answers a ping with HTTP/1.1 503 container-2: it accepts no connection (Connection refused)"
+    )
+    assert "container-2 | loading" in reason
