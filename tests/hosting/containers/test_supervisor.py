@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from halimede.hosting.control.health import ping
 from halimede.hosting.errors import ApiError
+from halimede.hosting.http.ping import ping
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.substrates import local
 from halimede.hosting.substrates.base import ContainerRequest, InstanceRequest, RunningInstance

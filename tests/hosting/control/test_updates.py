@@ -347,6 +347,26 @@ async def test_variant_of_an_asynchronous_endpoint_does_without_instances(tmp_pa
         await world.restart()
         assert await world.status() == "InService"
         assert not world.substrate.instances
+        await world.call(
+            "CreateEndpointConfig",
+            EndpointConfigName="c2",
+            ProductionVariants=[variant()],
+            AsyncInferenceConfig=config,
+        )
+        canary = {"TrafficRoutingConfiguration": {
+            "Type": "CANARY", "WaitIntervalInSeconds": 0,
+            "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+        }}  # fmt: skip
+        await world.call(
+            "UpdateEndpoint",
+            EndpointName="e",
+            EndpointConfigName="c2",
+            RetainAllVariantProperties=True,
+            DeploymentConfig={"BlueGreenUpdatePolicy": canary},
+        )
+        assert await world.status() == "InService"
+        assert (await world.describe())["EndpointConfigName"] == "c2"
+        assert not world.substrate.instances
         await world.create_config("sync")
         text = await world.refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="sync")
         assert (

@@ -4,7 +4,7 @@ import asyncio
 import pickle
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -111,10 +111,10 @@ class World:
                 }
                 beside = [FleetRoute(f"c{self._next()}", of, share)]
             elif chance < 0.3:
-                self.replaced += [each for fleet in beside for each in fleet.variants.values()]
+                self.replaced += [each for fleet in beside for each in _with_shadows(fleet.variants)]
                 beside = []
             elif chance < 0.6:
-                self.replaced += variants.values()
+                self.replaced += _with_shadows(variants)
                 variants, beside = beside[0].variants, []
             changed = EndpointRoute(route.name, "arn", "r", "1", f"c{self._next()}", variants, beside)
             self.current[route.id] = changed
@@ -233,6 +233,11 @@ class World:
     def _next(self) -> int:
         self.number += 1
         return self.number
+
+
+def _with_shadows(variants: Mapping[str, VariantRoute]) -> list[VariantRoute]:
+    shadows = [each.shadow for each in variants.values() if each.shadow is not None]
+    return [*variants.values(), *shadows]
 
 
 def _shadowed(table: RoutingTable) -> object:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import cast
 
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
@@ -13,8 +12,6 @@ from halimede.hosting.shadows.settings import ShadowSettings
 from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance
 from tests.hosting.routing.serving import (
-    PROCESSES,
-    Meter,
     Runtime,
     SharedRuntime,
     instances,
@@ -96,9 +93,6 @@ def shadowed(
         copies = Copies(settings or ShadowSettings.of(invocations or InvocationSettings()), is_idle=True)
         production.observers = (copies.observer(production, shadow),)
         with runtime(production, settings=invocations) as host:
-            if PROCESSES.count > 1:
-                farm = PROCESSES.farms[invocations or InvocationSettings()]
-                farm.meters[SHADOW] = cast("Meter", meter)
             given = copies.free_bytes
             try:
                 yield Shadowed(host, primary, others[0] if others else None, copies, meter)

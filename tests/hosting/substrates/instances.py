@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from halimede.hosting.control.health import ping
+from halimede.hosting.http.ping import ping
 from halimede.hosting.identity import Scope
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
 from halimede.hosting.substrates.images import Images

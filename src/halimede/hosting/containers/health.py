@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from halimede.hosting.containers.container import Container
-from halimede.hosting.control.health import ping
+from halimede.hosting.http.ping import ping
 from halimede.hosting.http.request import Request
 
 _PING_S = 1.5

@@ -220,7 +220,9 @@ class Rollout:
         fleet = self._fleets.pending
         if fleet is None or self._is_resuming:
             return ""
-        gone = sorted(name for name, count in fleet.instances().items() if not count)
+        gone = sorted(
+            name for name, route in fleet.routes().items() if progress.new[name] and not route.targets
+        )
         if gone and progress.share:
             return f"no instance of variant '{gone[0]}' of the new fleet answers"
         if fleet.lost > self._dependencies.settings.starts:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from halimede.hosting.control.health import ping
+from halimede.hosting.http.ping import ping
 from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarm import Alarm
 from halimede.hosting.routing.meters import InvocationMeter
@@ -106,7 +106,7 @@ class Dependencies:
         alarm: the CloudWatch alarm of a name, if an account and region have one.
         now: the time, in seconds since 1970.
         make_shadow: makes copies of a variant's requests for another one.
-        ping: asks what listens at an address and a port whether it is well, within so many seconds; see `health.ping`.
+        ping: asks what listens at an address and a port whether it is well, within so many seconds; see `http.ping`.
         observers: what looks at the invocations of an endpoint's variant.
         is_capture_stopped: whether nothing is captured for want of room on the disk.
     """

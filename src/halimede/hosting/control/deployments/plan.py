@@ -151,4 +151,6 @@ class Plan:
 
 
 def _part(counts: Mapping[str, int], of: Mapping[str, int]) -> float:
-    return sum(counts.values()) / sum(of.values())
+    """Which part of a fleet is there; all of one without instances, as an asynchronous endpoint may have."""
+    total = sum(of.values())
+    return sum(counts.values()) / total if total else 1.0

@@ -39,7 +39,8 @@ class Size:
         """Which part it is of a fleet with so many instances of each variant; at most all of it."""
         if self.is_percent:
             return min(self.value / 100, 1.0)
-        return sum(min(self.value, count) for count in counts.values()) / sum(counts.values())
+        total = sum(counts.values())
+        return sum(min(self.value, count) for count in counts.values()) / total if total else 1.0
 
     def batch(self, count: int) -> int:
         """How many of so many instances it is; one at least."""
@@ -106,7 +107,7 @@ class Policy:
         """
         if self.strategy is Strategy.ROLLING:
             total = sum(counts.values())
-            return [sum(batch.values()) / total for batch in self.batches(counts)]
+            return [sum(batch.values()) / total if total else 1.0 for batch in self.batches(counts)]
         if self.size is None:
             return [1.0]
         first = self.size.share(counts)
@@ -126,7 +127,7 @@ class Policy:
         assert self.size is not None
         batches: list[dict[str, int]] = []
         up = dict.fromkeys(counts, 0)
-        while up != counts:
+        while not batches or up != counts:
             up = {name: min(count, up[name] + self.size.batch(count)) for name, count in counts.items()}
             batches.append(up)
         return batches
