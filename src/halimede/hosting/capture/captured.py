@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.budget import Budget
 from halimede.hosting.capture.spool import CapturePlace
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import TARGET_MODEL
@@ -25,25 +26,6 @@ class CaptureMeter(Protocol):
 
     def capture_dropped(self, count: int) -> None:
         """So many records were lost, as there was no room for them in memory or on the disk."""
-
-
-class Memory:
-    """What may be held in memory until it is on disk, in bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.used = 0
-
-    def take(self, size: int) -> bool:
-        """Whether there is room for so many bytes more, which are then taken."""
-        if self.used + size > self._limit:
-            return False
-        self.used += size
-        return True
-
-    def give(self, size: int) -> None:
-        """So many bytes are free again."""
-        self.used -= size
 
 
 class Captured:
@@ -81,7 +63,7 @@ class Captured:
         spec: DataCapture,
         meter: CaptureMeter,
         head: Head,
-        memory: Memory,
+        memory: Budget,
         limit: int,
         put: Callable[["Captured"], None],
     ) -> None:
@@ -155,7 +137,7 @@ class Captured:
 
     def forget(self) -> None:
         """Give back what it takes of the memory."""
-        self._memory.give(self.size)
+        self._memory.give_back(self.size)
         self.size = 0
         self.asked, self.answered = [], []
 

@@ -5,7 +5,8 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -57,8 +58,38 @@ def decode_values(body: bytes, content_type: str, encoding: str = "BASE64") -> d
     Raises:
         UndecodableError: it holds none of that, or is damaged.
     """
-    try:
+    with _explained():
         return _decode(body, content_type, encoding)
+
+
+def decode_tensors(body: bytes, content_type: str) -> dict[str, Values]:
+    """KServe's inputs or outputs that a body holds, by name.
+
+    Args:
+        body: the whole body.
+        content_type: what its sender called it, "" for nothing.
+
+    Raises:
+        UndecodableError: it holds none, or is damaged.
+    """
+    with _explained():
+        binary = _BINARY.match(content_type)
+        length = int(binary[1]) if binary is not None else len(body)
+        values = _listed_tensors(parse_json(body[:length]), body, length)
+        if values is None:
+            raise UndecodableError("the JSON lists no tensors")
+        return values
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what is wrong with a body that cannot be decoded.
+
+    Raises:
+        UndecodableError: it cannot.
+    """
+    try:
+        yield
     except HalimedeError as error:
         raise UndecodableError(error.message) from None
     except RecursionError:
@@ -100,14 +131,22 @@ def _tensors(body: bytes, length: int) -> dict[str, Values]:
 
 def _document(document: Any, body: bytes, length: int) -> dict[str, Values]:
     """What a body holds that begins with so many bytes of JSON."""
+    values = _listed_tensors(document, body, length)
+    if values is not None:
+        return values
+    if length < len(body):
+        raise UndecodableError("the JSON before the bytes lists no tensors")
+    return _flatten(document)
+
+
+def _listed_tensors(document: Any, body: bytes, length: int) -> dict[str, Values] | None:
+    """The tensors that the JSON of a body lists; None if it lists none."""
     if isinstance(document, dict):
         for key in ("inputs", "outputs"):
             entries = document.get(key)
             if isinstance(entries, list) and all(map(_is_tensor, entries)):
                 return _read_tensors(entries, body, length)
-    if length < len(body):
-        raise UndecodableError("the JSON before the bytes lists no tensors")
-    return _flatten(document)
+    return None
 
 
 def _is_tensor(entry: Any) -> bool:

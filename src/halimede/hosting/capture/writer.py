@@ -14,7 +14,8 @@ from pathlib import Path
 from uuid import UUID
 
 from halimede.frontends.http.head import Head
-from halimede.hosting.capture.captured import Captured, CaptureMeter, Memory
+from halimede.hosting.budget import Budget
+from halimede.hosting.capture.captured import Captured, CaptureMeter
 from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.capture.spool import CapturePlace, SpoolFile, frame
 from halimede.hosting.identity import EndpointId
@@ -106,7 +107,7 @@ class SpoolWriter:
             now: the time, in seconds since 1970.
             chance: at least 0 and less than 1, another one each time.
         """
-        self.memory = Memory(settings.memory_bytes)
+        self.memory = Budget(settings.memory_bytes)
         self._settings = settings
         self._files = SpoolFiles(directory, settings, now)
         self._chance = chance

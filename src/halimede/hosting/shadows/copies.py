@@ -16,13 +16,13 @@ from time import monotonic_ns
 from typing import Any
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.budget import Budget
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter
 from halimede.hosting.routing.heads import REQUEST_HEADS
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.routing.taps import tap_of
-from halimede.hosting.shadows.budget import Budget
 from halimede.hosting.shadows.frames import Done, Job, Jobs, Results, Returned, Sent
 from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings

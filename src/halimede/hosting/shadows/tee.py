@@ -4,11 +4,11 @@ import random
 from collections.abc import Callable
 
 from halimede.frontends.http.head import Head
+from halimede.hosting.budget import Budget
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import SESSION
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.routing.taps import Tap
-from halimede.hosting.shadows.budget import Budget
 from halimede.hosting.shadows.settings import ShadowSettings
 
 OVERHEAD_BYTES = 2048
