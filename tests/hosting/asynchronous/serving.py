@@ -28,7 +28,7 @@ from halimede.hosting.identity import Caller, EndpointId, Scope
 from halimede.hosting.metering.store import Metric, MetricStores
 from halimede.hosting.routing.counts import CountingMeter
 from halimede.hosting.routing.invocations import Invocations
-from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
+from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import AsyncSpec, Container, Variant
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.objects import Objects
@@ -134,14 +134,18 @@ class AsyncHost:
     # the endpoint
 
     def publish_route(
-        self, *instances: FakeInstance, variants: Sequence["VariantRoute"] = (), spec: AsyncSpec | None = None
+        self,
+        *instances: FakeInstance,
+        variants: Sequence["VariantRoute"] = (),
+        spec: AsyncSpec | None = None,
+        beside: Sequence[FleetRoute] = (),
     ) -> EndpointRoute:
-        """Let the endpoint ``e`` have these instances, in one variant ``A``, or these variants."""
+        """Let the endpoint ``e`` have these instances, in one variant ``A``, or these variants, and fleets beside."""
         every = list(variants) or [variant("A", *instances)]
         name = ENDPOINT.name
         route = EndpointRoute(
             name, f"arn/{name}", ENDPOINT.region, ENDPOINT.account, "c",
-            {each.spec.name: each for each in every}, asynchronous=spec or self.spec,
+            {each.spec.name: each for each in every}, beside, spec or self.spec,
         )  # fmt: skip
         self.loop.call(self.table.publish, route)
         return route

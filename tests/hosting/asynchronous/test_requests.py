@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.access.keys import Key
+from halimede.hosting.routing.table import FleetRoute
 from halimede.hosting.specs import AsyncSpec
 from tests.hosting.asynchronous.serving import ENDPOINT, ERROR, SUCCESS, async_host, variant
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
@@ -215,6 +216,17 @@ def test_weights_of_variants_are_respected(tmp_path: Path) -> None:
         host.settle()
         assert len(one.seen) + len(other.seen) == 200
         assert 2 <= len(other.seen) <= 50
+
+
+def test_fleets_of_an_update_get_their_shares(tmp_path: Path) -> None:
+    with async_host(tmp_path) as host, fake_instance() as old, fake_instance() as new:
+        canary = FleetRoute("c2", {"A": variant("A", new)}, 0.1)
+        host.publish_route(old, beside=[canary])
+        for _ in range(200):
+            host.invoke(b"x")
+        host.settle()
+        assert len(old.seen) + len(new.seen) == 200
+        assert 2 <= len(new.seen) <= 50
 
 
 def test_variant_without_instances_gets_no_requests(tmp_path: Path) -> None:

@@ -148,6 +148,20 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
         ),
         ({"ExplainerConfig": {"a": 1}}, "explanations are not available"),
         (
+            {
+                "AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://bucket/o"}},
+                "ShadowProductionVariants": [variant("B")],
+            },
+            "asynchronous endpoints have no shadow variants",
+        ),
+        (
+            {
+                "AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://bucket/o"}},
+                "DataCaptureConfig": {"DestinationS3Uri": "s3://bucket/c"},
+            },
+            "asynchronous endpoints have no data capture",
+        ),
+        (
             {"DataCaptureConfig": {"DestinationS3Uri": "https://b/c"}},
             "Value 'https://b/c' at 'dataCaptureConfig.destinationS3Uri' .* expected s3://BUCKET/PREFIX",
         ),

@@ -1,7 +1,7 @@
 """Which instance takes a request: each has so many at a time, and whoever waits longest is next.
 
-A request is one variant's by the variants' weights, and waits for an instance of that variant. If the variant has none
-any more, the request becomes another one's.
+A request is one variant's by the variants' weights, and while an update is under way by the shares of the fleets; it
+waits for an instance of that variant. If the variant has none any more, the request becomes another one's.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    variant: str
+    variant: VariantRoute | None
     granted: asyncio.Future[Slot]
 
 
@@ -51,12 +51,12 @@ class Slots:
         if route is None or route.asynchronous is None:
             return 0
         return route.asynchronous.concurrency * sum(
-            not target.draining for variant in route.variants.values() for target in variant.targets
+            not target.draining for variant, _ in route.shares() for target in variant.targets
         )
 
     async def take(self) -> Slot:
         """Wait for a place; `give_back` is to be called with it."""
-        waiter = _Waiter("", asyncio.get_running_loop().create_future())
+        waiter = _Waiter(None, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self.grant()
         try:
@@ -80,19 +80,19 @@ class Slots:
         route = self._find_route()
         if route is None or route.asynchronous is None:
             return
-        serving = {name: each for name, each in route.variants.items() if _takes(each)}
-        full: set[str] = set()
+        serving = {variant: share for variant, share in route.shares() if variant.is_able}
+        full: set[VariantRoute] = set()
         still: deque[_Waiter] = deque()
         while self._waiters and len(full) < len(serving):
             waiter = self._waiters.popleft()
             if waiter.granted.done():
                 continue
-            if waiter.variant not in serving:
+            if waiter.variant is None or waiter.variant not in serving:
                 waiter.variant = _choose(serving)
-            variant = serving[waiter.variant]
-            target = None if waiter.variant in full else _free(variant, route.asynchronous.concurrency)
+            variant = waiter.variant
+            target = None if variant in full else _free(variant, route.asynchronous.concurrency)
             if target is None:
-                full.add(waiter.variant)
+                full.add(variant)
                 still.append(waiter)
             else:
                 target.inflight += 1
@@ -100,18 +100,14 @@ class Slots:
         self._waiters.extendleft(reversed(still))
 
 
-def _takes(variant: VariantRoute) -> bool:
-    return any(not target.draining for target in variant.targets)
-
-
-def _choose(serving: dict[str, VariantRoute]) -> str:
-    """A variant by the variants' weights; any, if all of those that have instances have the weight 0."""
-    names = list(serving)
-    if len(names) == 1:
-        return names[0]
-    weights = [serving[name].weight for name in names]
+def _choose(serving: dict[VariantRoute, float]) -> VariantRoute:
+    """A variant by the variants' shares; any, if all of those that have instances have none."""
+    variants = list(serving)
+    if len(variants) == 1:
+        return variants[0]
+    shares = list(serving.values())
     # which requests go where is no secret
-    return random.choices(names, weights if any(weights) else None)[0]  # noqa: S311
+    return random.choices(variants, shares if any(shares) else None)[0]  # noqa: S311
 
 
 def _free(variant: VariantRoute, concurrency: int) -> Target | None:

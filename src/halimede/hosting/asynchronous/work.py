@@ -57,7 +57,7 @@ class EndpointWork:
     def instances(self) -> int:
         """How many instances the endpoint has."""
         route = self._find_route()
-        return 0 if route is None else sum(len(variant.targets) for variant in route.variants.values())
+        return 0 if route is None else sum(len(variant.targets) for variant, _ in route.shares())
 
     def pump(self) -> None:
         """Begin with as many requests as there is room for: something has changed."""

@@ -18,7 +18,6 @@ _PLANNED_CONFIG_FIELDS = {
 }
 
 _STRATEGIES = ("RANDOM", "LEAST_OUTSTANDING_REQUESTS")
-
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 """Names that S3 has ever allowed; old buckets have capital letters and underscores."""
 
@@ -96,6 +95,13 @@ def check_config(request: Mapping[str, Any]) -> None:
             raise invalid(f"{member}: {what} not available in this version; leave it out")
     if request.get("AsyncInferenceConfig"):
         _check_asynchronous(request["AsyncInferenceConfig"])
+        if request.get("ShadowProductionVariants"):
+            raise invalid(
+                "ShadowProductionVariants: asynchronous endpoints have no shadow variants; leave it out"
+            )
+        capture = request.get("DataCaptureConfig")
+        if capture and capture.get("EnableCapture", True):
+            raise invalid("DataCaptureConfig: asynchronous endpoints have no data capture; leave it out")
     check_capture(request.get("DataCaptureConfig") or {})
     variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", ())]
     names = [variant["VariantName"] for variant in variants]

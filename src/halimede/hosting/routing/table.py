@@ -199,6 +199,15 @@ class EndpointRoute:
         for fleet in self.beside:
             yield fleet.variants
 
+    def shares(self) -> Iterator[tuple[VariantRoute, float]]:
+        """Each variant, and which part of the endpoint's requests it takes; 0 for all of a fleet without weights."""
+        rest = 1 - sum(fleet.share for fleet in self.beside)
+        parts = [(self.variants, max(rest, 0.0)), *((fleet.variants, fleet.share) for fleet in self.beside)]
+        for variants, share in parts:
+            whole = sum(variant.weight for variant in variants.values())
+            for variant in variants.values():
+                yield variant, share * variant.weight / whole if whole else 0.0
+
     def every_variant(self) -> Iterator[VariantRoute]:
         """The variants of all fleets, and their shadows."""
         for variants in self.fleets():
