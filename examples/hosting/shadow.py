@@ -111,7 +111,7 @@ def as_configured(stamp: str, pictures: NDArray[np.uint8]) -> str:
             "InstanceType": "ml.m5.large",
             "InitialVariantWeight": 1,
             "InitialInstanceCount": 1,
-            "ModelName": f"{variant}-{stamp}",
+            "ModelName": f"shadow-{variant}-{stamp}",
             "VariantName": variant,
         }
         for variant in ("current", "candidate")
@@ -157,7 +157,7 @@ def as_experiment(stamp: str, pictures: NDArray[np.uint8]) -> str:
     variant = {
         "InstanceType": "ml.m5.large",
         "InitialInstanceCount": 1,
-        "ModelName": f"current-{stamp}",
+        "ModelName": f"shadow-current-{stamp}",
         "VariantName": "current",
     }
     sm_client.create_endpoint_config(EndpointConfigName=endpoint, ProductionVariants=[variant])
@@ -170,7 +170,7 @@ def as_experiment(stamp: str, pictures: NDArray[np.uint8]) -> str:
         EndpointName=endpoint,
         ModelVariants=[
             {
-                "ModelName": f"{each}-{stamp}",
+                "ModelName": f"shadow-{each}-{stamp}",
                 "VariantName": each,
                 "InfrastructureConfig": {
                     "InfrastructureType": "RealTimeInference",
@@ -216,7 +216,7 @@ def main() -> None:
             "Environment": {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "digits"},
         }
         sm_client.create_model(
-            ModelName=f"{model}-{stamp}", ExecutionRoleArn=ROLE, PrimaryContainer=container
+            ModelName=f"shadow-{model}-{stamp}", ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
     pictures = load_digits().images[-PICTURES:].astype(np.uint8)
     names = [as_configured(stamp, pictures), as_experiment(stamp, pictures)]
@@ -225,11 +225,11 @@ def main() -> None:
         described = sm_client.describe_endpoint(EndpointName=name)
         sm_client.delete_endpoint(EndpointName=name)
         sm_client.delete_endpoint_config(EndpointConfigName=described["EndpointConfigName"])
-    configs = sm_client.list_endpoint_configs(NameContains=stamp)["EndpointConfigs"]
-    for config in configs:  # those that the experiment had, among them
+    configs = sm_client.list_endpoint_configs(NameContains=f"try-candidate-{stamp}")["EndpointConfigs"]
+    for config in configs:  # those that the experiment had
         sm_client.delete_endpoint_config(EndpointConfigName=config["EndpointConfigName"])
     for model in ("current", "candidate"):
-        sm_client.delete_model(ModelName=f"{model}-{stamp}")
+        sm_client.delete_model(ModelName=f"shadow-{model}-{stamp}")
         s3_client.delete_object(Bucket=BUCKET, Key=f"{model}.tar.gz")
     s3_client.delete_bucket(Bucket=BUCKET)
     print("deleted")
