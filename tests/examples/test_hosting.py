@@ -40,7 +40,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def host(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Iterator[HostProcess]:
     """A fresh host, whose minute is over soon after the walk-throughs have asked what they ask."""
     ahead_s = (60.0 - ASKING_S - time.time()) % 60.0
-    with start_host(tmp_path_factory.mktemp("host") / "host", ahead_s=ahead_s) as running:
+    with start_host(
+        tmp_path_factory.mktemp("host") / "host", "--oversubscription=32", ahead_s=ahead_s
+    ) as running:
         yield running
 
 

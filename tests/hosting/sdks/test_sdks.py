@@ -46,7 +46,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    with start_host(tmp_path_factory.mktemp("host") / "host", "--capture-file-seconds=1") as running:
+    # all scripts at once have more instances than two processors otherwise give out
+    flags = ("--capture-file-seconds=1", "--oversubscription=32")
+    with start_host(tmp_path_factory.mktemp("host") / "host", *flags) as running:
         yield running
 
 
