@@ -225,9 +225,9 @@ def main() -> None:
         described = sm_client.describe_endpoint(EndpointName=name)
         sm_client.delete_endpoint(EndpointName=name)
         sm_client.delete_endpoint_config(EndpointConfigName=described["EndpointConfigName"])
-    configs = sm_client.list_endpoint_configs(NameContains=f"try-candidate-{stamp}")["EndpointConfigs"]
-    for config in configs:  # those that the experiment had
-        sm_client.delete_endpoint_config(EndpointConfigName=config["EndpointConfigName"])
+    for name in (f"plain-{stamp}", f"try-candidate-{stamp}"):  # those before, and in, the experiment
+        for config in sm_client.list_endpoint_configs(NameContains=name)["EndpointConfigs"]:
+            sm_client.delete_endpoint_config(EndpointConfigName=config["EndpointConfigName"])
     for model in ("current", "candidate"):
         sm_client.delete_model(ModelName=f"shadow-{model}-{stamp}")
         s3_client.delete_object(Bucket=BUCKET, Key=f"{model}.tar.gz")
