@@ -11,15 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.core.origins import OriginPolicy
-from halimede.hosting.access.denials import Denials
-from halimede.hosting.access.gate import Gate
-from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
-from halimede.hosting.access.web_pages import WebPageGuard
-from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.api.services import Operation, Service
 from halimede.hosting.errors import ApiError
-from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.identity import Caller, EndpointId, Scope
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.store import MetricStores
@@ -27,13 +20,11 @@ from halimede.hosting.monitoring.job import Result
 from halimede.hosting.monitoring.monitoring import Monitoring
 from halimede.hosting.monitoring.records import Execution
 from halimede.hosting.monitoring.scheduler import Runner
-from halimede.hosting.routing.invocations import Invocations
-from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.objects import Objects
 from halimede.hosting.store.offers import OfferTokens
 from halimede.hosting.store.sources import model_source
-from halimede.hosting.substrates.images import Images
+from tests.hosting.services import serve_services
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
@@ -233,42 +224,16 @@ def monitored(directory: Path, runner: FakeRunner | None) -> Iterator[Monitored]
     """A host while the block runs; what it knows stays in the directory."""
     with LoopThread() as loop:
         host = Monitored(loop, directory, runner)
-        connections: set[ClientConnection] = set()
-
-        async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
-            await host._start()
-            invocations = Invocations(RoutingTable())
-            dispatcher = Dispatcher(
-                Gate(None, Caller()),
-                [_Current(host), cloudwatch_service(host.stores, now=lambda: host.now)],  # type: ignore[list-item]
-                invocations,
-                None,
-                {},
-                WebPageGuard(OriginPolicy(["test"])),
-                ProgramImageGate(ProgramImages.LOOPBACK, Images().is_program),
-                Denials(),
-            )
-            server = await asyncio.get_running_loop().create_server(
-                lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0
-            )
-            return invocations, dispatcher, server
-
-        invocations, dispatcher, server = loop.run(start())
-        host.port = server.sockets[0].getsockname()[1]
-
-        async def stop() -> None:
-            server.close()
-            for connection in list(connections):
-                connection.abort()
-            await dispatcher.close()
-            invocations.close()
-            await host.monitoring.stop()
-
+        loop.run(host._start())
+        services = [_Current(host), cloudwatch_service(host.stores, now=lambda: host.now)]
         try:
-            yield host
+            with serve_services(loop, services) as host.port:  # type: ignore[arg-type]
+                try:
+                    yield host
+                finally:
+                    host.clients.close()
         finally:
-            host.clients.close()
-            loop.run(stop())
+            loop.run(host.monitoring.stop())
 
 
 class _Current:

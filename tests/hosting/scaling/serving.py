@@ -1,6 +1,5 @@
 """Autoscaling on a clock that the test sets, asked through boto3."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,19 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.core.origins import OriginPolicy
-from halimede.hosting.access.denials import Denials
-from halimede.hosting.access.gate import Gate
-from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
-from halimede.hosting.access.web_pages import WebPageGuard
-from halimede.hosting.api.dispatcher import Dispatcher
-from halimede.hosting.http.connection import ClientConnection
-from halimede.hosting.identity import Caller, EndpointId, Scope
-from halimede.hosting.routing.invocations import Invocations
-from halimede.hosting.routing.table import RoutingTable
+from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.scaling.autoscaling import Autoscaling
-from halimede.hosting.substrates.images import Images
 from tests.hosting.scaling.fakes import FakeAlarms, FakeVariant, FakeVariants, State
+from tests.hosting.services import serve_services
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
@@ -185,42 +175,15 @@ def scaled(directory: Path) -> Iterator[Scaled]:
     """A host while the block runs; what it knows stays in the directory."""
     with LoopThread() as loop:
         host = Scaled(loop, directory)
-        connections: set[ClientConnection] = set()
-
-        async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
-            await host._start()
-            invocations = Invocations(RoutingTable())
-            dispatcher = Dispatcher(
-                Gate(None, Caller()),
-                [_Current(host)],  # type: ignore[list-item]
-                invocations,
-                None,
-                {},
-                WebPageGuard(OriginPolicy(["test"])),
-                ProgramImageGate(ProgramImages.LOOPBACK, Images().is_program),
-                Denials(),
-            )
-            server = await asyncio.get_running_loop().create_server(
-                lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0
-            )
-            return invocations, dispatcher, server
-
-        invocations, dispatcher, server = loop.run(start())
-        host.port = server.sockets[0].getsockname()[1]
-
-        async def stop() -> None:
-            server.close()
-            for connection in list(connections):
-                connection.abort()
-            await dispatcher.close()
-            invocations.close()
-            await host.autoscaling.stop()
-
+        loop.run(host._start())
         try:
-            yield host
+            with serve_services(loop, [_Current(host)]) as host.port:  # type: ignore[list-item]
+                try:
+                    yield host
+                finally:
+                    host.clients.close()
         finally:
-            host.clients.close()
-            loop.run(stop())
+            loop.run(host.autoscaling.stop())
 
 
 class _Current:

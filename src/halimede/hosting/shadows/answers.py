@@ -6,9 +6,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from halimede.frontends.sagemaker.content_type import BINARY
 from halimede.hosting.capture.payloads import UndecodableError, decode_tensors
 
-_BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 _HEADER_LENGTH = "inference-header-content-length"
 
 
@@ -44,7 +44,7 @@ def tensors_of(answer: Answer) -> dict[str, Tensor] | None:
     """The outputs of an answer by name; None if it is no answer of KServe v2 that can be read."""
     content_type = answer.headers.get("content-type", "")
     if (length := answer.headers.get(_HEADER_LENGTH)) is not None:  # as KServe itself says it
-        content_type = f"{_BINARY}{length}"
+        content_type = f"{BINARY}{length}"
     try:
         outputs = decode_tensors(answer.body, content_type)
     except UndecodableError:
