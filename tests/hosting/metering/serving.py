@@ -1,6 +1,5 @@
 """Metering on a clock that the test sets, asked through boto3."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -8,15 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from halimede.core.origins import OriginPolicy
-from halimede.hosting.access.denials import Denials
-from halimede.hosting.access.gate import Gate
-from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
-from halimede.hosting.access.web_pages import WebPageGuard
-from halimede.hosting.api.dispatcher import Dispatcher
-from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.upstream import UpstreamPool
-from halimede.hosting.identity import Caller, EndpointId, Scope
+from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarms import Alarms
 from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
@@ -26,12 +18,11 @@ from halimede.hosting.metering.pace import Pace
 from halimede.hosting.metering.store import MetricStore
 from halimede.hosting.metering.variant import VariantMeter
 from halimede.hosting.pages import pages
-from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
-from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.usage.meter import UsageMeter
+from tests.hosting.services import serve_services
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
 
@@ -138,9 +129,8 @@ def metered(directory: Path, now: float = NOON, pace: Pace = Pace()) -> Iterator
     """A host while the block runs; what it measured stays in the directory."""
     with LoopThread() as loop:
         host = Metered(loop, directory, now)
-        connections: set[ClientConnection] = set()
 
-        async def start() -> tuple[Invocations, Dispatcher, asyncio.Server]:
+        async def start() -> None:
             host.usage = UsageMeter(lambda: host.instances)
             await host.usage.open()
             host.metering = Metering(
@@ -155,48 +145,26 @@ def metered(directory: Path, now: float = NOON, pace: Pace = Pace()) -> Iterator
             await host.metering.start()
             host.alarms = Alarms(directory / "alarms.db", host.metering.stores, lambda: host.now, pace)
             await host.alarms.open()
-            invocations = Invocations(host.table)
-            services = [
-                cloudwatch_service(
-                    host.metering.stores,
-                    host.metering.flush,
-                    lambda: host.now,
-                    alarm_operations(host.alarms),
-                ),
-                logs_service(directory / "logs"),
-            ]
-            dispatcher = Dispatcher(
-                Gate(None, Caller()),
-                services,
-                invocations,
-                None,
-                pages(host.table, host.metering),
-                WebPageGuard(OriginPolicy(["test"])),
-                ProgramImageGate(ProgramImages.LOOPBACK, Images().is_program),
-                Denials(),
-            )
-            server = await asyncio.get_running_loop().create_server(
-                lambda: ClientConnection(dispatcher.handle, connections=connections), "127.0.0.1", 0
-            )
-            return invocations, dispatcher, server
-
-        invocations, dispatcher, server = loop.run(start())
-        host.port = server.sockets[0].getsockname()[1]
 
         async def stop() -> None:
-            server.close()
-            for connection in list(connections):
-                connection.abort()
-            await dispatcher.close()
-            invocations.close()
             await host.alarms.stop()
             await host.metering.stop()
             await host.usage.stop()
 
+        loop.run(start())
+        services = [
+            cloudwatch_service(
+                host.metering.stores, host.metering.flush, lambda: host.now, alarm_operations(host.alarms)
+            ),
+            logs_service(directory / "logs"),
+        ]
         try:
-            yield host
+            with serve_services(loop, services, host.table, pages(host.table, host.metering)) as host.port:
+                try:
+                    yield host
+                finally:
+                    host.clients.close()
         finally:
-            host.clients.close()
             loop.run(stop())
 
 
