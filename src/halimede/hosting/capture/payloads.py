@@ -62,6 +62,10 @@ def decode_values(body: bytes, content_type: str, encoding: str = "BASE64") -> d
         return _decode(body, content_type, encoding)
 
 
+BINARY: Final = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+"""A body's content type, before the number of the bytes of JSON with which the body begins."""
+
+
 def decode_tensors(body: bytes, content_type: str) -> dict[str, Values]:
     """KServe's inputs or outputs that a body holds, by name.
 
