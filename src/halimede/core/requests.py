@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from halimede.core.errors import HalimedeError
 from halimede.core.tensors import Tensor
+from halimede.core.traces import Trace
 
 ParameterValue = bool | int | float | str
 
@@ -100,6 +101,7 @@ class InferRequest:
         received_ns: when the request was complete, on the engine's clock.
         queued_ns: when it entered its scheduler.
         started_ns: when its execution began; set before `on_compute` is told, 0 until then and for ensembles.
+        trace: what is recorded of it; None for most requests, which are not traced.
     """
 
     __slots__ = (
@@ -127,6 +129,7 @@ class InferRequest:
         "sequence_start",
         "started_ns",
         "timeout_us",
+        "trace",
     )
 
     is_null: ClassVar[bool] = False
@@ -172,6 +175,7 @@ class InferRequest:
         self.received_ns = received_ns
         self.queued_ns = received_ns
         self.started_ns = 0
+        self.trace: Trace | None = None
 
     def cancel(self) -> None:
         """The client gave up: a queued request leaves its queue; a running one may be told."""
