@@ -11,6 +11,7 @@ from typing import Any
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.tensors import Tensor
+from halimede.core.traces import Trace
 from halimede.workers.channel import Channel, Message
 from halimede.workers.encoding import encode_response
 from halimede.workers.memory import PeerMemory
@@ -38,6 +39,7 @@ class ModelCall:
         blocks: the thread that runs `execute` waits, and with it the caller's instance, until the first response.
         respond: where responses go.
         ended: it has its final response, or nobody waits for one.
+        trace: what is recorded of the request for which the model asks, if the model has named it; None for none.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class ModelCall:
         "respond",
         "sequence_id",
         "timeout_us",
+        "trace",
     )
 
     def __init__(
@@ -91,6 +94,7 @@ class ModelCall:
         self.blocks: bool = blocks
         self.respond = respond
         self.ended = False
+        self.trace: Trace | None = None
 
 
 Infer = Callable[[ModelCall], InferRequest | None]
