@@ -188,12 +188,61 @@ def test_methods_of_later_versions_are_unimplemented(client: Any) -> None:
     for call in (
         client.get_system_shared_memory_status,
         client.get_cuda_shared_memory_status,
-        client.get_trace_settings,
     ):
         with pytest.raises(InferenceServerException) as caught:
             call()
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
         assert "not available in this version" in caught.value.message()
+
+
+def trace_settings(client: Any, settings: dict[str, Any] | None = None, **model: str) -> dict[str, list[str]]:
+    """The settings of tracing, after a change if there is one."""
+    response = (
+        client.get_trace_settings(**model)
+        if settings is None
+        else client.update_trace_settings(settings=settings, **model)
+    )
+    return {name: list(setting.value) for name, setting in response.settings.items()}
+
+
+TRACE_SETTINGS = {
+    "trace_level": ["OFF"],
+    "trace_rate": ["1000"],
+    "trace_count": ["-1"],
+    "log_frequency": ["0"],
+    "trace_file": [""],
+    "trace_mode": ["triton"],
+}
+
+
+def test_trace_settings_are_changed_by_a_client(client: Any) -> None:
+    assert trace_settings(client) == TRACE_SETTINGS
+    changes = {"trace_level": ["TENSORS", "TIMESTAMPS"], "trace_rate": "5"}
+    changed = TRACE_SETTINGS | {"trace_level": ["TIMESTAMPS", "TENSORS"], "trace_rate": ["5"]}
+    assert trace_settings(client, changes) == changed
+    assert trace_settings(client, {"trace_rate": "7"}, model_name="fp32") == changed | {"trace_rate": ["7"]}
+    assert trace_settings(client, {"trace_rate": None}, model_name="fp32") == changed
+    assert trace_settings(client, {"trace_level": [], "trace_rate": None}) == TRACE_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "status", "text"),
+    [
+        ({"trace_level": ["OFF", "TENSORS"]}, "", "INVALID_ARGUMENT", "Expect only one trace level 'OFF' is specified"),
+        ({"trace_rate": ["1", "2"]}, "fp32", "INVALID_ARGUMENT", "expect only 1 value for 'trace_rate'"),
+        ({"trace_rate": "x"}, "", "INVALID_ARGUMENT", "Unable to parse 'trace_rate', got: x"),
+        ({"trace_file": "x"}, "", "UNIMPLEMENTED", "trace file location can not be updated through network protocol"),
+        ({"trace_rate": "1"}, "nobody", "INVALID_ARGUMENT", "Request for unknown model : nobody"),
+        ({}, "nobody", "INVALID_ARGUMENT", "Request for unknown model : nobody"),
+    ],
+)  # fmt: skip
+def test_wrong_trace_settings_are_refused(
+    client: Any, settings: dict[str, Any], model: str, status: str, text: str
+) -> None:
+    with pytest.raises(InferenceServerException) as caught:
+        trace_settings(client, settings, model_name=model)
+    assert (caught.value.status(), caught.value.message()) == (f"StatusCode.{status}", text)
+    assert trace_settings(client) == TRACE_SETTINGS
 
 
 def test_log_settings_are_changed_by_a_client(client: Any) -> None:

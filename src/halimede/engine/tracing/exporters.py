@@ -1,10 +1,14 @@
 """Which exporter there is, by the mode of tracing."""
 
+import logging
+
 from halimede.core.clock import Clock
 from halimede.core.errors import UnsupportedError
 from halimede.engine.tracing.exporter import Exporter
 from halimede.engine.tracing.settings import TraceConfig, TraceMode
 from halimede.engine.tracing.triton_file import TraceFileExporter
+
+logger = logging.getLogger("halimede")
 
 
 def open_exporter(config: TraceConfig, clock: Clock) -> Exporter | None:
@@ -16,4 +20,10 @@ def open_exporter(config: TraceConfig, clock: Clock) -> Exporter | None:
     """
     if config.mode is TraceMode.OPENTELEMETRY:
         raise UnsupportedError("tracing: this version has no mode opentelemetry")
-    return TraceFileExporter(config.file, clock) if config.file else None
+    if config.file:
+        return TraceFileExporter(config.file, clock)
+    if config.settings.levels:
+        logger.warning(
+            "no file is named for traces; nothing is traced without --trace-config triton,file=FILE"
+        )
+    return None

@@ -5,11 +5,17 @@ Names are Triton's. A client's request has, besides, events of the protocol that
     REQUEST_START ─ QUEUE_START ─ COMPUTE_START ─ COMPUTE_INPUT_END ─ COMPUTE_OUTPUT_START ─ COMPUTE_END ─ REQUEST_END
 """
 
+import logging
 from collections.abc import Callable
+from typing import Final
 
 from halimede.backends.batch import Batch
 from halimede.core.requests import InferRequest, InferResponse, NamedTensors
 from halimede.core.traces import Trace, TracedTensor
+
+logger = logging.getLogger("halimede")
+
+_QUEUED: Final = "TENSOR_QUEUE_INPUT"
 
 
 def trace_client_request(
@@ -49,7 +55,7 @@ def record_queued(request: InferRequest) -> None:
     assert trace is not None
     trace.record("QUEUE_START", request.queued_ns)
     if trace.tensors:
-        _record_tensors(trace, "TENSOR_QUEUE_INPUT", request.inputs.items())
+        _record_tensors(trace, _QUEUED, request.inputs.items())
 
 
 def record_execution(request: InferRequest, batch: Batch) -> None:
@@ -62,6 +68,9 @@ def record_execution(request: InferRequest, batch: Batch) -> None:
         trace.record("COMPUTE_INPUT_END", batch.inputs_ns or started)
         trace.record("COMPUTE_OUTPUT_START", batch.outputs_ns or ended)
         trace.record("COMPUTE_END", ended)
+        if trace.tensors:  # as they were when they were queued: the model may have written to them
+            queued = [each for each in trace.contents if each.activity == _QUEUED]
+            trace.contents += [each._replace(activity="TENSOR_BACKEND_INPUT") for each in queued]
 
 
 class _Recorded:
@@ -112,5 +121,9 @@ class _Recorded:
 
 def _record_tensors(trace: Trace, activity: str, tensors: NamedTensors) -> None:
     for name, tensor in tensors:
-        content = bytes(tensor.data)
+        try:
+            content = bytes(tensor.data)
+        except Exception:  # whoever takes the tensor says what is wrong with it
+            logger.debug("tracing: cannot read tensor '%s'", name, exc_info=True)
+            continue
         trace.contents.append(TracedTensor(activity, name, tensor.datatype.name, tensor.shape, content))

@@ -9,9 +9,12 @@ import os
 import pickle
 import signal
 import sys
-from typing import BinaryIO
+from operator import itemgetter
+from typing import BinaryIO, Final
 
 from halimede.engine.tracing.trace_json import trace_objects
+
+_NUMBER: Final = itemgetter(0)
 
 
 class TraceFiles:
@@ -53,14 +56,17 @@ def append_to_array(path: str, objects: bytes, *, fresh: bool) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o644)
     try:
         size = os.lseek(descriptor, 0, os.SEEK_END)
-        place = size - 1 if size else 0  # of the bracket at the end
-        written = view = memoryview((b"," if size else b"[") + objects + b"]")
+        filled = size > len(b"[]")
+        if filled and not objects:
+            return
+        place = size - 1 if filled else 0  # of the bracket at the end
+        written = view = memoryview((b"," if filled else b"[") + objects + b"]")
         try:
             while view:
                 view = view[os.pwrite(descriptor, view, place + len(written) - len(view)) :]
         except OSError:
             os.ftruncate(descriptor, place)
-            if size:
+            if filled:
                 os.pwrite(descriptor, b"]", place)
             raise
     finally:
@@ -76,15 +82,19 @@ def write_batches(batches: BinaryIO, files: TraceFiles) -> None:
             files.tell_dropped()
             return
         texts: list[str] = []
+        requests = 0
         begun = ("", False)
         for path, fresh, traces in records:
-            if texts and (fresh or path != begun[0]):
-                files.add(begun[0], ",".join(texts), len(texts), fresh=begun[1])
+            if requests and (fresh or path != begun[0]):
+                files.add(begun[0], ",".join(texts), requests, fresh=begun[1])
                 texts.clear()
-            if not texts:
+                requests = 0
+            if not requests:
                 begun = path, fresh
-            texts.append(",".join([trace_objects(values) for values in traces]))
-        files.add(begun[0], ",".join(texts), len(texts), fresh=begun[1])
+            requests += 1
+            traces.sort(key=_NUMBER)
+            texts += filter(None, [trace_objects(values) for values in traces])
+        files.add(begun[0], ",".join(texts), requests, fresh=begun[1])
 
 
 def _tell(text: str) -> None:
