@@ -1,11 +1,12 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client import Metric
+from prometheus_client.openmetrics import parser
 from prometheus_client.samples import Sample
 
 from halimede.config.model_config_pb2 import ModelConfig
@@ -17,6 +18,8 @@ from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
 from halimede.frontends.openmetrics import CONTENT_TYPE, is_wanted
 from tests.frontends.test_metrics import ALL_FAMILIES, FakeModel, answered, fake_engine
+
+PARSE: Callable[[str], Iterable[Metric]] = parser.text_string_to_metric_families
 
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -32,7 +35,7 @@ def scrape(
 ) -> dict[str, list[Sample]]:
     """Samples by the name of their family; fails on what is no OpenMetrics."""
     text = Metrics(fake_engine(*models, custom=custom), settings).render_openmetrics().decode()
-    return {family.name: family.samples for family in text_string_to_metric_families(text)}
+    return {family.name: family.samples for family in PARSE(text)}
 
 
 def test_openmetrics_parser_reads_a_scrape() -> None:

@@ -2,7 +2,7 @@
 
 import gzip
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -133,5 +133,5 @@ def _span(span: SpanMessage, resource: dict[str, Value], scope: str) -> Received
     )
 
 
-def _attributes(pairs: "Iterator[KeyValue] | object") -> dict[str, Value]:
-    return {pair.key: getattr(pair.value, str(pair.value.WhichOneof("value"))) for pair in pairs}  # type: ignore[attr-defined]
+def _attributes(pairs: Iterable[KeyValue]) -> dict[str, Value]:
+    return {pair.key: getattr(pair.value, str(pair.value.WhichOneof("value"))) for pair in pairs}

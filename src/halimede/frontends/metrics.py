@@ -450,7 +450,7 @@ def _add_histogram(lines: list[str], name: str, text: str, histogram: Histogram)
     lines.append(f"{name}_count{{{text}}} {cumulated[-1]}")
 
 
-def _bucket(name: str, text: str, bound: float | str) -> str:
+def _bucket(name: str, text: str, bound: object) -> str:
     return f'{name}_bucket{{{text},le="{bound}"}}'
 
 

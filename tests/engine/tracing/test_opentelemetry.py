@@ -127,7 +127,9 @@ def test_collector_that_refuses_costs_its_traces_and_they_are_counted(
             clock.advance(200_000_000)
             wait_until(lambda: exporter.dropped == 1)
             wait_until(
-                lambda: "traces: 1 were dropped, 1 in all; the latest reason: Bad Request" in caplog.text
+                lambda: (
+                    "tracing: 1 traces were dropped, 1 in all; the latest reason: Bad Request" in caplog.text
+                )
             )
         collector.status = 200
         recorder.request().end()
@@ -198,8 +200,8 @@ def test_log_is_told_of_drops_from_time_to_time(caplog: pytest.LogCaptureFixture
         drops.tell()
     assert drops.count == 2000
     assert [record.message for record in caplog.records] == [
-        "traces: 2 were dropped, 2 in all; the latest reason: the queue was full",
-        "traces: 1998 were dropped, 2000 in all; the latest reason: the queue was full",
+        "tracing: 2 traces were dropped, 2 in all; the latest reason: the queue was full",
+        "tracing: 1998 traces were dropped, 2000 in all; the latest reason: the queue was full",
     ]
 
 

@@ -15,13 +15,13 @@ from random import getrandbits
 from time import monotonic, time_ns
 from typing import Any, Final
 
-from halimede.core.batch_process import BatchProcess
 from halimede.core.clock import MILLISECOND, Clock, Timer
 from halimede.core.errors import UnavailableError
 from halimede.core.trace_context import TRACEPARENT, TRACESTATE, parse_context
 from halimede.core.traces import SpanContext, Trace
 from halimede.engine.tracing.otlp_settings import otlp_settings
 from halimede.engine.tracing.settings import TraceSettings
+from halimede.workers.batch_process import BatchProcess
 
 logger = logging.getLogger("halimede")
 
@@ -56,7 +56,12 @@ class OpenTelemetryExporter:
         self._clock = clock
         self._drops = Drops()
         self._process = BatchProcess(
-            "traces", _PROCESS, [json.dumps(asdict(settings))], self._dropped, self._read_line
+            _PROCESS,
+            [json.dumps(asdict(settings))],
+            name="tracing",
+            records="traces",
+            on_dropped=self._dropped,
+            on_line=self._read_line,
         )
         self._traces: list[tuple[Any, ...]] = []
         self._timer: Timer | None = None
@@ -93,7 +98,6 @@ class OpenTelemetryExporter:
         """Send what is left, if that takes no longer than `timeout_s`. Blocks."""
         self._hand_on()
         if not self._process.close(timeout_s):
-            logger.warning("traces: the collector has not taken the last ones in time")
             self._process.kill()
         self._drops.tell()
 
@@ -143,7 +147,10 @@ class Drops:
             new, self._told = self.count - self._told, self.count
         if new:
             logger.warning(
-                "traces: %d were dropped, %d in all; the latest reason: %s", new, self.count, self._reason
+                "tracing: %d traces were dropped, %d in all; the latest reason: %s",
+                new,
+                self.count,
+                self._reason,
             )
 
 
