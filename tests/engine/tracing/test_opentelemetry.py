@@ -13,12 +13,12 @@ from halimede.core.traces import SpanContext, Trace
 from halimede.engine.tracing import opentelemetry
 from halimede.engine.tracing.opentelemetry import Drops, OpenTelemetryExporter
 from halimede.engine.tracing.otlp_settings import otlp_settings
-from halimede.engine.tracing.settings import TraceSettings
+from halimede.engine.tracing.settings import TIMESTAMPS, TraceSettings
 from tests.support.otlp_receiver import otlp_receiver
 
 pytestmark = pytest.mark.timeout(120)
 
-SETTINGS = TraceSettings(timestamps=True)
+SETTINGS = TraceSettings(levels=(TIMESTAMPS,))
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 

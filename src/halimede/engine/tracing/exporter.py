@@ -1,6 +1,6 @@
 """Where traces go."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from halimede.core.traces import SpanContext, Trace
@@ -8,7 +8,13 @@ from halimede.engine.tracing.settings import TraceSettings
 
 
 class Exporter(Protocol):
-    """Takes traces that are complete, and says how they stand among the spans of other programs. On the event loop."""
+    """Takes traces that are complete, and says how they stand among the spans of other programs. On the event loop.
+
+    Attributes:
+        options: further settings, name and value, as clients may read them; names may repeat.
+    """
+
+    options: Sequence[tuple[str, str]]
 
     def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
         """The client's span that its HTTP headers or gRPC metadata name (lower-case); None for none, or for nonsense.

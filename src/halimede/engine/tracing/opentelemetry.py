@@ -42,6 +42,9 @@ class OpenTelemetryExporter:
     Raises:
         InvalidArgumentError: an option cannot be used.
         UnavailableError: the packages for it are not installed.
+
+    Attributes:
+        options: those that clients may read, with their values: the options, and defaults of others.
     """
 
     def __init__(self, options: Mapping[str, tuple[str, ...]], clock: Clock) -> None:
@@ -53,6 +56,10 @@ class OpenTelemetryExporter:
         if not installed:
             msg = "trace mode opentelemetry needs packages of OpenTelemetry: pip install 'halimede[otel]'"
             raise UnavailableError(msg)
+        self.options = [
+            *((name, value) for name, values in options.items() for value in values),
+            *((name, value) for name, value in settings.numbers().items() if name not in options),
+        ]
         self._clock = clock
         self._drops = Drops()
         self._process = BatchProcess(

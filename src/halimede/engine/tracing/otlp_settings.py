@@ -38,6 +38,11 @@ class OtlpSettings:
     schedule_delay_ms: int
     max_export_batch_size: int
 
+    def numbers(self) -> dict[str, str]:
+        """The options that are numbers, as they are."""
+        values = (self.max_queue_size, self.schedule_delay_ms, self.max_export_batch_size)
+        return dict(zip(_NUMBERS, map(str, values), strict=True))
+
 
 def otlp_settings(options: Mapping[str, tuple[str, ...]]) -> OtlpSettings:
     """What the options say, each with the values that it was given: the last one counts, but for resources.

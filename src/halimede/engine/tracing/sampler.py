@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from halimede.core.traces import Trace
 from halimede.engine.tracing.exporter import Exporter
-from halimede.engine.tracing.settings import TraceSettings
+from halimede.engine.tracing.settings import TENSORS, TIMESTAMPS, TraceSettings
 
 
 class Sampler:
@@ -32,7 +32,7 @@ class Sampler:
         self.settings = settings
         self.left = settings.count
         self.active = (
-            exporter is not None and (settings.timestamps or settings.tensors) and settings.count != 0
+            exporter is not None and settings.levels != () and settings.count != 0
         )
         self._exporter = exporter
         self._number = number
@@ -62,8 +62,8 @@ class Sampler:
             self._number(),
             model_name,
             model_version,
-            timestamps=settings.timestamps,
-            tensors=settings.tensors,
+            timestamps=TIMESTAMPS in settings.levels,
+            tensors=TENSORS in settings.levels,
             context=exporter.context(remote),
             remote=remote,
         )

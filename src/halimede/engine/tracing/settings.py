@@ -1,7 +1,18 @@
 """What is traced, and how often: for all models, and for single ones."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
+
+TIMESTAMPS: Final = "TIMESTAMPS"
+TENSORS: Final = "TENSORS"
+
+
+def trace_levels(names: Iterable[str]) -> tuple[str, ...]:
+    """The levels that are among these names, in the order in which they are shown."""
+    given = set(names)
+    return tuple(level for level in (TIMESTAMPS, TENSORS) if level in given)
 
 
 class TraceMode(Enum):
@@ -16,15 +27,13 @@ class TraceSettings:
     """Which requests are traced. Two of these are never equal: what is sampled by one is kept apart from others.
 
     Attributes:
-        timestamps: whether times are recorded (level TIMESTAMPS).
-        tensors: whether the contents of tensors are (level TENSORS).
+        levels: what is recorded of a request: times (TIMESTAMPS), the contents of tensors (TENSORS), both or nothing.
         rate: one of so many requests is traced; 0 for none.
         count: how many requests to trace; -1 for any number.
         log_frequency: after so many traced requests a further file is begun; 0 for never.
     """
 
-    timestamps: bool = False
-    tensors: bool = False
+    levels: tuple[str, ...] = ()
     rate: int = 1000
     count: int = -1
     log_frequency: int = 0

@@ -1,7 +1,7 @@
 """Tracing of requests: the settings that hold for each model, and the samplers that go by them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -19,12 +19,14 @@ class Tracing:
     Attributes:
         config: how it was set at the start.
         active: requests may be traced: the one thing to look at before `begin`.
+        options: further settings of the mode, name and value; names may repeat.
     """
 
     def __init__(self, config: TraceConfig, exporter: Exporter | None) -> None:
         """Trace as `config` says; without an exporter, whatever the settings are, nothing is traced."""
         self.config = config
         self.active = False
+        self.options = () if exporter is None else exporter.options
         self._exporter = exporter
         self._number = count(1).__next__
         self._changed: dict[str, Any] = {}  # for all models
@@ -57,8 +59,6 @@ class Tracing:
                 models again; or, of all models, makes it what it was at the start.
             model_name: the model; "" for all models.
         """
-        known = {each.name for each in fields(TraceSettings)}
-        changes = {name: value for name, value in changes.items() if name in known}
         if not changes:
             return
         own = self._of_models.setdefault(model_name, {}) if model_name else self._changed

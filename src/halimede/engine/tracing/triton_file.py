@@ -1,14 +1,14 @@
 """Traces into files of Triton's format, written by another process, so that the server spends no time on them."""
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from halimede.core.clock import MILLISECOND, Clock, Timer
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.traces import SpanContext, Trace
-from halimede.engine.tracing.settings import TraceSettings
+from halimede.engine.tracing.settings import TENSORS, TraceSettings
 from halimede.workers.batch_process import BatchProcess
 
 _PROCESS: Final = "halimede.engine.tracing.trace_writing"
@@ -31,6 +31,8 @@ class TraceFileExporter:
     Raises:
         InvalidArgumentError: the file cannot be written.
     """
+
+    options: Sequence[tuple[str, str]] = ()
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = str(Path(path).absolute())
@@ -59,7 +61,7 @@ class TraceFileExporter:
         """Write a client's request and all that it has caused, within a tenth of a second."""
         path, fresh = self._place(settings)
         self._traces.append((path, fresh, [values_of(trace) for trace in traces]))
-        if settings.tensors:
+        if TENSORS in settings.levels:
             self._bytes += sum(len(tensor.content) for trace in traces for tensor in trace.contents)
         if self._timer is None:
             self._timer = self._clock.call_at(self._clock.now() + _FLUSH_NS, self._write)
