@@ -190,6 +190,12 @@ class ServeOptions:
         "for the one line of a file, or env:NAME, for an environment variable.",
         show=without_secret,
     )
+    http_server_timing: bool = setting(
+        HTTP,
+        BOOL,
+        False,
+        "Tell clients how long each stage of their requests took, in the header Server-Timing of responses.",
+    )
 
     allow_grpc: bool = setting(GRPC, BOOL, True, "Whether to serve gRPC.")
     grpc_address: str = setting(GRPC, ADDRESS, "0.0.0.0", "Address to serve gRPC at.")  # noqa: S104 - tritonserver's

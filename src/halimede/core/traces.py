@@ -75,6 +75,7 @@ class Trace:
     """
 
     __slots__ = (
+        "__weakref__",
         "_holds",
         "_recorder",
         "_tree",

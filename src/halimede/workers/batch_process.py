@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 logger = logging.getLogger("halimede")
 
@@ -24,15 +24,27 @@ class BatchProcess:
         records: what the log calls what batches consist of.
         most_waiting: bytes that may wait to be handed on; more are dropped, as memory must not grow while a disk or
             a reader is slow.
+        on_dropped: told how many records were dropped, on a thread; None to log that.
+        on_line: told each line that the process writes to its standard output, on a thread; None if it writes none.
     """
 
     def __init__(
-        self, module: str, arguments: Sequence[str], *, name: str, records: str, most_waiting: int = 8 << 20
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        name: str,
+        records: str,
+        most_waiting: int = 8 << 20,
+        on_dropped: Callable[[int], None] | None = None,
+        on_line: Callable[[bytes], None] | None = None,
     ) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
         self._name = name
         self._records = records
         self._most_waiting = most_waiting
+        self._on_dropped = on_dropped or self._log_dropped
+        self._on_line = on_line
         self._process = self._start()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -43,13 +55,19 @@ class BatchProcess:
         self._thread.start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(  # noqa: S603 - our own module
+        process = subprocess.Popen(  # noqa: S603 - our own module
             self._command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if self._on_line is None else subprocess.PIPE,
             bufsize=0,
             start_new_session=True,  # an interrupt at the terminal is for the server
         )
+        if self._on_line is not None:
+            reader = threading.Thread(
+                target=_read_lines, args=(process, self._on_line), name=self._name, daemon=True
+            )
+            reader.start()
+        return process
 
     def write(self, batch: bytes, records: int) -> None:
         """Write a pickled batch of so many records, soon."""
@@ -61,8 +79,8 @@ class BatchProcess:
             self._waiting_bytes += len(batch)
             self._changed.notify()
 
-    def close(self, timeout_s: float) -> None:
-        """Write what waits, as long as that takes no longer than `timeout_s`."""
+    def close(self, timeout_s: float) -> bool:
+        """Write what waits: whether that, and then the process's end, took no longer than `timeout_s` each."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -72,6 +90,13 @@ class BatchProcess:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 logger.warning("%s: the last %s are still being written", self._name, self._records)
+            else:
+                return True
+        return False
+
+    def kill(self) -> None:
+        """End the process; the batches that it has are lost."""
+        self._process.kill()
 
     def _run(self) -> None:
         while True:
@@ -84,15 +109,15 @@ class BatchProcess:
                 self._waiting_bytes -= len(batch)
                 dropped, self._dropped = self._dropped, 0
             if dropped:
-                logger.warning(
-                    "%s: %d %s were dropped, as they are not written fast enough",
-                    self._name,
-                    dropped,
-                    self._records,
-                )
+                self._on_dropped(dropped)
             self._hand_on(batch)
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def _log_dropped(self, records: int) -> None:
+        logger.warning(
+            "%s: %d %s were dropped, as they are not written fast enough", self._name, records, self._records
+        )
 
     def _hand_on(self, batch: bytes) -> None:
         for _ in range(2):
@@ -109,3 +134,10 @@ class BatchProcess:
                 self._process = self._start()
             else:
                 return
+
+
+def _read_lines(process: "subprocess.Popen[bytes]", on_line: Callable[[bytes], None]) -> None:
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            on_line(line)

@@ -13,7 +13,7 @@ from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.tensors import Tensor
 from halimede.core.traces import Trace
 from halimede.workers.channel import Channel, Message
-from halimede.workers.encoding import encode_response
+from halimede.workers.encoding import SENT_TRACES, encode_response
 from halimede.workers.memory import PeerMemory
 from halimede_worker import wire
 from halimede_worker.memory import SharedMemoryError
@@ -37,9 +37,9 @@ class ModelCall:
         preferred_memory: kind (0 GPU, 1 CPU) and device where the outputs should be, or None.
         decoupled: the caller takes any number of responses.
         blocks: the thread that runs `execute` waits, and with it the caller's instance, until the first response.
+        trace: of the request that the caller says it comes of, if that is traced and not over; else None.
         respond: where responses go.
         ended: it has its final response, or nobody waits for one.
-        trace: what is recorded of the request for which the model asks, if the model has named it; None for none.
     """
 
     __slots__ = (
@@ -76,8 +76,9 @@ class ModelCall:
         """
         (
             self.model_name, self.model_version, self.id, self.sequence_id, self.flags, self.timeout_us,
-            self.parameters, self.outputs, inputs, self.preferred_memory,
+            self.parameters, self.outputs, inputs, self.preferred_memory, *trace,
         ) = encoded  # fmt: skip
+        self.trace: Trace | None = SENT_TRACES.get(trace[0]) if trace else None
         self.inputs: dict[str, Tensor] = {}
         for tensor in inputs:
             name: str = tensor[0]
@@ -94,7 +95,6 @@ class ModelCall:
         self.blocks: bool = blocks
         self.respond = respond
         self.ended = False
-        self.trace: Trace | None = None
 
 
 Infer = Callable[[ModelCall], InferRequest | None]

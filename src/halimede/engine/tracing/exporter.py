@@ -19,7 +19,7 @@ class Exporter(Protocol):
     def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
         """The client's span that its HTTP headers or gRPC metadata name (lower-case); None for none, or for nonsense.
 
-        A request that comes with one is traced whatever the rate.
+        A request that comes with one is traced whatever the rate, unless its client does not sample it.
         """
 
     def context(self, parent: SpanContext | None) -> SpanContext | None:

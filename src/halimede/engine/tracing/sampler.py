@@ -32,7 +32,7 @@ class Sampler:
         self.settings = settings
         self.left = settings.count
         self.active = (
-            exporter is not None and settings.levels != () and settings.rate > 0 and settings.count != 0
+            exporter is not None and settings.levels != () and settings.count != 0
         )
         self._exporter = exporter
         self._number = number
@@ -46,8 +46,11 @@ class Sampler:
         exporter, settings = self._exporter, self.settings
         assert exporter is not None, "without one, it is not active"
         remote = exporter.remote(headers)
-        self._seen += 1
-        if self._seen % settings.rate and remote is None:
+        if remote is None:
+            self._seen += 1
+            if not settings.rate or self._seen % settings.rate:
+                return None
+        elif not remote.sampled:
             return None
         if self.left > 0:
             self.left -= 1
