@@ -9,6 +9,7 @@ from halimede.engine.tracing.tracing import Tracing
 from tests.engine.tracing.exporters import KeepingExporter
 
 NO_HEADERS: Mapping[str, object] = {}
+CLIENT_TRACES: Mapping[str, object] = {"traceparent": "…"}
 
 
 def tracing(**settings: Any) -> tuple[Tracing, KeepingExporter]:
@@ -22,11 +23,17 @@ def sampled(traced: Tracing, *models: str) -> list[bool]:
     return [traced.begin(model, 1, NO_HEADERS) is not None for model in models]
 
 
-@pytest.mark.parametrize("settings", [{"levels": ()}, {"rate": 0}, {"count": 0}])
-def test_without_level_rate_or_count_nothing_is_traced(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"levels": ()}, {"count": 0}])
+def test_without_level_or_count_nothing_is_traced(settings: dict[str, Any]) -> None:
     traced, _ = tracing(**settings)
     assert not traced.active
-    assert traced.begin("m", 1, NO_HEADERS) is None
+    assert traced.begin("m", 1, CLIENT_TRACES) is None
+
+
+def test_with_rate_0_only_requests_of_clients_that_trace_are_traced() -> None:
+    traced, _ = tracing(rate=0)
+    assert sampled(traced, *"mmm") == [False, False, False]
+    assert traced.begin("m", 1, CLIENT_TRACES) is not None
 
 
 def test_without_an_exporter_nothing_is_traced() -> None:
@@ -136,7 +143,7 @@ def test_settings_that_are_replaced_are_flushed() -> None:
 def test_a_request_of_a_client_that_traces_is_always_traced() -> None:
     traced, _ = tracing(rate=1000)
     assert traced.begin("m", 1, NO_HEADERS) is None
-    trace = traced.begin("m", 1, {"traceparent": "…"})
+    trace = traced.begin("m", 1, CLIENT_TRACES)
     assert trace is not None
     assert trace.remote is not None
     assert trace.context is not None
