@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.cli.test_serve import REQUEST, write_model
+from tests.frontends.http.serving import Client
 from tests.support.server import ServerProcess, run_command, start_server
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces, read_traces
 
@@ -127,6 +129,21 @@ def test_a_request_over_grpc_is_traced_from_its_reception_to_its_response(traced
         "GRPC_WAITREAD_START", "GRPC_WAITREAD_END", *RUN[:-1],
         "INFER_RESPONSE_COMPLETE", "REQUEST_END", "GRPC_SEND_START", "GRPC_SEND_END",
     ]  # fmt: skip
+
+
+def test_the_reception_begins_when_the_body_does(traced: Traced) -> None:
+    body = json.dumps({**json.loads(REQUEST), "id": "slow body"}).encode()
+    port = int(traced.server.http.rpartition(":")[2])
+    head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with Client(port) as client:
+        client.send(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert [client.read_line() for _ in range(2)] == [b"HTTP/1.1 100 Continue\r\n", b"\r\n"]
+        between = time.monotonic_ns()
+        assert client.ask(body).status == 200
+        assert client.ask(f"{head}\r\n".encode() + body.replace(b"slow", b"next")).status == 200
+    slow, after = traced.of("slow body")[0], traced.of("next body")[0]
+    assert slow.at("HTTP_RECV_START") < between < slow.at("HTTP_RECV_END")
+    assert slow.at("HTTP_SEND_END") < after.at("HTTP_RECV_START")
 
 
 def test_tensors_are_traced_with_their_elements(traced: Traced) -> None:

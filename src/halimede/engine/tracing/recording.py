@@ -24,18 +24,20 @@ def trace_client_request(
     protocol: str,
     now: Callable[[], int],
     receive_events: tuple[str, str],
+    began_ns: int = 0,
 ) -> None:
     """Trace a request that a front end has made and is about to hand to its model.
 
     Args:
-        request: the request; it was received at `received_ns`.
+        request: the request; it was complete at its `received_ns`.
         trace: what is recorded of it.
         protocol: HTTP or GRPC.
         now: the engine's clock.
         receive_events: what the beginning and the end of its reception are called.
+        began_ns: when its reception began; 0 if it came at once.
     """
     start, end = receive_events
-    trace.record(start, request.received_ns)
+    trace.record(start, began_ns or request.received_ns)
     trace.record(end, now())
     _Recorded(request, trace, now, protocol)
 

@@ -17,4 +17,4 @@ def trace_if_sampled(
     """Trace the request, which this version of its model is about to run for the exchange, if its turn has come."""
     trace = tracing.begin(request.model_name, request.model_version, exchange.headers)
     if trace is not None:
-        trace_client_request(request, trace, "HTTP", now, _RECEIVED)
+        trace_client_request(request, trace, "HTTP", now, _RECEIVED, exchange.body_began_ns)
