@@ -68,7 +68,7 @@ def change(engine: Engine, model_name: str, values: Mapping[str, Sequence[str] |
         values: name → what was given; None to take a setting back.
 
     Raises:
-        InvalidArgumentError: no such model is loaded, or a value is wrong.
+        InvalidArgumentError: no such model is loaded, a value is wrong, or nothing could be traced with them.
         UnsupportedError: the file was to be changed.
     """
     if model_name:

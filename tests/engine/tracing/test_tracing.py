@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.traces import Trace
 from halimede.engine.tracing.settings import TENSORS, TIMESTAMPS, TraceConfig, TraceSettings
 from halimede.engine.tracing.tracing import Tracing
@@ -39,9 +40,32 @@ def test_with_rate_0_only_requests_of_clients_that_trace_are_traced() -> None:
 def test_without_an_exporter_nothing_is_traced() -> None:
     traced = Tracing(TraceConfig(settings=TraceSettings((TIMESTAMPS,), rate=1)), None)
     assert not traced.active
-    traced.change({"rate": 2})
     assert traced.begin("m", 1, NO_HEADERS) is None
+    with pytest.raises(InvalidArgumentError) as caught:
+        traced.change({"rate": 2})
+    assert caught.value.message == "Attempting to set invalid trace setting :trace file name is not given"
+    traced.change({"levels": (), "rate": 2})
     traced.close(1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"rate": 0}, "sample rate must be non-zero"),
+        ({"count": 0, "rate": 5}, "trace count must be non-zero"),
+    ],
+)
+@pytest.mark.parametrize("model", ["", "m"])
+def test_settings_by_which_nothing_would_be_traced_change_nothing(
+    changes: dict[str, Any], why: str, model: str
+) -> None:
+    traced, _ = tracing(rate=2)
+    with pytest.raises(InvalidArgumentError) as caught:
+        traced.change(changes, model)
+    assert caught.value.message == f"Attempting to set invalid trace setting :{why}"
+    assert (traced.settings(model).settings.rate, traced.settings(model).settings.count) == (2, -1)
+    traced.change({**changes, "levels": ()}, model)
+    assert traced.settings(model).settings.levels == ()
 
 
 def test_one_of_so_many_requests_is_traced_the_last_of_each_group() -> None:

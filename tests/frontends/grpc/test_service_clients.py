@@ -18,6 +18,7 @@ from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.engine.tracing.settings import TraceConfig
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
@@ -56,32 +57,34 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(config)
     with LoopThread() as loop:
-        lifecycle, server, clock, connections = loop.run(start(repository))
+        engine, server, clock, connections = loop.run(start(repository))
         try:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
-            loop.run(stop(lifecycle, server, clock, connections))
+            loop.run(stop(engine, server, clock, connections))
 
 
-async def start(repository: Path) -> tuple[Lifecycle, asyncio.Server, LoopClock, set[GrpcProtocol]]:
+async def start(repository: Path) -> tuple[Engine, asyncio.Server, LoopClock, set[GrpcProtocol]]:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
-    settings = EngineSettings((repository,), ControlMode.EXPLICIT, load_models=("*",))
-    lifecycle = Lifecycle(settings, clock, loop)
-    served = methods(Engine(settings, clock, lifecycle), ServiceSettings())
+    tracing = TraceConfig(file=str(repository / "trace.json"))
+    settings = EngineSettings((repository,), ControlMode.EXPLICIT, load_models=("*",), tracing=tracing)
+    engine = Engine(settings, clock, Lifecycle(settings, clock, loop))
+    served = methods(engine, ServiceSettings())
     connections: set[GrpcProtocol] = set()
     server = await loop.create_server(
         partial(GrpcProtocol, served, GrpcSettings(), clock, connections), "127.0.0.1", 0
     )
-    assert await lifecycle.start()
-    return lifecycle, server, clock, connections
+    assert await engine.lifecycle.start()
+    return engine, server, clock, connections
 
 
 async def stop(
-    lifecycle: Lifecycle, server: asyncio.Server, clock: LoopClock, connections: set[GrpcProtocol]
+    engine: Engine, server: asyncio.Server, clock: LoopClock, connections: set[GrpcProtocol]
 ) -> None:
     server.close()
-    await lifecycle.stop(5)
+    await engine.lifecycle.stop(5)
+    engine.tracing.close(5)
     for connection in list(connections):
         connection.abort()
     await server.wait_closed()
@@ -202,7 +205,7 @@ def trace_settings(client: Any, settings: dict[str, Any] | None = None, **model:
         if settings is None
         else client.update_trace_settings(settings=settings, **model)
     )
-    return {name: list(setting.value) for name, setting in response.settings.items()}
+    return {name: list(setting.value) for name, setting in response.settings.items() if name != "trace_file"}
 
 
 TRACE_SETTINGS = {
@@ -210,7 +213,6 @@ TRACE_SETTINGS = {
     "trace_rate": ["1000"],
     "trace_count": ["-1"],
     "log_frequency": ["0"],
-    "trace_file": [""],
     "trace_mode": ["triton"],
 }
 

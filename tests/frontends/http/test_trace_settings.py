@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from halimede.engine.tracing.settings import TraceConfig
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import get, post
 
@@ -14,7 +15,7 @@ AT_START = {
     "trace_rate": "1000",
     "trace_count": "-1",
     "log_frequency": "0",
-    "trace_file": "",
+    "trace_file": "FILE",
     "trace_mode": "triton",
 }
 
@@ -23,7 +24,8 @@ AT_START = {
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
     directory = tmp_path_factory.mktemp("repository")
     write_repository(directory)
-    with serve_models(directory, None, "echo") as server:
+    tracing = TraceConfig(file=str(tmp_path_factory.mktemp("traces") / "trace.json"))
+    with serve_models(directory, None, "echo", tracing=tracing) as server:
         yield server
 
 
@@ -40,7 +42,12 @@ def read(server: ModelServer, path: str) -> Any:
     with server.served.client() as client:
         answer = client.ask(get(path))
     assert answer.status == 200
-    return json.loads(answer.body)
+    return shown(server, answer.body)
+
+
+def shown(server: ModelServer, body: bytes) -> Any:
+    """What a body says; the server's file is FILE."""
+    return json.loads(body.replace(server.engine.tracing.config.file.encode(), b"FILE"))
 
 
 def change(server: ModelServer, path: str, changes: Any, status: int = 200) -> Any:
@@ -48,7 +55,7 @@ def change(server: ModelServer, path: str, changes: Any, status: int = 200) -> A
     with server.served.client() as client:
         answer = client.ask(post(body, path))
     assert answer.status == status
-    return json.loads(answer.body)
+    return shown(server, answer.body)
 
 
 def test_settings_have_the_protocols_names_in_its_order(server: ModelServer) -> None:
@@ -97,6 +104,7 @@ def test_what_is_no_setting_changes_nothing(server: ModelServer, changes: Any) -
 
 RATES = "value is out of range [ 0, 4294967295 ]"
 COUNTS = "value is out of range [ -1, 2147483647 ]"
+INVALID = "Attempting to set invalid trace setting :"
 FILE = "trace file location can not be updated through network protocol"
 ONE_OFF = "Expect only one trace level 'OFF' is specified"
 
@@ -127,6 +135,8 @@ ONE_OFF = "Expect only one trace level 'OFF' is specified"
         ({"trace_file": "/tmp/x"}, 501, FILE),
         ({"trace_file": None}, 501, FILE),
         ({"trace_rate": "7", "trace_file": 1}, 501, FILE),
+        ({"trace_level": ["TIMESTAMPS"], "trace_rate": "0"}, 400, f"{INVALID}sample rate must be non-zero"),
+        ({"trace_level": ["TENSORS"], "trace_count": "0"}, 400, f"{INVALID}trace count must be non-zero"),
         ({"trace_rate": "7", "trace_count": "x"}, 400, "Unable to parse 'trace_count', got: x"),
         (b"", 400, "failed to parse the request JSON buffer: The document is empty. at 0"),
         (b"{bad", 400, "failed to parse the request JSON buffer: Missing a name for object member. at 1"),
