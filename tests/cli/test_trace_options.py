@@ -2,6 +2,8 @@ from typing import Any
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halimede.cli.options import ServeOptions
 from halimede.cli.trace_options import trace_config
@@ -115,3 +117,27 @@ def test_what_makes_no_sense_is_refused(entry: str, text: str) -> None:
     with pytest.raises(click.UsageError) as caught:
         settings(entry)
     assert caught.value.message == text
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(),
+            st.builds(
+                "{}{}={}".format,
+                st.sampled_from(["", "triton,", "opentelemetry,", ","]),
+                st.sampled_from(["level", "rate", "count", "mode", "file", "log-frequency", "url"]),
+                st.one_of(st.text(), st.integers().map(str)),
+            ),
+        )
+    )
+)
+def test_any_value_is_taken_or_refused(entries: list[str]) -> None:
+    try:
+        config = trace_config(ServeOptions(trace_config=tuple(entries)))
+    except click.UsageError:
+        return
+    assert 0 <= config.settings.rate < 1 << 32
+    assert -1 <= config.settings.count < 1 << 31
+    assert 0 <= config.settings.log_frequency < 1 << 32
+    assert set(config.settings.levels) <= {TIMESTAMPS, TENSORS}

@@ -16,7 +16,9 @@ from tests.python_models.support import (
     answering,
     executing,
     serve_models,
+    until,
 )
+from tests.python_models.test_cancellation import BY_REQUEST, cancel_by_grpc, cancel_by_http, pending, said
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces
 
 CALLING = executing("""
@@ -136,6 +138,21 @@ def test_a_request_whose_worker_dies_is_traced(traced: Traced, config: str) -> N
     ends = ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
     assert trace.names(*ends) == ends
     assert [each for each in trace.tensors if each.activity == "TENSOR_BACKEND_OUTPUT"] == []
+
+
+def test_requests_that_clients_give_up_are_traced_to_their_end(traced: Traced) -> None:
+    models = traced.models
+    name = models.load(BY_REQUEST)
+    running = cancel_by_grpc(models, name, "given up running")
+    until(lambda: said(models, name, "began given up running"), "the execution")
+    waiting = cancel_by_http(models, name, "given up waiting")
+    until(lambda: pending(models, name) == 1, "the request to wait")
+    waiting()
+    (waited,) = traced.of("given up waiting")
+    assert waited.names(*RUN) == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
+    running()
+    (ran,) = traced.of("given up running")
+    assert ran.names(*RUN) == list(RUN)
 
 
 @pytest.mark.parametrize("config", [FLOATS, FLOATS + DECOUPLED])

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from halimede.core.clock import MILLISECOND, Clock, Timer
 from halimede.core.errors import InvalidArgumentError
@@ -44,7 +45,7 @@ class TraceFileExporter:
         )
         self._plain_begun = False
         self._next_index = 0
-        self._open: dict[TraceSettings, _NumberedFile] = {}
+        self._open: WeakKeyDictionary[TraceSettings, _NumberedFile] = WeakKeyDictionary()
         self._traces: list[_Record] = []
         self._bytes = 0
         self._batches: list[tuple[bytes, int]] = []  # the thread is woken only from time to time
