@@ -15,6 +15,7 @@ class KeepingExporter:
     """
 
     options: Sequence[tuple[str, str]] = ()
+    dropped = 0
 
     def __init__(self) -> None:
         self.exported: list[tuple[list[Trace], TraceSettings]] = []

@@ -117,7 +117,9 @@ def test_traces_that_cannot_be_written_are_counted_and_told(
     files = TraceFiles()
     files.add(str(path), "{}", 2, fresh=True)
     files.add(str(path), "{}", 3, fresh=False)
-    assert capfd.readouterr().err == (
+    told = capfd.readouterr()
+    assert told.out == "2\n3\n"
+    assert told.err == (
         f"tracing: cannot write to {path}: No such file or directory; traces are dropped until that goes well\n"
     )
     path.parent.mkdir()

@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,27 @@ def test_without_times_only_tensors_are_written(tmp_path: Path) -> None:
     traced = Traced(tmp_path / "t.json", levels=(TENSORS,))
     traced.requests(2)
     assert traced.close() == {"t.json": []}
+
+
+def test_traces_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
+    directory = tmp_path / "below"
+    directory.mkdir()
+    path = directory / "t.json"
+    clock = VirtualClock()
+    exporter = TraceFileExporter(str(path), clock)
+    tracing = Tracing(TraceConfig(settings=TraceSettings((TIMESTAMPS,), rate=1)), exporter)
+    directory.rmdir()
+    for count in (1, 2):
+        trace = tracing.begin("m", 1, {})
+        assert trace is not None
+        trace.end()
+        clock.advance(100 * MILLISECOND)
+        deadline = time.monotonic() + 60
+        while exporter.dropped < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    tracing.close(60)
+    assert exporter.dropped == 2
 
 
 @pytest.mark.parametrize("place", ["missing/t.json", ""])

@@ -2,7 +2,8 @@
 
     python -m halimede.engine.tracing.trace_writing
 
-It reads pickled batches from standard input until that ends: (file, whether it is begun, `values_of` traces).
+It reads pickled batches from standard input until that ends: (file, whether it is begun, `values_of` traces). On
+standard output it tells how many traced requests it could not write, a number a line.
 """
 
 import os
@@ -37,6 +38,8 @@ class TraceFiles:
                     f"cannot write to {path}: {error.strerror or error}; traces are dropped until that goes well"
                 )
             self.dropped += requests
+            sys.stdout.write(f"{requests}\n")
+            sys.stdout.flush()
         else:
             self.tell_dropped()
 
