@@ -27,9 +27,10 @@ def trace_objects(values: tuple[Any, ...]) -> str:
         objects.append(f"{begin}{model}{request}{cause}}}")
         if events:
             events.sort(key=_TIME)
-            ids_and_times = [number] * (2 * len(events))
-            ids_and_times[1::2] = [ns for _, ns in events]
-            objects.append(_timestamps(tuple([name for name, _ in events])) % tuple(ids_and_times))
+            names, times = zip(*events, strict=True)
+            ids_and_times = [number] * (2 * len(times))
+            ids_and_times[1::2] = times
+            objects.append(_timestamps(names) % tuple(ids_and_times))
     objects += [begin + _tensor_members(tensor) for tensor in tensors]
     return ",".join(objects)
 
