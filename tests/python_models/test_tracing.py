@@ -19,6 +19,7 @@ from tests.python_models.support import (
     until,
 )
 from tests.python_models.test_cancellation import BY_REQUEST, cancel_by_grpc, cancel_by_http, pending, said
+from tests.python_models.test_iterative import CONFIG, ONE_ANSWER, TOKENS
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces
 
 CALLING = executing("""
@@ -125,6 +126,22 @@ def test_a_decoupled_request_is_traced_to_the_end_of_its_execution(traced: Trace
     assert trace.names().count("GRPC_SEND_END") == 4
     outputs = [each.data for each in trace.tensors if each.activity == "TENSOR_BACKEND_OUTPUT"]
     assert outputs == ["1,1", "2,2", "3,3"]
+
+
+@pytest.mark.parametrize(
+    ("source", "config", "responses"), [(ONE_ANSWER, CONFIG, 1), (TOKENS, CONFIG + DECOUPLED, 3)]
+)
+def test_an_iterative_request_has_each_of_its_executions(
+    traced: Traced, source: str, config: str, responses: int
+) -> None:
+    name = traced.models.load(source, config)
+    stream = Stream(traced.models)
+    stream.send(name, np.full((1, 1), 3, np.float32), f"three-{name}")
+    assert [answer.value for answer in stream.take_all(responses)][-1] == 3
+    stream.close()
+    (trace,) = traced.of(f"three-{name}")
+    assert trace.names(*COMPUTED) == [*COMPUTED, *COMPUTED, *COMPUTED]
+    assert trace.names("REQUEST_START", "QUEUE_START", "REQUEST_END").count("REQUEST_END") == 1
 
 
 @pytest.mark.parametrize("config", [FLOATS, FLOATS + DECOUPLED])
