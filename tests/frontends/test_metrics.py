@@ -307,7 +307,7 @@ def test_the_port_answers_as_tritonservers_does(
         responses.append((code, b"".join(parts), content_type))
 
     Metrics(engine, MetricsSettings()).answer(
-        cast("Exchange", SimpleNamespace(method=method, path=path, respond=respond))
+        cast("Exchange", SimpleNamespace(method=method, path=path, headers={}, respond=respond))
     )
     [(code, body, content_type)] = responses
     assert (code, bool(body), content_type) == (status, filled, media_type)

@@ -13,7 +13,7 @@ from halimede_worker import requests
 from halimede_worker.errors import TritonModelException
 from halimede_worker.memory import Memory, Outgoing
 from halimede_worker.preferred_memory import MemoryType, PreferredMemory
-from halimede_worker.requests import InferenceRequest, decode_request
+from halimede_worker.requests import InferenceRequest, decode_request, encoded_form
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import runtime
 from halimede_worker.senders import FINAL, InferenceResponseSender
@@ -56,9 +56,11 @@ def a_served_request(
     parameters: str = "",
     wanted: tuple[str, ...] = ("OUT",),
     correlation_id: int | str = 0,
+    trace: tuple[int, str | None] | None = None,
 ) -> InferenceRequest:
     tensor = ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes(), False)
-    return decode_request((number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0), server)
+    encoded = (number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0)
+    return decode_request(encoded if trace is None else (*encoded, trace), server)
 
 
 # Made by a model
@@ -305,6 +307,28 @@ def test_served_request_says_what_came_with_it() -> None:
     assert request.requested_output_names() == {"A", "B"}
     assert request.trace().get_context() is None
     assert request.trace() is request.trace()
+
+
+def test_request_that_is_traced_has_its_context_and_hands_its_number_on() -> None:
+    context = '{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}'
+    request = a_served_request(Server(), trace=(12, context))
+    assert request.trace().get_context() == context
+    assert request.request_id() == "id"
+    made = a_request(trace=request.trace())
+    assert made.trace().get_context() == context
+    assert made._encoded(Outgoing(Memory()))[10:] == (12,)
+    assert encoded_form(request)[0][1] == "id"
+
+
+def test_request_that_is_traced_without_opentelemetry_has_no_context() -> None:
+    request = a_served_request(Server(), trace=(12, None))
+    assert request.trace().get_context() is None
+    assert a_request(trace=request.trace())._encoded(Outgoing(Memory()))[10:] == (12,)
+
+
+def test_request_that_is_not_traced_hands_nothing_on() -> None:
+    request = a_served_request(Server())
+    assert len(a_request(trace=request.trace())._encoded(Outgoing(Memory()))) == 10
 
 
 def test_served_request_without_parameters_has_an_empty_object() -> None:

@@ -5,6 +5,7 @@ Scattering cuts views.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from enum import Enum
 from math import prod
 from time import monotonic_ns
 
@@ -25,6 +26,16 @@ DEFERRED = InferResponse()
 """Stands for a response that does not come with the others of its batch."""
 
 
+class Closing(Enum):
+    """Why a dynamic batcher let no more requests into a batch."""
+
+    FULL = "full"
+    PREFERRED_SIZE = "preferred size"
+    DELAY_OVER = "delay over"
+    INSTANCE_FREE = "instance free"
+    OTHER_SHAPES = "other shapes"
+
+
 class Batch:
     """Requests that run as one.
 
@@ -36,6 +47,8 @@ class Batch:
         byte_size: bytes of all inputs of all requests.
         responses: one a request, in order, once it has run; `DEFERRED` for one that the model sent, or will send,
             by itself; empty for a decoupled model.
+        closing: (dynamic batchers) why it has no more requests.
+        instance: the name of the instance that runs it, "" before.
         states: (models with implicit state) what the instance keeps for sequences; set before the batch runs.
         taken: output → states that this batch computed; kept once it has run.
         rescheduled: requests that the model wants to get again, in a later batch; their responses are `DEFERRED`.
@@ -49,9 +62,11 @@ class Batch:
 
     __slots__ = (
         "byte_size",
+        "closing",
         "ended_ns",
         "failed",
         "inputs_ns",
+        "instance",
         "nulls",
         "outputs_ns",
         "requests",
@@ -73,6 +88,8 @@ class Batch:
         self.size = size
         self.nulls = 0
         self.byte_size = byte_size
+        self.closing: Closing | None = None
+        self.instance = ""
         self.responses: Sequence[InferResponse] = ()
         self.rescheduled: Sequence[InferRequest] = ()
         self.states: SequenceStates | None = None

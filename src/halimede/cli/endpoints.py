@@ -27,8 +27,9 @@ from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
-from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
+from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol, MakeExchange
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.http.timed import TimedExchange
 from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
@@ -99,10 +100,13 @@ class _Shared:
             access=self.access,
             budget=self.budget,
             counts=counts,
-            make_exchange=Exchange
-            if self.requests is None
-            else partial(LoggedExchange, self.requests, front_end),
+            make_exchange=self._make_exchange(front_end),
         )
+
+    def _make_exchange(self, front_end: str) -> MakeExchange:
+        if self.options.http_server_timing:
+            return partial(TimedExchange, self.requests, front_end)
+        return Exchange if self.requests is None else partial(LoggedExchange, self.requests, front_end)
 
 
 def endpoints(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from halimede import __version__
+from halimede.cli import trace_options
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting, Status
 from halimede.core.gpus import missing_for_metrics
@@ -113,7 +114,7 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
 
 def deprecation_remarks(given: Mapping[str, Any]) -> list[str]:
     """What tritonserver says of the deprecated flags given."""
-    remarks = []
+    remarks = trace_options.deprecation_remarks(given)
     if size := given.get("response_cache_byte_size"):
         remarks.append(
             "Warning: '--response-cache-byte-size' has been deprecated! This will default to the 'local' cache "

@@ -40,10 +40,11 @@ GRPC = "gRPC"
 SAGEMAKER = "SageMaker"
 LOGGING = "Logging"
 METRICS = "Metrics"
+TRACING = "Tracing"
 CACHE = "Response cache"
 BACKENDS = "Backends and memory"
 OTHER = "Features of tritonserver that this version lacks"
-GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, CACHE, BACKENDS, OTHER)
+GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, TRACING, CACHE, BACKENDS, OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,12 @@ class ServeOptions:
         "inference, shared-memory, model-config, model-repository, statistics, trace, logging. VALUE may be file:PATH, "
         "for the one line of a file, or env:NAME, for an environment variable.",
         show=without_secret,
+    )
+    http_server_timing: bool = setting(
+        HTTP,
+        BOOL,
+        False,
+        "Tell clients how long each stage of their requests took, in the header Server-Timing of responses.",
     )
 
     allow_grpc: bool = setting(GRPC, BOOL, True, "Whether to serve gRPC.")
@@ -364,6 +371,29 @@ class ServeOptions:
         shown_default="counter_latencies=true, histogram_latencies=false, summary_latencies=false",
     )
 
+    trace_config: tuple[str, ...] = repeated(
+        TRACING,
+        form("[MODE,]KEY=VALUE"),
+        "Which requests are traced, and where traces go: level=TIMESTAMPS and level=TENSORS for times and the contents "
+        "of tensors, rate=N to trace one of N requests, count=N to trace no more than N, mode=triton or "
+        "mode=opentelemetry. In mode triton: triton,file=FILE for the file, and triton,log-frequency=N for files of N "
+        "traced requests each, with a number after the name.",
+        shown_default="level=OFF, rate=1000, count=-1, mode=triton",
+    )
+    trace_level: tuple[str, ...] = repeated(
+        TRACING, form("LEVEL"), "Use --trace-config level=LEVEL.", status=Status.DEPRECATED
+    )
+    trace_rate: int = setting(
+        TRACING, COUNT, 1000, "Use --trace-config rate=COUNT.", status=Status.DEPRECATED
+    )
+    trace_count: int = setting(TRACING, INT, -1, "Use --trace-config count=COUNT.", status=Status.DEPRECATED)
+    trace_file: str = setting(
+        TRACING, FILE, "", "Use --trace-config triton,file=FILE.", status=Status.DEPRECATED
+    )
+    trace_log_frequency: int = setting(
+        TRACING, COUNT, 0, "Use --trace-config triton,log-frequency=COUNT.", status=Status.DEPRECATED
+    )
+
     cache_config: tuple[str, ...] = repeated(
         CACHE,
         form("CACHE,KEY=VALUE[,KEY=VALUE…]"),
@@ -476,20 +506,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
     _without(_UNAVAILABLE, OTHER, BOOL, "model-namespacing", False, "Equal names in several repositories."),
     _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
-    _without(
-        _UNAVAILABLE,
-        OTHER,
-        form("[MODE,]KEY=VALUE"),
-        "trace-config",
-        "level=OFF",
-        "Tracing of requests.",
-        repeatable=True,
-    ),
-    _without(_UNAVAILABLE, OTHER, TEXT, "trace-file", "", "Tracing: the file."),
-    _without(_UNAVAILABLE, OTHER, TEXT, "trace-level", "OFF", "Tracing: what is traced.", repeatable=True),
-    _without(_UNAVAILABLE, OTHER, INT, "trace-rate", 1000, "Tracing: how many requests a trace stands for."),
-    _without(_UNAVAILABLE, OTHER, INT, "trace-count", -1, "Tracing: how many traces to make."),
-    _without(_UNAVAILABLE, OTHER, INT, "trace-log-frequency", 0, "Tracing: how often it is written."),
     _without(
         _UNAVAILABLE,
         OTHER,

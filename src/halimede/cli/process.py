@@ -20,8 +20,9 @@ from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
 from halimede.cli.request_log import open_request_log
 from halimede.cli.tables import table
+from halimede.cli.trace_options import trace_config
 from halimede.core.clock import SECOND, Clock, LoopClock
-from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
@@ -54,7 +55,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     except ListenError as error:
         logger.error("%s", error)
         return 1
-    except InvalidArgumentError as error:
+    except (InvalidArgumentError, UnavailableError) as error:
         raise click.UsageError(str(error)) from None
     log_table(logger, "Options", options_table(options))
 
@@ -78,6 +79,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     drained = await drain(lifecycle, server, clock, options.exit_timeout_secs)
     if requests is not None:
         requests.close()
+    engine.tracing.close(_LAST_WORDS_S)
     if not drained:
         logger.error("Exit timeout expired. Exiting immediately.")
         _exit_now(1)
@@ -113,6 +115,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         cache=cache_settings(options),
         rate_limit=options.rate_limit != "off",
         rate_limit_resources=resource_limits(options.rate_limit_resource),
+        tracing=trace_config(options),
     )
 
 

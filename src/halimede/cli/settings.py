@@ -180,6 +180,7 @@ def repeated(
     aliases: tuple[str, ...] = (),
     shown_default: str = "",
     show: Callable[[T], str] = str,
+    status: Status = Status.WORKS,
 ) -> tuple[T, ...]:
     """A dataclass field that is a flag which may be given several times."""
     metadata = {
@@ -190,6 +191,7 @@ def repeated(
         "aliases": aliases,
         "shown_default": shown_default,
         "show": show,
+        "status": status,
     }
     return cast("tuple[T, ...]", field(default=(), metadata=metadata))
 

@@ -1,6 +1,6 @@
 """What is recorded of single requests while they are served, for those who look for where the time goes."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 AttributeValue = bool | int | float | str
 
@@ -24,14 +24,32 @@ class SpanContext:
         self.state = state
 
 
+class TracedTensor(NamedTuple):
+    """The contents of a tensor, as they were at some point of a request's way.
+
+    Attributes:
+        activity: where that was; Triton's name.
+        name: the tensor.
+        datatype: the protocol's name of its datatype.
+        shape: its shape.
+        content: its elements as the protocol sends them in binary.
+    """
+
+    activity: str
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    content: bytes
+
+
 class TraceRecorder(Protocol):
-    """What takes traces when they have ended."""
+    """Who makes the traces of what a client's request causes, and takes them when all have ended."""
 
     def child(self, parent: "Trace", model_name: str, model_version: int) -> "Trace":
         """A new trace of a request that `parent`'s request causes: a step of an ensemble, or a model's call."""
 
-    def ended(self, trace: "Trace") -> None:
-        """The trace is complete. Called once for each, on the event loop; children may end after their parents."""
+    def ended(self, traces: "list[Trace]") -> None:
+        """A client's request has ended, and all that it has caused. Called once for each, on the event loop."""
 
 
 class Trace:
@@ -49,6 +67,7 @@ class Trace:
         timestamps: whether times are wanted (level TIMESTAMPS).
         tensors: whether the contents of tensors are wanted (level TENSORS).
         events: names and times of what happened, in the order in which it was recorded; names are Triton's.
+        contents: the contents of tensors that were recorded.
         attributes: what else is known of the request, by names with dots.
         context: its place among the spans of other programs; None where those are not traced.
         remote: the span of the client that sent the request; None if the client did not tell.
@@ -56,8 +75,12 @@ class Trace:
     """
 
     __slots__ = (
+        "__weakref__",
+        "_holds",
         "_recorder",
+        "_tree",
         "attributes",
+        "contents",
         "context",
         "error",
         "events",
@@ -84,7 +107,10 @@ class Trace:
         context: SpanContext | None = None,
         remote: SpanContext | None = None,
     ) -> None:
-        self._recorder: TraceRecorder | None = recorder
+        self._recorder = recorder
+        self._holds = 1
+        self._tree: _Tree = _Tree() if parent is None else parent._tree  # noqa: SLF001 - of the same class
+        self._tree.open += 1
         self.number = number
         self.model_name = model_name
         self.model_version = model_version
@@ -93,6 +119,7 @@ class Trace:
         self.timestamps = timestamps
         self.tensors = tensors
         self.events: list[tuple[str, int]] = []
+        self.contents: list[TracedTensor] = []
         self.attributes: dict[str, AttributeValue] = {}
         self.context = context
         self.remote = remote
@@ -104,12 +131,37 @@ class Trace:
 
     def child(self, model_name: str, model_version: int) -> "Trace | None":
         """A trace for a request that this one's request causes; None if this one has ended."""
-        recorder = self._recorder
-        return None if recorder is None else recorder.child(self, model_name, model_version)
+        if not self._holds:
+            return None
+        return self._recorder.child(self, model_name, model_version)
+
+    def hold(self) -> None:
+        """There will be something to record when the request has its final response: `end` is called once more."""
+        self._holds += 1
 
     def end(self) -> None:
-        """Nothing more happens to the request. Further calls do nothing."""
-        recorder = self._recorder
-        if recorder is not None:
-            self._recorder = None
-            recorder.ended(self)
+        """The request has its final response, or what `hold` was called for is recorded."""
+        self._holds -= 1
+        if self._holds:
+            return
+        tree = self._tree
+        tree.open -= 1
+        tree.ended.append(self)
+        if not tree.open:
+            ended, tree.ended = tree.ended, []  # which hold the tree
+            self._recorder.ended(ended)
+
+
+class _Tree:
+    """A client's request and all that it causes.
+
+    Attributes:
+        open: how many of these have not ended.
+        ended: those that have.
+    """
+
+    __slots__ = ("ended", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.ended: list[Trace] = []

@@ -5,6 +5,8 @@ from halimede.engine.lifecycle.hosted_models import HostedModels
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import EngineSettings
+from halimede.engine.tracing.exporters import open_exporter
+from halimede.engine.tracing.tracing import Tracing
 
 
 class Engine:
@@ -16,6 +18,7 @@ class Engine:
         lifecycle: which models there are, and their coming and going.
         hosted: the models that a platform brings.
         custom_metrics: the metrics that models make themselves.
+        tracing: which requests are traced.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock, lifecycle: Lifecycle) -> None:
@@ -24,6 +27,7 @@ class Engine:
         self.lifecycle = lifecycle
         self.hosted = HostedModels(lifecycle, settings.hosted_root)
         self.custom_metrics = lifecycle.custom_metrics
+        self.tracing = Tracing(settings.tracing, open_exporter(settings.tracing, clock))
 
     def find(self, name: str, version: int = -1) -> ServedModel:
         """The loaded model of that name; the highest ready version for -1.

@@ -25,6 +25,7 @@ from halimede.engine.scheduling.sequences.batcher import STOPPING, SequenceBatch
 from halimede.engine.scheduling.sequences.iterative import sequence_batcher
 from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import FailureReason
+from halimede.engine.tracing.recording import record_execution, record_queued
 from halimede.engine.validation import validate
 from halimede.workers.host import WorkerName
 from halimede.workers.instance import WorkerInstance
@@ -225,6 +226,8 @@ class Model:
         request.queued_ns = self._clock.now()
         if not request.received_ns:
             request.received_ns = request.queued_ns
+        if request.trace is not None:
+            record_queued(request)
         self.inflight += 1
         if self._load is not None:
             self._load.inflight += 1
@@ -295,6 +298,8 @@ class Model:
         """An execution begins: let a decoupled model send its responses."""
         if self.signature.decoupled:
             for request in batch.requests:
+                if request.trace is not None:
+                    request.trace.hold()  # its last response may be sent before the execution is over
                 if request.is_null or request in self._open:  # a request that runs again goes on
                     continue
                 self._open[request] = _Responses()
@@ -308,6 +313,10 @@ class Model:
         statistics = self.statistics
         requests, responses = batch.requests, batch.responses
         if self.signature.decoupled:
+            for request in requests:
+                if request.trace is not None:
+                    record_execution(request, batch)
+                    request.trace.end()
             if batch.failed:
                 self._count_failed(batch)
                 for request in requests:
@@ -325,6 +334,8 @@ class Model:
         for request, response in zip(requests, responses, strict=True):
             if request.on_compute is not None:
                 _tell_times(batch, request)
+            if request.trace is not None:
+                record_execution(request, batch)
             request.respond(response, True)  # first of all: clients wait for it
             if response.error is not None:
                 failed = True
@@ -342,6 +353,8 @@ class Model:
         """An execution is over of which some requests were answered before, or will be later."""
         for request, response in zip(batch.requests, batch.responses, strict=True):
             _tell_times(batch, request)
+            if request.trace is not None:
+                record_execution(request, batch)
             if response is not DEFERRED:
                 self._answer(batch, request, response, now)
         if not batch.failed:
@@ -383,6 +396,8 @@ class Model:
             self._limiter.release(instance, executed=False)
         for request in batch.requests:
             self._open.pop(request, None)
+            if request.trace is not None and self.signature.decoupled:
+                request.trace.end()
         self._scheduler.returned(batch)
 
     def called(self) -> None:

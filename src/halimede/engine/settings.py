@@ -7,6 +7,7 @@ from pathlib import Path
 
 from halimede.core.cpus import cpu_budget
 from halimede.core.gpus import visible_gpus
+from halimede.engine.tracing.settings import TraceConfig
 
 
 class ControlMode(Enum):
@@ -115,6 +116,7 @@ class EngineSettings:
         cache: the response cache, None for none.
         rate_limit: whether instances execute only while they hold the resources that they declare.
         rate_limit_resources: how much there is of these; without any, as much as any instance declares.
+        tracing: which requests are traced at first, and where traces go (`--trace-config`).
     """
 
     model_repositories: tuple[Path, ...]
@@ -140,6 +142,7 @@ class EngineSettings:
     cache: LocalCacheSettings | RedisCacheSettings | None = None
     rate_limit: bool = False
     rate_limit_resources: tuple[ResourceLimit, ...] = ()
+    tracing: TraceConfig = field(default_factory=TraceConfig)
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """`--backend-config` for one backend, over the settings for every backend."""

@@ -6,12 +6,14 @@ requests, and once to the statistics of its batch size.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from time import time_ns
 
 from halimede.backends.batch import Batch
 from halimede.core.errors import CancelledError
 from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.traces import SpanContext
 from halimede.engine.summaries import LatencySummaries
 
 
@@ -39,6 +41,21 @@ class Duration:
         self.ns += ns
 
 
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """One observation whose request is traced.
+
+    Attributes:
+        value: what was observed.
+        context: the span of the request.
+        time: when it was observed, in seconds since the epoch.
+    """
+
+    value: int
+    context: SpanContext
+    time: float
+
+
 class Histogram:
     """Counts of observations by upper bound, as Prometheus has them.
 
@@ -46,19 +63,25 @@ class Histogram:
         bounds: inclusive upper bounds of the buckets, ascending; one more bucket takes the rest.
         counts: observations in each bucket (not cumulated); one longer than `bounds`.
         total: sum of all observations.
+        exemplars: number of a bucket → its latest observation whose request is traced.
     """
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
+        self.exemplars: dict[int, Exemplar] = {}
         self.total = 0
 
     def observe(self, value: int, times: int = 1) -> None:
         """Count `value`, `times` over."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
+
+    def keep(self, exemplar: Exemplar) -> None:
+        """Remember this observation, which is counted already, for its bucket."""
+        self.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
 
 DURATION_BOUNDS_US = (

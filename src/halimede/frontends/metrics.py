@@ -12,9 +12,9 @@ from math import isnan
 
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
-from halimede.engine.statistics import Histogram, ModelStatistics
+from halimede.engine.statistics import Exemplar, Histogram, ModelStatistics
 from halimede.engine.summaries import LatencySummaries, Summary
-from halimede.frontends import cache_metrics, traffic_metrics
+from halimede.frontends import cache_metrics, openmetrics, traffic_metrics
 from halimede.frontends.family import Family
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
@@ -287,6 +287,13 @@ class Metrics:
 
     def render(self) -> bytes:
         """All metrics as they stand, in Prometheus' text format."""
+        return ("\n".join(self._lines()) + "\n").encode()
+
+    def render_openmetrics(self) -> bytes:
+        """The same in OpenMetrics' text format, and requests that are traced as exemplars in the histograms."""
+        return ("\n".join(openmetrics.openmetrics(self._lines(), self._exemplars())) + "\n").encode()
+
+    def _lines(self) -> list[str]:
         settings = self._settings
         models = [(model, labels(model)) for model in self._engine.lifecycle.loaded_models()]
         lines: list[str] = []
@@ -315,14 +322,27 @@ class Metrics:
         self._add_traffic(lines)
         self._add_gauges(lines)
         lines += self._engine.custom_metrics.lines()
-        return ("\n".join(lines) + "\n").encode()
+        return lines
+
+    def _exemplars(self) -> dict[str, Exemplar]:
+        """Name and labels of buckets of histograms → an observation that is traced."""
+        return {
+            _bucket(each.family.name, labels(model), (*histogram.bounds, "+Inf")[number]): exemplar
+            for model in self._engine.lifecycle.loaded_models()
+            for each in (*HISTOGRAMS, FIRST_RESPONSE)
+            for histogram in (each.value(model.statistics),)
+            for number, exemplar in histogram.exemplars.items()
+        }
 
     def answer(self, exchange: Exchange) -> None:
         """Answer one HTTP request; as with tritonserver, paths other than that of the metrics are empty."""
         if exchange.method != "GET":
             exchange.respond(405, (error_body("Method Not Allowed"),), "application/json")
         elif exchange.path in ("/metrics", "/metrics/"):
-            exchange.respond(200, (self.render(),), CONTENT_TYPE)
+            if openmetrics.is_wanted(exchange.headers.get("accept", "")):
+                exchange.respond(200, (self.render_openmetrics(),), openmetrics.CONTENT_TYPE)
+            else:
+                exchange.respond(200, (self.render(),), CONTENT_TYPE)
         else:
             exchange.respond(200, content_type=CONTENT_TYPE)
 
@@ -425,9 +445,13 @@ def _add(lines: list[str], family: Family, samples: Iterable[tuple[str, int | fl
 def _add_histogram(lines: list[str], name: str, text: str, histogram: Histogram) -> None:
     cumulated = list(accumulate(histogram.counts))
     for bound, count in zip((*histogram.bounds, "+Inf"), cumulated, strict=True):
-        lines.append(f'{name}_bucket{{{text},le="{bound}"}} {count}')
+        lines.append(f"{_bucket(name, text, bound)} {count}")
     lines.append(f"{name}_sum{{{text}}} {histogram.total}")
     lines.append(f"{name}_count{{{text}}} {cumulated[-1]}")
+
+
+def _bucket(name: str, text: str, bound: object) -> str:
+    return f'{name}_bucket{{{text},le="{bound}"}}'
 
 
 def _add_summary(

@@ -11,8 +11,9 @@ from typing import Any
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.tensors import Tensor
+from halimede.core.traces import Trace
 from halimede.workers.channel import Channel, Message
-from halimede.workers.encoding import encode_response
+from halimede.workers.encoding import SENT_TRACES, encode_response
 from halimede.workers.memory import PeerMemory
 from halimede_worker import wire
 from halimede_worker.memory import SharedMemoryError
@@ -36,6 +37,7 @@ class ModelCall:
         preferred_memory: kind (0 GPU, 1 CPU) and device where the outputs should be, or None.
         decoupled: the caller takes any number of responses.
         blocks: the thread that runs `execute` waits, and with it the caller's instance, until the first response.
+        trace: of the request that the caller says it comes of, if that is traced and not over; else None.
         respond: where responses go.
         ended: it has its final response, or nobody waits for one.
     """
@@ -55,6 +57,7 @@ class ModelCall:
         "respond",
         "sequence_id",
         "timeout_us",
+        "trace",
     )
 
     def __init__(
@@ -73,8 +76,9 @@ class ModelCall:
         """
         (
             self.model_name, self.model_version, self.id, self.sequence_id, self.flags, self.timeout_us,
-            self.parameters, self.outputs, inputs, self.preferred_memory,
+            self.parameters, self.outputs, inputs, self.preferred_memory, *trace,
         ) = encoded  # fmt: skip
+        self.trace: Trace | None = SENT_TRACES.get(trace[0]) if trace else None
         self.inputs: dict[str, Tensor] = {}
         for tensor in inputs:
             name: str = tensor[0]

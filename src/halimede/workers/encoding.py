@@ -1,7 +1,8 @@
 """Requests and responses as messages to and from a worker."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -11,6 +12,8 @@ from halimede.config.signature import Signature
 from halimede.core.errors import UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
+from halimede.core.trace_context import TRACEPARENT, TRACESTATE, traceparent_of
+from halimede.core.traces import SpanContext, Trace
 from halimede.workers.error_numbers import ERRORS, code_number
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
 from halimede_worker.memory import SharedMemoryError
@@ -18,6 +21,9 @@ from halimede_worker.states import EncodedState
 
 START_FLAG = 1
 END_FLAG = 2
+
+SENT_TRACES: Final[WeakValueDictionary[int, Trace]] = WeakValueDictionary()
+"""Traces of requests that workers have, by their numbers: a worker names them in the calls that come of those."""
 
 
 def encode_request(
@@ -43,7 +49,7 @@ def encode_request(
         ]
     else:
         inputs = [outgoing.tensor(name, tensor) for name, tensor in request.inputs.items()]
-    return (
+    encoded = (
         number,
         request.id,
         request.sequence_id,
@@ -54,6 +60,20 @@ def encode_request(
         tuple(inputs),
         request.sequence_key,
     )
+    return encoded if request.trace is None else (*encoded, _encode_trace(request.trace))
+
+
+def _encode_trace(trace: Trace) -> tuple[int, str | None]:
+    """The trace's number, and its place among the spans of other programs: the headers that say it, as JSON."""
+    SENT_TRACES[trace.number] = trace
+    return trace.number, None if trace.context is None else _carrier(trace.context)
+
+
+def _carrier(context: SpanContext) -> str:
+    headers = {TRACEPARENT: traceparent_of(context)}
+    if context.state:
+        headers[TRACESTATE] = context.state
+    return orjson.dumps(headers).decode()
 
 
 def encode_states(config: ModelConfig, directory: Path) -> tuple[EncodedState, ...]:

@@ -265,6 +265,7 @@ class WorkerInstance(Instance):
         first = self._number
         self._number += len(requests)
         batch.started_ns = monotonic_ns()
+        batch.instance = self.name.instance
         outgoing = None if batch.byte_size <= Outgoing.INLINE_BYTES else worker.memory.outgoing()
         try:
             encoded = [

@@ -183,7 +183,7 @@ class _Request(InferRequest):
     __slots__ = ()
 
     def __init__(self, encoded: EncodedRequest, memory: Memory, signature: Signature) -> None:
-        _, request_id, sequence_id, flags, timeout_us, parameters, wanted, encoded_inputs, key = encoded
+        _, request_id, sequence_id, flags, timeout_us, parameters, wanted, encoded_inputs, key, *_ = encoded
         inputs: dict[str, Tensor] = {}
         byte_size = 0
         for name, number, shape, payload, shared in encoded_inputs:

@@ -11,6 +11,8 @@ from halimede.core.datatypes import Datatype
 from halimede.core.errors import CancelledError, HalimedeError, NotFoundError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
+from halimede.engine.tracing.settings import TraceConfig
+from halimede.engine.tracing.tracing import Tracing
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -137,6 +139,7 @@ class FakeEngine:
         self.lifecycle = SimpleNamespace(
             on_readiness=[], live=True, ready=True, check=lambda: None, **lifecycle
         )
+        self.tracing = Tracing(TraceConfig(), None)
         self._models = {model.name: model for model in models}
 
     def find(self, name: str, version: int = -1) -> FakeModel:

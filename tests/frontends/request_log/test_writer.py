@@ -9,7 +9,7 @@ import pytest
 
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.line_file import LineFile
-from halimede.frontends.request_log.writer import BatchWriter
+from halimede.frontends.request_log.writer import open_writer
 
 
 def batch(*paths: str) -> bytes:
@@ -25,7 +25,7 @@ def paths(log: bytes) -> list[str]:
 def test_lines_are_appended(tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     path.write_bytes(b'"GET before"\n')
-    writer = BatchWriter("text", path)
+    writer = open_writer("text", path)
     writer.write(batch("/1", "/2"), 2)
     writer.write(batch("/3"), 1)
     writer.close(30)
@@ -34,7 +34,7 @@ def test_lines_are_appended(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
-        BatchWriter("text", tmp_path)
+        open_writer("text", tmp_path)
 
 
 def test_a_file_that_was_moved_is_begun_anew(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_written_any_more_is_told_once(
 @pytest.mark.timeout(60)
 def test_a_process_that_dies_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "access.log"
-    writer = BatchWriter("text", path)
+    writer = open_writer("text", path)
     os.kill(writer._process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, writer._process.pid, os.WEXITED | os.WNOWAIT)
     with caplog.at_level(logging.ERROR, "halimede"):
@@ -91,7 +91,7 @@ def test_a_reader_that_is_too_slow_costs_lines_and_not_memory(
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     end = os.open(pipe, os.O_WRONLY)  # so that the pipe does not end before the process has opened it
-    writer = BatchWriter("text", pipe)
+    writer = open_writer("text", pipe)
     long = batch(*(f"/{number:04}" + "x" * 1000 for number in range(1000)))
     for _ in range(40):
         writer.write(long, 1000)

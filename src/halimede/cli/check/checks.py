@@ -13,6 +13,7 @@ from halimede.cli.check.access import check_access
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
+from halimede.cli.trace_options import trace_config
 from halimede.config.model_files import looks_like_model
 from halimede.core.memory import memory_limit
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
@@ -46,6 +47,7 @@ def check(options: ServeOptions) -> None:
     metrics_switches(options.metrics_config)
     resource_limits(options.rate_limit_resource)
     check_cache(options)
+    trace_config(options)
 
 
 def check_cache(options: ServeOptions) -> None:

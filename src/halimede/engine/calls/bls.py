@@ -11,6 +11,7 @@ from halimede.engine.calls.deadlocks import Waits
 from halimede.engine.calls.loans import Loans
 from halimede.engine.model import Model
 from halimede.engine.served_model import ServedModel
+from halimede.engine.tracing.recording import trace_caused_request
 from halimede.workers.call_server import ModelCall
 from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.host import WorkerName
@@ -144,6 +145,8 @@ class ModelCalls:
         if self._loans is not None and caller is not None:
             self._loans.add(caller, call, request, model)
             answer.request = request
+        if call.trace is not None:
+            trace_caused_request(call.trace, request, model.version, self._now)
         model.infer(request)
         if answer.request is not None:
             assert self._loans is not None

@@ -15,6 +15,7 @@ from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.run import EnsembleRun
 from halimede.engine.served_model import Find, ServedModel
 from halimede.engine.statistics import BatchStatistics, FailureReason, ModelStatistics
+from halimede.engine.tracing.recording import record_queued
 from halimede.engine.validation import validate
 
 
@@ -116,6 +117,8 @@ class EnsembleModel:
         request.queued_ns = self._clock.now()
         if not request.received_ns:
             request.received_ns = request.queued_ns
+        if request.trace is not None:
+            record_queued(request)
         self.inflight += 1
         if self._cache is not None and not request.cancelled:
             self._cache.enqueue(request)

@@ -18,6 +18,7 @@ from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.routes import Slot, Stage, Step
 from halimede.engine.ensembles.steps import RunningStep, changed_sequence, staying_outputs
 from halimede.engine.served_model import Find
+from halimede.engine.tracing.recording import trace_caused_request
 
 logger = logging.getLogger("halimede")
 
@@ -240,6 +241,8 @@ class EnsembleRun:
                 request.on_device = staying_outputs(step, self._find)
             if planned.decoupled and self.request.congested:
                 request.congest()
+            if self.request.trace is not None:
+                trace_caused_request(self.request.trace, request, model.version, self._now)
             model.infer(request)
         except HalimedeError as error:
             self.answered(running, InferResponse(error=error), True)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from halimede.backends.batch import Batch
+from halimede.backends.batch import Batch, Closing
 from halimede.config.model_config_pb2 import ModelDynamicBatching
 from halimede.config.signature import Signature
 from halimede.core.clock import MICROSECOND, Clock, Timer
@@ -80,6 +80,7 @@ class Scheduler(ABC):
         self._looking = False
         self._enough = 0  # rows that the queue must hold before it is worth a look
         self._max_size = 1  # rows of a batch that cannot grow
+        self._closing: Closing | None = None  # of the batch that was formed last
 
     def start(self, runners: Sequence[BatchRunner]) -> None:
         """Let these instances take batches."""
@@ -154,6 +155,7 @@ class Scheduler(ABC):
                 size += request.batch_size
                 byte_size += request.byte_size
             batch = Batch(self.signature, requests, size, byte_size)
+            batch.closing = self._closing
             runner = self._idle.pop()
             self._started(batch)
             if self.signature.decoupled:
@@ -251,6 +253,7 @@ class DynamicBatcher(Scheduler):
             self._timer = None
             self._enough = 0
         if not self._delay and len(self.queue) == 1:
+            self._closing = Closing.INSTANCE_FREE
             return [self.queue.pop()]
         now = self._clock.now()
         count, wake = self._scan(now)
@@ -266,14 +269,15 @@ class DynamicBatcher(Scheduler):
 
     def _scan(self, now: int) -> tuple[int, int]:
         """How many requests to send now; or none, and when to look again at the latest."""
-        size = count = preferred_count = 0
+        size = count = preferred_count = preferred_size = 0
+        other_shapes = False
         oldest = now
         reference: object = None
         cut = False
         for request in self.queue:
             rows = request.batch_size or 1
             if count and size + rows > self._largest and not preferred_count:
-                preferred_count = count
+                preferred_count, preferred_size = count, self._max_size
             if count and size + rows > self._max_size:
                 cut = True
                 break
@@ -282,17 +286,25 @@ class DynamicBatcher(Scheduler):
                 if count == 0:
                     reference = like
                 elif like != reference:
-                    cut = True
+                    cut = other_shapes = True
                     break
             size += rows
             count += 1
             oldest = min(oldest, request.queued_ns)
             if size in self._preferred:
-                preferred_count = count
+                preferred_count, preferred_size = count, size
         overdue = now - oldest >= self._delay
         if preferred_count and not (self._delay and overdue):
+            is_full = preferred_size >= self._max_size
+            self._closing = Closing.FULL if is_full else Closing.PREFERRED_SIZE
             return preferred_count, 0
         if cut or size >= self._largest or overdue:
+            if other_shapes:
+                self._closing = Closing.OTHER_SHAPES
+            elif cut or size >= self._largest:
+                self._closing = Closing.FULL
+            else:
+                self._closing = Closing.DELAY_OVER if self._delay else Closing.INSTANCE_FREE
             return count, 0
         larger = [preferred for preferred in self._preferred if preferred > size]
         self._enough = min(larger) if self._likeness is None else 0

@@ -121,6 +121,7 @@ class Runner:
 
     def run(self, batch: Batch) -> bool:
         """Run the batch: True if it has run, False if it runs on the thread and `done` will be called."""
+        batch.instance = self._name
         if self._activity.under_way or self._activity.handing_on or len(batch.requests) > 1:
             self._activity.met += 1
             self._alone = 0

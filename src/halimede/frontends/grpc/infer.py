@@ -12,6 +12,7 @@ from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
 from halimede.frontends.grpc.on_demand import Loads
+from halimede.frontends.grpc.traced import trace_if_sampled
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
@@ -33,6 +34,7 @@ class ModelInfer:
         self._loads = Loads(engine)
         self._find = engine.find
         self._now = engine.clock.now
+        self._tracing = engine.tracing
         self._decode = decoder.decode
         self._forward_pattern = forward_pattern
 
@@ -54,6 +56,8 @@ class ModelInfer:
             _fail(call, error)
             return
         call.begin(request, model.version)
+        if self._tracing.active:
+            trace_if_sampled(self._tracing, call, request, model.version, self._now)
         model.infer(request)
 
 

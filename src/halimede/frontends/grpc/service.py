@@ -20,6 +20,7 @@ from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.log_settings import log_settings
 from halimede.frontends.grpc.management import Management
 from halimede.frontends.grpc.stream import ModelStreamInfer
+from halimede.frontends.grpc.trace_settings import trace_setting
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.request_log.log import RequestLog
@@ -40,7 +41,6 @@ _LACKING: Final = {
     "CudaSharedMemoryStatus": ("shared memory", "shared-memory"),
     "CudaSharedMemoryRegister": ("shared memory", "shared-memory"),
     "CudaSharedMemoryUnregister": ("shared memory", "shared-memory"),
-    "TraceSetting": ("trace settings", "trace"),
 }
 
 
@@ -109,6 +109,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
             _answering_later(pb.RepositoryModelUnloadRequest, management.unload, tasks),
         ),
         "LogSettings": ("logging", _answering(pb.LogSettingsRequest, partial(log_settings, settings.log))),
+        "TraceSetting": ("trace", _answering(pb.TraceSettingRequest, partial(trace_setting, engine))),
     }
     for name, (subject, group) in _LACKING.items():
         served[name] = (group, UnaryMethod(partial(_lacking, subject)))

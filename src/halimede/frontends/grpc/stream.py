@@ -27,6 +27,7 @@ from halimede.frontends.grpc.codec_response import (
 from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.on_demand import Loads
+from halimede.frontends.grpc.traced import trace_if_sampled
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.responses import MAX_MESSAGE, Status, status_name
 from halimede.frontends.request_log.entry import Entry
@@ -65,6 +66,7 @@ class ModelStreamInfer:
         self.loads = Loads(engine)
         self.find = engine.find
         self.now = engine.clock.now
+        self.tracing = engine.tracing
         self.call_soon = engine.clock.call_soon
         self.decode = decoder.decode
         self.forward_pattern = forward_pattern
@@ -138,6 +140,8 @@ class _Stream:
                 self._take_turns()
         if answer.decoupled and self._congested:
             request.congest()
+        if handler.tracing.active:
+            trace_if_sampled(handler.tracing, self._call, request, model.version, handler.now)
         model.infer(request)
         answer.accepted = True
 

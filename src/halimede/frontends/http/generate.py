@@ -16,6 +16,7 @@ from halimede.frontends.http.generate_request import read_generate_request
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.streaming import ResponseStream
+from halimede.frontends.http.traced import trace_if_sampled
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
@@ -47,6 +48,7 @@ class Generate:
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
+        self._tracing = engine.tracing
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
         self._compression = dialect.compression
@@ -89,6 +91,8 @@ class Generate:
         )
         answer.request = request
         exchange.begin(request)
+        if self._tracing.active:
+            trace_if_sampled(self._tracing, exchange, request, self._now)
         model.infer(request)
         answer.accepted = True
 

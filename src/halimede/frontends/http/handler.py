@@ -17,7 +17,7 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.engine.engine import Engine
-from halimede.frontends import descriptions
+from halimede.frontends import descriptions, trace_settings
 from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
@@ -28,6 +28,7 @@ from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.http.request_codec import too_large
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
+from halimede.frontends.http.trace_changes import read_trace_changes, trace_document
 
 _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
@@ -35,7 +36,6 @@ _EXITING: Final = (b'{"error":"Server exiting"}',)
 _PLANNED_CALLS: Final = {
     Call.SHARED_MEMORY_STATUS: "shared memory",
     Call.SHARED_MEMORY_CHANGE: "shared memory",
-    Call.TRACE: "trace settings",
 }
 """Calls of the protocol that a later version will serve."""
 
@@ -67,6 +67,7 @@ class _Frontend:
             Call.LOAD: self._load,
             Call.UNLOAD: self._unload,
             Call.LOGGING: self._logging,
+            Call.TRACE: self._trace,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
             **dict.fromkeys(_PLANNED_CALLS, self._answer_planned),
@@ -196,13 +197,19 @@ class _Frontend:
         await self._lifecycle.unload(name, dependents)
         exchange.respond(200)
 
-    # the log
+    # logging and tracing
 
     def _logging(self, exchange: Exchange, _route: Route) -> None:
         log = self._settings.log
         if exchange.method == "POST":
             log.change(read_log_changes(self._json(exchange)))
         _respond_json(exchange, log.document())
+
+    def _trace(self, exchange: Exchange, route: Route) -> None:
+        if exchange.method == "POST":
+            changes = read_trace_changes(self._json(exchange))
+            trace_settings.change(self._engine, route.model, changes)
+        exchange.respond(200, (trace_document(trace_settings.document(self._engine, route.model)),))
 
     # everything else
 

@@ -19,6 +19,7 @@ from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.request_codec import RequestDecoder
 from halimede.frontends.http.request_plan import RequestPlan
 from halimede.frontends.http.response_codec import Encoded, encode_response
+from halimede.frontends.http.traced import trace_if_sampled
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 _INLINE_INFLATE_BYTES = 4_096
@@ -45,6 +46,7 @@ class Inference:
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
+        self._tracing = engine.tracing
         self._decoder = RequestDecoder(max_input_size)
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
@@ -108,6 +110,8 @@ class Inference:
             request.sequence_id = scheduling.sequence_id
             request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
         exchange.begin(request)
+        if self._tracing.active:
+            trace_if_sampled(self._tracing, exchange, request, self._now)
         model.infer(request)
 
 

@@ -1,14 +1,21 @@
 """Exchanges that the log of requests hears of; made in place of plain ones where there is such a log."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.head import Head
 from halimede.frontends.http.protocol import Exchange, Headers, HttpProtocol
 from halimede.frontends.request_log.entry import Entry
-from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.traffic import CLIENT_GONE
+
+
+class EntryLog(Protocol):
+    """What hears of requests."""
+
+    def add(self, entry: Entry) -> None:
+        """A request has ended."""
 
 
 class LoggedExchange(Exchange):
@@ -17,7 +24,7 @@ class LoggedExchange(Exchange):
     __slots__ = ("_entry", "_log")
 
     def __init__(
-        self, log: RequestLog, protocol: str, connection: HttpProtocol, head: Head, body: memoryview
+        self, log: EntryLog, protocol: str, connection: HttpProtocol, head: Head, body: memoryview
     ) -> None:
         Exchange.__init__(self, connection, head, body)  # each `super()` of a request would cost 0.1 µs
         self._log = log

@@ -44,7 +44,7 @@ class Call(Enum):
         ("POST",),
         "shared-memory",
     )
-    TRACE = (r"/v2/trace/setting|/v2/models/[^/]+/trace/setting", ("GET", "POST"), "trace")
+    TRACE = (rf"(?:/v2|{_MODEL})/trace/setting", ("GET", "POST"), "trace")
     LOGGING = (r"/v2/logging", ("GET", "POST"), "logging")
 
     def __init__(self, pattern: str, methods: tuple[str, ...], category: str) -> None:

@@ -1,17 +1,15 @@
 """What the log of requests knows of one request, and the line that it becomes."""
 
 import json
-import re
 from functools import lru_cache
 from time import gmtime, monotonic_ns, strftime
 from typing import Any, Final
 
 from halimede.core.clock import MILLISECOND, SECOND
 from halimede.core.requests import InferRequest
+from halimede.core.trace_context import parse_context
 
 _LONGEST_TEXT: Final = 1024
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?", re.DOTALL)
-_NO_TRACE: Final = "0" * 32
 
 
 class Entry:
@@ -219,8 +217,8 @@ def quoted(text: str) -> str:
 
 def trace_id(traceparent: object) -> str:
     """The trace id in a `traceparent` header (W3C Trace Context), "" if there is none."""
-    found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
-    return found[1] if found and found[1] != _NO_TRACE else ""
+    context = parse_context(traceparent)
+    return "" if context is None else f"{context.trace_id:032x}"
 
 
 def _ms(ns: int) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from halimede.core.clock import MILLISECOND
 from halimede.frontends.request_log.entry import Entry, slow_text
-from halimede.frontends.request_log.writer import BatchWriter
+from halimede.frontends.request_log.writer import open_writer
 
 logger = logging.getLogger("halimede")
 
@@ -34,7 +34,7 @@ class RequestLog:
     """
 
     def __init__(self, form: str, path: Path | None, slow_ms: int) -> None:
-        self._writer = None if form == "none" else BatchWriter(form, path)
+        self._writer = None if form == "none" else open_writer(form, path)
         self._slow_ns = slow_ms * MILLISECOND
         self._entries: list[Entry] = []
         self._batches: list[tuple[bytes, int]] = []  # the thread is woken only from time to time

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 EncodedRequest = Tuple[Any, ...]
 """What `InferenceRequest` calls number, id, correlation id, flags, timeout, parameters, names of the wanted outputs,
-encoded inputs, and the key under which the server knows its sequence, 0 for none.
+encoded inputs, and the key under which the server knows its sequence, 0 for none. For a request that is traced, the
+trace's number and context follow.
 
 An input is its name, the number of its datatype, its shape, its bytes or where in shared memory they lie, and whether
 others read them too.
 """
+
+_UNTRACED_FIELDS = 9
 
 RELEASE_ALL = 1
 """The flag of a request that is done with: `TRITONSERVER_REQUEST_RELEASE_ALL`."""
@@ -302,14 +305,16 @@ class InferenceRequest:
 
         Returns:
             Model name and version, request id, correlation id, flags, timeout, parameters as JSON, names of outputs,
-            inputs, and the preferred memory's type and device or None.
+            inputs, and the preferred memory's type and device or None. If it comes of a request that is traced, the
+            number of that trace follows.
 
         Raises:
             MemoryError: there is no shared memory for the inputs.
         """
         preferred = self._preferred_memory
         served = self._origin is not None
-        return (
+        trace = self._trace
+        encoded = (
             self._model_name,
             int(runtime.args["model_version"]) if served else self._model_version,
             self._request_id,
@@ -321,6 +326,7 @@ class InferenceRequest:
             tuple([encode_tensor(tensor, outgoing) for tensor in self.inputs()]),
             None if preferred is None else encode_preferred_memory(preferred),
         )
+        return encoded if trace is None or not trace._number else (*encoded, trace._number)
 
 
 def _take_states(states: "States", key: int, response: InferenceResponse) -> None:
@@ -346,6 +352,11 @@ def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     the server hears of it.
     """
     request = InferenceRequest.__new__(InferenceRequest)
+    request._trace = None
+    if len(encoded) > _UNTRACED_FIELDS:
+        request._trace = trace = InferenceTrace()
+        trace._number, trace._context = encoded[_UNTRACED_FIELDS]
+        encoded = encoded[:_UNTRACED_FIELDS]
     (
         request._number,
         request._request_id,
@@ -362,7 +373,6 @@ def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     request._sender = None
     request._cancelled = False
     request._rescheduled = False
-    request._trace = None
     request._preferred_memory = None
     request._model_name = runtime.model_name
     if origin.decoupled:

@@ -1,0 +1,1 @@
+"""Traces of requests: which are made, and where they go."""

@@ -1,0 +1,40 @@
+"""Where traces go."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from halimede.core.traces import SpanContext, Trace
+from halimede.engine.tracing.settings import TraceSettings
+
+
+class Exporter(Protocol):
+    """Takes traces that are complete, and says how they stand among the spans of other programs. On the event loop."""
+
+    @property
+    def options(self) -> Sequence[tuple[str, str]]:
+        """Further settings, name and value, as clients may read them; names may repeat."""
+
+    @property
+    def dropped(self) -> int:
+        """Traces that are lost, as they could not be handed on."""
+
+    def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
+        """The client's span that its HTTP headers or gRPC metadata name (lower-case); None for none, or for nonsense.
+
+        A request that comes with one is traced whatever the rate, unless its client does not sample it.
+        """
+
+    def context(self, parent: SpanContext | None) -> SpanContext | None:
+        """The place of a new span below `parent`; None if spans of other programs are not traced."""
+
+    def export(self, traces: list[Trace], settings: TraceSettings) -> None:
+        """Take a client's request and all that it has caused, in the order in which they ended.
+
+        `settings` are those by which the request was sampled: the same object for all until they change.
+        """
+
+    def flush(self, settings: TraceSettings) -> None:
+        """No more requests will be sampled by these settings: pass on what is there of them."""
+
+    def close(self, timeout_s: float) -> None:
+        """Pass on all that is there, if that takes no longer than `timeout_s`. Blocks."""

@@ -1,0 +1,148 @@
+"""Hands batches of pickled records to a process that writes them somewhere, on a thread of its own.
+
+So neither the making of texts nor a slow disk takes time of the server.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+logger = logging.getLogger("halimede")
+
+
+class BatchProcess:
+    """A process that reads batches from its standard input, and those that wait for it. If it dies, another is started.
+
+    Attributes:
+        dropped: records that were dropped.
+
+    Args:
+        module: what the process runs, as `python -m`.
+        arguments: its arguments.
+        name: what the log calls it.
+        records: what the log calls what batches consist of.
+        most_waiting: bytes that may wait to be handed on; more are dropped, as memory must not grow while a disk or
+            a reader is slow.
+        on_dropped: told how many records were dropped, on a thread; None to log that.
+        on_line: told each line that the process writes to its standard output, on a thread; None if it writes none.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        name: str,
+        records: str,
+        most_waiting: int = 8 << 20,
+        on_dropped: Callable[[int], None] | None = None,
+        on_line: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._name = name
+        self._records = records
+        self._most_waiting = most_waiting
+        self._on_dropped = on_dropped or self._log_dropped
+        self._on_line = on_line
+        self._process = self._start()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self.dropped = 0
+        self._untold = 0  # of those
+        self._ending = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if self._on_line is None else subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # an interrupt at the terminal is for the server
+        )
+        if self._on_line is not None:
+            reader = threading.Thread(
+                target=_read_lines, args=(process, self._on_line), name=self._name, daemon=True
+            )
+            reader.start()
+        return process
+
+    def write(self, batch: bytes, records: int) -> None:
+        """Write a pickled batch of so many records, soon."""
+        with self._changed:
+            if self._waiting and self._waiting_bytes + len(batch) > self._most_waiting:
+                self.dropped += records
+                self._untold += records
+                return
+            self._waiting.append(batch)
+            self._waiting_bytes += len(batch)
+            self._changed.notify()
+
+    def close(self, timeout_s: float) -> bool:
+        """Write what waits: whether that, and then the process's end, took no longer than `timeout_s` each."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                logger.warning("%s: the last %s are still being written", self._name, self._records)
+            else:
+                return True
+        return False
+
+    def kill(self) -> None:
+        """End the process; the batches that it has are lost."""
+        self._process.kill()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._ending:
+                    self._changed.wait()
+                if not self._waiting:
+                    break
+                batch = self._waiting.popleft()
+                self._waiting_bytes -= len(batch)
+                dropped, self._untold = self._untold, 0
+            if dropped:
+                self._on_dropped(dropped)
+            self._hand_on(batch)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _log_dropped(self, records: int) -> None:
+        logger.warning(
+            "%s: %d %s were dropped, as they are not written fast enough", self._name, records, self._records
+        )
+
+    def _hand_on(self, batch: bytes) -> None:
+        for _ in range(2):
+            assert self._process.stdin is not None
+            descriptor = self._process.stdin.fileno()
+            try:
+                view = memoryview(batch)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            except BrokenPipeError:
+                status = self._process.wait()
+                logger.error("%s: its process ended with status %d; another is started", self._name, status)
+                self._process.stdin.close()
+                self._process = self._start()
+            else:
+                return
+
+
+def _read_lines(process: "subprocess.Popen[bytes]", on_line: Callable[[bytes], None]) -> None:
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            on_line(line)

@@ -1,0 +1,165 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
+
+from halimede.engine.tracing.otlp_spans import SentTrace, encode_request, encode_trace
+
+TRACE_ID, SPAN_ID, CLIENT_ID = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x1234, 0x00F067AA0BA902B7
+
+EVENTS = [
+    ("HTTP_RECV_START", 10),
+    ("HTTP_RECV_END", 20),
+    ("REQUEST_START", 30),
+    ("QUEUE_START", 40),
+    ("COMPUTE_START", 50),
+    ("COMPUTE_INPUT_END", 60),
+    ("COMPUTE_OUTPUT_START", 70),
+    ("COMPUTE_END", 80),
+    ("INFER_RESPONSE_COMPLETE", 85),
+    ("REQUEST_END", 90),
+    ("HTTP_SEND_START", 95),
+    ("HTTP_SEND_END", 99),
+]
+
+
+def trace(**changed: Any) -> SentTrace:
+    """A client's request that ran."""
+    fields: dict[str, Any] = {
+        "number": 7,
+        "parent": 0,
+        "model_name": "digits",
+        "model_version": 3,
+        "request_id": "",
+        "trace_id": TRACE_ID,
+        "span_id": SPAN_ID,
+        "parent_id": 0,
+        "state": "",
+        "error": "",
+        "attributes": {},
+        "events": EVENTS,
+    }
+    return SentTrace(**fields | changed)
+
+
+def spans(sent: SentTrace, wall_ns: int = 1000) -> dict[str, Span]:
+    encoded, count = encode_trace(sent, wall_ns)
+    found = ScopeSpans.FromString(encoded).spans
+    assert len(found) == count
+    return {span.name: span for span in found}
+
+
+def attributes(span: Span) -> dict[str, object]:
+    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in span.attributes}
+
+
+def test_request_is_a_span_around_that_of_its_model_and_its_computing() -> None:
+    found = spans(trace())
+    client, model, queue, compute = (found[name] for name in ("InferRequest", "digits", "queue", "compute"))
+    assert len(found) == 4
+    assert client.parent_span_id == b""
+    assert model.parent_span_id == client.span_id
+    assert model.span_id == SPAN_ID.to_bytes(8, "big")
+    assert queue.parent_span_id == compute.parent_span_id == model.span_id
+    assert len({span.span_id for span in found.values()}) == 4
+    assert {span.trace_id for span in found.values()} == {TRACE_ID.to_bytes(16, "big")}
+    assert client.kind == Span.SPAN_KIND_SERVER
+    assert model.kind == compute.kind == Span.SPAN_KIND_INTERNAL
+
+
+def test_spans_last_as_long_as_their_events() -> None:
+    found = spans(trace(), wall_ns=1_000)
+    times = {name: (span.start_time_unix_nano, span.end_time_unix_nano) for name, span in found.items()}
+    assert times == {
+        "InferRequest": (1010, 1099),
+        "digits": (1030, 1090),
+        "queue": (1040, 1050),
+        "compute": (1050, 1080),
+    }
+    assert [(event.name, event.time_unix_nano) for event in found["compute"].events] == [
+        ("COMPUTE_START", 1050),
+        ("COMPUTE_INPUT_END", 1060),
+        ("COMPUTE_OUTPUT_START", 1070),
+        ("COMPUTE_END", 1080),
+    ]
+    assert [event.name for event in found["digits"].events] == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
+    assert [event.name for event in found["InferRequest"].events] == [
+        "HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE", "HTTP_SEND_START", "HTTP_SEND_END",
+    ]  # fmt: skip
+
+
+def test_model_has_tritons_attributes_and_what_else_is_known() -> None:
+    known = {"a.text": "x", "a.number": 3, "a.share": 0.5, "a.truth": True}
+    found = spans(trace(request_id="r1", attributes=known))
+    assert attributes(found["digits"]) == known | {
+        "triton.model_name": "digits",
+        "triton.model_version": 3,
+        "triton.trace_id": 7,
+        "triton.trace_parent_id": 0,
+        "triton.request_id": "r1",
+    }
+    assert not attributes(found["InferRequest"])
+    assert "triton.request_id" not in attributes(spans(trace())["digits"])
+
+
+def test_span_of_the_client_is_above_its_request() -> None:
+    found = spans(trace(parent_id=CLIENT_ID, state="a=b"))
+    assert found["InferRequest"].parent_span_id == CLIENT_ID.to_bytes(8, "big")
+    assert {span.trace_state for span in found.values()} == {"a=b"}
+
+
+def test_request_that_another_one_causes_is_below_it() -> None:
+    inner = [event for event in EVENTS if not event[0].startswith("HTTP_")]
+    found = spans(trace(parent=5, parent_id=0x99, events=inner))
+    assert set(found) == {"digits", "queue", "compute"}
+    assert found["digits"].parent_span_id == (0x99).to_bytes(8, "big")
+    assert attributes(found["digits"])["triton.trace_parent_id"] == 5
+
+
+def test_failure_is_the_status_of_the_request() -> None:
+    encoded, _ = encode_trace(trace(error="no such thing", model_name="compute"), 0)
+    codes = [(span.name, span.status.code) for span in ScopeSpans.FromString(encoded).spans]
+    assert {span.status.message for span in ScopeSpans.FromString(encoded).spans} == {"no such thing", ""}
+    assert codes == [("InferRequest", 2), ("compute", 2), ("queue", 0), ("compute", 0)]
+
+
+@pytest.mark.parametrize(
+    ("events", "names"),
+    [
+        (EVENTS[:2], {"InferRequest"}),
+        (EVENTS[:4] + EVENTS[9:], {"InferRequest", "digits"}),
+        (EVENTS[2:4], {"digits"}),
+        ([], set()),
+    ],
+)
+def test_what_did_not_happen_has_no_span(events: list[tuple[str, int]], names: set[str]) -> None:
+    assert set(spans(trace(events=events))) == names
+
+
+def test_request_to_a_collector_has_the_resource_once() -> None:
+    encoded = [encode_trace(trace(number=number), 0)[0] for number in (1, 2, 3)]
+    message = ExportTraceServiceRequest.FromString(encode_request(encoded, {"service.name": "s", "n": 1}))
+    [resource_spans] = message.resource_spans
+    assert [each.key for each in resource_spans.resource.attributes] == ["service.name", "n"]
+    [scope_spans] = resource_spans.scope_spans
+    assert scope_spans.scope.name == "triton-server"
+    assert len(scope_spans.spans) == 12
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([name for name, _ in EVENTS]) | st.text(), st.integers(0, 2**62))),
+    st.dictionaries(st.text(), st.booleans() | st.floats() | st.text() | st.integers(-(2**63), 2**63 - 1)),
+    st.text(),
+    st.integers(0, 1),
+)
+def test_any_events_and_attributes_are_spans(
+    events: list[tuple[str, int]], known: dict[str, Any], text: str, parent: int
+) -> None:
+    sent = trace(events=events, attributes=known, error=text, request_id=text, model_name=text, parent=parent)
+    encoded, count = encode_trace(sent, 10**18)
+    found = ScopeSpans.FromString(encoded).spans
+    assert len(found) == count
+    assert sum(len(span.events) for span in found) <= len(events)
