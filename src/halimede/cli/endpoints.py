@@ -4,15 +4,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from halimede.cli.check.checks import (
     metrics_address,
     metrics_switches,
     receive_memory_budget,
     summary_quantiles,
-    uses_tls,
 )
+from halimede.cli.check.tls import GRPC, HTTP, tls_files
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import OriginPolicy
@@ -45,7 +44,9 @@ from halimede.frontends.sagemaker.settings import (
     PingMode,
     SagemakerSettings,
 )
-from halimede.frontends.server import Connections, Endpoint, tls_context
+from halimede.frontends.server import Connections, Endpoint, ListenError
+from halimede.frontends.tls.certificates import CertificateError
+from halimede.frontends.tls.identity import Identity
 from halimede.frontends.traffic import Traffic, new_counts
 
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
@@ -63,6 +64,7 @@ class _Shared:
         access: which requests over HTTP are refused for the names that they give.
         budget: the memory of unfinished bodies.
         traffic: the connections and the counts of each endpoint, for the metrics.
+        http_identity: with what HTTP is encrypted; None for not at all.
     """
 
     options: ServeOptions
@@ -72,6 +74,7 @@ class _Shared:
     access: WebAccess
     budget: ReceiveBudget
     traffic: list[Traffic]
+    http_identity: Identity | None
 
     def http(
         self,
@@ -122,7 +125,8 @@ def endpoints(
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
-    shared = _Shared(options, engine, log, requests, access, budget, [])
+    identity = _identity(options, HTTP, "http/1.1")
+    shared = _Shared(options, engine, log, requests, access, budget, [], identity)
     if options.allow_grpc:
         yield _grpc(shared)
     if options.allow_http:
@@ -131,6 +135,18 @@ def endpoints(
         yield _sagemaker(shared)
     if options.allow_metrics:
         yield _metrics(shared)
+
+
+def _identity(
+    options: ServeOptions, protocol: str, spoken: str, *, required: bool = False
+) -> Identity | None:
+    files = tls_files(options, protocol)
+    if files is None:
+        return None
+    try:
+        return Identity(files, spoken, required=required)
+    except CertificateError as error:
+        raise ListenError(str(error)) from error
 
 
 def _grpc(shared: _Shared) -> Endpoint:
@@ -158,10 +174,6 @@ def _grpc(shared: _Shared) -> Endpoint:
         max_connection_age_grace_ms=options.grpc_max_connection_age_grace,
         budget=shared.budget,
     )
-    tls = None
-    if uses_tls(options):
-        clients = Path(options.grpc_root_cert) if options.grpc_use_ssl_mutual else None
-        tls = tls_context(Path(options.grpc_server_cert), Path(options.grpc_server_key), clients)
     connections: Connections[GrpcProtocol] = Connections()
     counts = new_counts()
     shared.traffic.append(Traffic("grpc", connections, counts))
@@ -174,7 +186,7 @@ def _grpc(shared: _Shared) -> Endpoint:
         partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call),
         connections,
         options.reuse_grpc_port,
-        tls,
+        _identity(options, GRPC, "h2", required=True),
         says_goodbye=True,
         service="GRPC",
     )
@@ -202,6 +214,7 @@ def _http(shared: _Shared) -> Endpoint:
         shared.http(connections, handler, json_length, "HTTP"),
         connections,
         options.reuse_http_port,
+        shared.http_identity,
         service="HTTP",
     )
 
@@ -276,5 +289,6 @@ def _metrics(shared: _Shared) -> Endpoint:
             budget=shared.budget,
         ),
         connections,
+        tls=shared.http_identity if options.metrics_use_ssl else None,
         service="Metrics",
     )

@@ -4,11 +4,12 @@ import asyncio
 import errno
 import logging
 import os
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
+
+from halimede.frontends.tls.handshakes import Handshakes
+from halimede.frontends.tls.identity import Identity
 
 logger = logging.getLogger("halimede")
 
@@ -70,7 +71,7 @@ class Endpoint:
         factory: makes the protocol of a new connection.
         connections: where those protocols keep themselves.
         reuse_port: other processes may listen at the same port.
-        tls: how connections are encrypted; None for not at all.
+        tls: with what connections over TCP are encrypted; None for not at all.
         says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
         service: what an error calls it where tritonserver has words for that; "" for none.
         unix_socket: a socket of this machine at which it listens as well: a path, or @ and a name of Linux's abstract
@@ -84,7 +85,7 @@ class Endpoint:
     factory: Callable[[], asyncio.BaseProtocol]
     connections: Connections[Any]
     reuse_port: bool = False
-    tls: ssl.SSLContext | None = None
+    tls: Identity | None = None
     says_goodbye: bool = False
     service: str = ""
     unix_socket: str = ""
@@ -95,6 +96,7 @@ class Server:
 
     def __init__(self) -> None:
         self._listeners: list[asyncio.Server] = []
+        self._handshakes: list[Handshakes] = []
         self._endpoints: list[Endpoint] = []
 
     async def open(self, endpoint: Endpoint) -> int:
@@ -108,17 +110,23 @@ class Server:
         loop = asyncio.get_running_loop()
         if endpoint.unix_socket:
             await self._open_unix_socket(endpoint)
+        factory = endpoint.factory
+        if endpoint.tls is not None:
+            handshakes = Handshakes(endpoint.name, endpoint.tls, factory)
+            self._handshakes.append(handshakes)
+            factory = handshakes.connect
         try:
             listener = await loop.create_server(
-                endpoint.factory,
+                factory,
                 endpoint.address,
                 endpoint.port,
                 backlog=_BACKLOG,
                 reuse_port=endpoint.reuse_port or None,
-                ssl=endpoint.tls,
             )
         except OSError as error:
             raise ListenError(_why(endpoint, error)) from error
+        if endpoint.tls is not None:
+            endpoint.tls.start()
         self._listeners.append(listener)
         self._endpoints.append(endpoint)
         port: int = listener.sockets[0].getsockname()[1]
@@ -144,7 +152,11 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for handshakes in self._handshakes:
+            handshakes.close()
         for endpoint in self._endpoints:
+            if endpoint.tls is not None:
+                endpoint.tls.close()
             if endpoint.says_goodbye:
                 endpoint.connections.shutdown()
 
@@ -160,30 +172,6 @@ class Server:
         except TimeoutError:
             return False
         return True
-
-
-def tls_context(certificate: Path, key: Path, clients: Path | None) -> ssl.SSLContext:
-    """TLS for HTTP/2; with `clients`, only for clients that those certificates vouch for.
-
-    Raises:
-        ListenError: a file does not hold what it should.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        msg = f"cannot use the certificate '{certificate}' with the key '{key}': {error}"
-        raise ListenError(msg) from error
-    if clients is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(clients)
-        except (OSError, ssl.SSLError) as error:
-            msg = f"cannot use the certificates '{clients}': {error}"
-            raise ListenError(msg) from error
-    return context
 
 
 def _why(endpoint: Endpoint, error: OSError) -> str:
