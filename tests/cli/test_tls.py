@@ -239,13 +239,17 @@ def test_a_renewed_certificate_is_shown_without_breaking_connections(
         ) as kept:
             assert kept.is_server_live()
             write("second")
-            for protocol, address in (("http", server.http), ("grpc", server.grpc)):
-                certificate, key = files[protocol]
-                server.wait_for(f"New connections use the changed TLS files '{certificate}', '{key}'")
+            for name, address in (("HTTP", server.http), ("gRPC", server.grpc)):
+                certificate, key = files[name.lower()]
+                server.wait_for(
+                    f"TLS of {name}: new connections use the changed files '{certificate}', '{key}'"
+                )
                 assert "subject=CN = second" in s_client(address, "-alpn", "h2")
             key = files["http"][1]
             key.write_text("damaged")
-            server.wait_for(f"those read before still are: '{key}' holds no private key in PEM")
+            server.wait_for(
+                f"TLS of HTTP: changed files are not used, those read before still are: '{key}' holds no private key"
+            )
             assert "subject=CN = second" in s_client(server.http)
             assert kept.is_server_live()
             assert server.log.count("TLS handshake") == 0

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from halimede.cli.check.checks import (
     metrics_address,
@@ -23,10 +24,12 @@ from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.http.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
 from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
+from halimede.frontends.http.routes import group_of
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
@@ -36,6 +39,7 @@ from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
+from halimede.frontends.sagemaker.routes import group_of as sagemaker_group_of
 from halimede.frontends.sagemaker.settings import (
     DEFAULT_MODEL,
     INFERENCE_TYPE,
@@ -47,8 +51,10 @@ from halimede.frontends.sagemaker.settings import (
 from halimede.frontends.server import Connections, Endpoint, ListenError
 from halimede.frontends.tls.certificates import CertificateError
 from halimede.frontends.tls.identity import Identity
+from halimede.frontends.tokens import METRICS, TokenFileError, Tokens, parse_groups
 from halimede.frontends.traffic import Traffic, new_counts
 
+_NAMES = {HTTP: "HTTP", GRPC: "gRPC"}
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
 
@@ -65,6 +71,7 @@ class _Shared:
         budget: the memory of unfinished bodies.
         traffic: the connections and the counts of each endpoint, for the metrics.
         http_identity: with what HTTP is encrypted; None for not at all.
+        tokens: by which clients show who they are; None if they need not.
     """
 
     options: ServeOptions
@@ -75,6 +82,14 @@ class _Shared:
     budget: ReceiveBudget
     traffic: list[Traffic]
     http_identity: Identity | None
+    tokens: Tokens | None
+
+    def bearers(self, connections: Connections[HttpProtocol], group_of: GroupOf) -> BearerCheck | None:
+        """Which requests of these connections need a token, by the groups of their calls."""
+        if self.tokens is None:
+            return None
+        self.tokens.admits(connections)
+        return BearerCheck(self.tokens, group_of)
 
     def http(
         self,
@@ -82,6 +97,7 @@ class _Shared:
         handler: Handler,
         json_length: JsonLength,
         front_end: str,
+        group_of: GroupOf,
     ) -> Callable[[], HttpProtocol]:
         """What makes the protocol of each connection of a front end.
 
@@ -90,6 +106,7 @@ class _Shared:
             handler: what answers its requests.
             json_length: where binary tensors begin in a body.
             front_end: what the log calls it; the metrics call it so in lower case.
+            group_of: the groups of its calls.
         """
         counts = new_counts()
         self.traffic.append(Traffic(front_end.lower(), connections, counts))
@@ -105,6 +122,7 @@ class _Shared:
             make_exchange=Exchange
             if self.requests is None
             else partial(LoggedExchange, self.requests, front_end),
+            bearers=self.bearers(connections, group_of),
         )
 
 
@@ -126,7 +144,7 @@ def endpoints(
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
     identity = _identity(options, HTTP, "http/1.1")
-    shared = _Shared(options, engine, log, requests, access, budget, [], identity)
+    shared = _Shared(options, engine, log, requests, access, budget, [], identity, _tokens(options))
     if options.allow_grpc:
         yield _grpc(shared)
     if options.allow_http:
@@ -140,13 +158,23 @@ def endpoints(
 def _identity(
     options: ServeOptions, protocol: str, spoken: str, *, required: bool = False
 ) -> Identity | None:
+    """With what a protocol is encrypted, None for not at all; `spoken` is its name in ALPN."""
     files = tls_files(options, protocol)
     if files is None:
         return None
     try:
-        return Identity(files, spoken, required=required)
+        return Identity(files, spoken, required=required, name=f"TLS of {_NAMES[protocol]}")
     except CertificateError as error:
         raise ListenError(str(error)) from error
+
+
+def _tokens(options: ServeOptions) -> Tokens | None:
+    if not options.token_file:
+        return None
+    try:
+        return Tokens(Path(options.token_file), parse_groups(options.token_apis))
+    except TokenFileError as error:
+        raise ListenError(f"--token-file: {error}") from None
 
 
 def _grpc(shared: _Shared) -> Endpoint:
@@ -177,18 +205,30 @@ def _grpc(shared: _Shared) -> Endpoint:
     connections: Connections[GrpcProtocol] = Connections()
     counts = new_counts()
     shared.traffic.append(Traffic("grpc", connections, counts))
+    if shared.tokens is not None:
+        shared.tokens.admits(connections)
     make_call = Call if requests is None else partial(LoggedCall, requests)
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
         options.grpc_address,
         options.grpc_port,
-        partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call),
+        partial(
+            GrpcProtocol,
+            served,
+            limits,
+            engine.clock,
+            connections,
+            counts,
+            make_call,
+            shared.tokens.refusal if shared.tokens is not None else None,
+        ),
         connections,
         options.reuse_grpc_port,
         _identity(options, GRPC, "h2", required=True),
         says_goodbye=True,
         service="GRPC",
+        tokens=shared.tokens,
     )
 
 
@@ -211,11 +251,12 @@ def _http(shared: _Shared) -> Endpoint:
         "--http-port",
         options.http_address,
         options.http_port,
-        shared.http(connections, handler, json_length, "HTTP"),
+        shared.http(connections, handler, json_length, "HTTP", lambda head: group_of(head.path)),
         connections,
         options.reuse_http_port,
         shared.http_identity,
         service="HTTP",
+        tokens=shared.tokens,
     )
 
 
@@ -238,9 +279,16 @@ def _sagemaker(shared: _Shared) -> Endpoint:
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        shared.http(connections, handler, sagemaker_json_length, "SageMaker"),
+        shared.http(
+            connections,
+            handler,
+            sagemaker_json_length,
+            "SageMaker",
+            lambda head: sagemaker_group_of(head.path, head.method),
+        ),
         connections,
         service="Sagemaker",
+        tokens=shared.tokens,
         unix_socket=options.sagemaker_unix_socket,
     )
 
@@ -287,8 +335,10 @@ def _metrics(shared: _Shared) -> Endpoint:
             connections,
             access=shared.access,
             budget=shared.budget,
+            bearers=shared.bearers(connections, lambda _head: METRICS),
         ),
         connections,
         tls=shared.http_identity if options.metrics_use_ssl else None,
         service="Metrics",
+        tokens=shared.tokens,
     )

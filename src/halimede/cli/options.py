@@ -88,6 +88,20 @@ class ServeOptions:
         "Clients that may send a model's files with the request to load it (file:…), which may be code that the "
         "server runs: those on this machine (loopback), all that reach the server (all), or none.",
     )
+    token_file: str = setting(
+        ACCESS,
+        FILE,
+        "",
+        "File of bearer tokens, a line NAME:sha256:HASH for each, as `halimede token NAME` makes them. Over HTTP and "
+        "gRPC, calls then need the header 'Authorization: Bearer TOKEN'. Read again when it changes.",
+    )
+    token_apis: str = setting(
+        ACCESS,
+        form("API[,API…]"),
+        "",
+        "Groups of calls that need a token of --token-file: those of --http-restricted-api, and metrics.",
+        shown_default="all but health",
+    )
 
     receive_memory_budget: str = setting(
         SERVER,

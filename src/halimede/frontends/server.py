@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from halimede.frontends.tls.handshakes import Handshakes
 from halimede.frontends.tls.identity import Identity
+from halimede.frontends.tokens import Tokens
 
 logger = logging.getLogger("halimede")
 
@@ -74,6 +75,7 @@ class Endpoint:
         tls: with what connections over TCP are encrypted; None for not at all.
         says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
         service: what an error calls it where tritonserver has words for that; "" for none.
+        tokens: by which its clients show who they are; None if they need not.
         unix_socket: a socket of this machine at which it listens as well: a path, or @ and a name of Linux's abstract
             namespace; "" for none.
     """
@@ -89,6 +91,7 @@ class Endpoint:
     says_goodbye: bool = False
     service: str = ""
     unix_socket: str = ""
+    tokens: Tokens | None = None
 
 
 class Server:
@@ -127,6 +130,8 @@ class Server:
             raise ListenError(_why(endpoint, error)) from error
         if endpoint.tls is not None:
             endpoint.tls.start()
+        if endpoint.tokens is not None:
+            endpoint.tokens.start()
         self._listeners.append(listener)
         self._endpoints.append(endpoint)
         port: int = listener.sockets[0].getsockname()[1]
@@ -155,8 +160,9 @@ class Server:
         for handshakes in self._handshakes:
             handshakes.close()
         for endpoint in self._endpoints:
-            if endpoint.tls is not None:
-                endpoint.tls.close()
+            for files in (endpoint.tls, endpoint.tokens):
+                if files is not None:
+                    files.close()
             if endpoint.says_goodbye:
                 endpoint.connections.shutdown()
 

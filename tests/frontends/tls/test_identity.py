@@ -78,7 +78,7 @@ def test_changed_files_are_used_for_new_connections_while_others_go_on(
         identity.close()
 
     run(scenario())
-    assert f"New connections use the changed TLS files '{certificate}', '{key}'" in caplog.text
+    assert f"TLS: new connections use the changed files '{certificate}', '{key}'" in caplog.text
 
 
 def test_a_secret_that_kubernetes_updates_is_read_again(
@@ -143,7 +143,7 @@ def test_changed_files_that_cannot_be_used_are_told_once_and_change_nothing(
         identity.close()
 
     run(scenario())
-    front = "Changed TLS files are not used, those read before still are: "
+    front = "TLS: changed files are not used, those read before still are: "
     assert [record.getMessage() for record in caplog.records] == [
         f"{front}'{key}' holds no private key in PEM",
         f"{front}cannot read '{certificate}': No such file or directory",

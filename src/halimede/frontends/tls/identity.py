@@ -21,7 +21,13 @@ class Identity:
     """
 
     def __init__(
-        self, files: TlsFiles, protocol: str, *, required: bool = False, interval_s: float = 1.0
+        self,
+        files: TlsFiles,
+        protocol: str,
+        *,
+        required: bool = False,
+        name: str = "TLS",
+        interval_s: float = 1.0,
     ) -> None:
         """Read the files.
 
@@ -29,12 +35,14 @@ class Identity:
             files: where they are.
             protocol: what is spoken inside, by its name in ALPN.
             required: whether clients must agree to it.
+            name: what the log calls it.
             interval_s: seconds between two looks at the files.
 
         Raises:
             CertificateError: one cannot be used.
         """
         self._files = files
+        self._name = name
         self._protocol = protocol
         self.required_protocol = protocol if required else ""
         self._watch = FileWatch(files.paths, self._read_again, interval_s)
@@ -59,7 +67,7 @@ class Identity:
         try:
             self.context = self._load()
         except CertificateError as error:
-            logger.error("Changed TLS files are not used, those read before still are: %s", error)
+            logger.error("%s: changed files are not used, those read before still are: %s", self._name, error)
         else:
             names = ", ".join(f"'{path}'" for path in self._files.paths)
-            logger.info("New connections use the changed TLS files %s", names)
+            logger.info("%s: new connections use the changed files %s", self._name, names)
