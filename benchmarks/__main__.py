@@ -25,6 +25,7 @@ from benchmarks import (
     sagemaker,
     sequences,
     shadow,
+    tls,
     wire,
 )
 from benchmarks.errors import BenchmarkError
@@ -51,6 +52,7 @@ SUBJECTS = (
     capture,
     shadow,
     ray_cluster,
+    tls,
 )
 
 
