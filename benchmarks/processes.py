@@ -77,6 +77,7 @@ class Server:
         http_port: int,
         grpc_port: int,
         metrics_port: int = 0,
+        *,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self.child = child
@@ -177,7 +178,7 @@ def halimede(
     ports = free_ports(3)
     command = [sys.executable, "-m", "halimede", "serve", *server_arguments(repository, ports), *arguments]
     with process(command, on_cores, stdout=subprocess.DEVNULL, stderr=log) as child:
-        server = Server(child, *ports, trust)
+        server = Server(child, *ports, trust=trust)
         server.await_ready() if ready else server.await_answer()
         yield server
 

@@ -138,6 +138,9 @@ class Ends:
     def began(self, connection: TlsConnection) -> None:
         assert connection is self.server
 
+    def ready(self, connection: TlsConnection) -> None:
+        connection.shake_hands()
+
     def succeeded(self, _connection: TlsConnection) -> Received | None:
         return None if self.refuses else self.received
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from halimede.frontends.tls.certificates import TlsFiles
+from halimede.frontends.tls.connection import TlsConnection
 from halimede.frontends.tls.identity import Identity
 from tests.frontends.tls.serving import EchoServer, asked, client, run, until
 from tests.support.certificates import Authority
@@ -232,6 +233,36 @@ def test_closing_breaks_unfinished_handshakes_off(server_files: tuple[Path, Path
             writer.close()
 
     run(scenario())
+
+
+def test_many_handshakes_at_once_do_not_hold_up_a_connection(
+    authority: Authority, server_files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+
+    async def scenario() -> None:
+        async with EchoServer(Identity(TlsFiles(*server_files), "h2")) as server:
+            turn = 0
+
+            def next_turn() -> None:
+                nonlocal turn
+                turn += 1
+                loop.call_soon(next_turn)
+
+            def shake_hands(connection: TlsConnection) -> None:
+                turns.append(turn)
+                shake(connection)
+
+            loop, shake = asyncio.get_running_loop(), TlsConnection.shake_hands
+            monkeypatch.setattr(TlsConnection, "shake_hands", shake_hands)
+            next_turn()
+            context = client(authority.certificate)
+            served = await asyncio.gather(*(server.is_served(context) for _ in range(20)))
+            assert all(served)
+
+    run(scenario())
+    assert len(turns) >= 40  # a hello and an end of each
+    assert len(set(turns)) == len(turns)
 
 
 def test_many_failures_do_not_fill_the_log(

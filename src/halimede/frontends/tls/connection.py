@@ -29,6 +29,9 @@ class HandshakeListener(Protocol):
     def began(self, connection: "TlsConnection") -> None:
         """A client has connected."""
 
+    def ready(self, connection: "TlsConnection") -> None:
+        """Call `shake_hands` in a turn of the loop to come."""
+
     def succeeded(self, connection: "TlsConnection") -> asyncio.BaseProtocol | None:
         """The handshake is done: the protocol to speak from now on; None to close."""
 
@@ -79,7 +82,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             return
         self._incoming.write(data)
         if self._protocol is None:
-            self._shake_hands()
+            self._listener.ready(self)
         else:
             self._read()
 
@@ -116,7 +119,10 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     # the handshake
 
-    def _shake_hands(self) -> None:
+    def shake_hands(self) -> None:
+        """Go on with the handshake, by what has arrived of it."""
+        if self._protocol is not None or self._closing:
+            return
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:

@@ -1,4 +1,8 @@
-"""The handshakes of one listener: bounded in time and number, and told in the log when they fail."""
+"""The handshakes of one listener: bounded in time and number, and told in the log when they fail.
+
+A handshake takes up to a millisecond of computing. One is served in each turn of the loop, so that many clients that
+connect at once do not hold up the requests of those that are connected.
+"""
 
 import asyncio
 import logging
@@ -61,6 +65,7 @@ class Handshakes:
         self._at_once = at_once
         self._loop = asyncio.get_running_loop()
         self._open: dict[TlsConnection, asyncio.TimerHandle] = {}
+        self._ready: dict[TlsConnection, None] = {}  # in the order in which they are served
         self._time = self._loop.time
         self._logged: dict[str, tuple[float, int]] = {}  # until when a reason is only counted, and its count
 
@@ -89,6 +94,19 @@ class Handshakes:
         self._open[connection] = self._loop.call_later(
             self._timeout_s, self._break_off, connection, f"it took longer than {self._timeout_s:g} seconds"
         )
+
+    def ready(self, connection: TlsConnection) -> None:
+        """It can go on."""
+        if not self._ready:
+            self._loop.call_soon(self._serve_one)
+        self._ready[connection] = None
+
+    def _serve_one(self) -> None:
+        connection = next(iter(self._ready))
+        del self._ready[connection]
+        if self._ready:
+            self._loop.call_soon(self._serve_one)
+        connection.shake_hands()
 
     def succeeded(self, connection: TlsConnection) -> asyncio.BaseProtocol | None:
         """The protocol to speak; None if the client has not agreed to it."""
