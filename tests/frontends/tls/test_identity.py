@@ -157,7 +157,19 @@ def test_an_expired_certificate_is_used_with_a_warning(
     Identity(TlsFiles(certificate, key), "h2")
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith(f"the certificate '{certificate}' expired at ")
+    assert record.getMessage().startswith(f"TLS: the certificate '{certificate}' expired at ")
+
+
+def test_an_expired_certificate_is_warned_of_again(old: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    identity = Identity(TlsFiles(*old.issue("expired", days=-1)), "h2", reminder_s=INTERVAL_S)
+
+    async def scenario() -> None:
+        identity.start()
+        await until(lambda: len(caplog.records) > 2)
+        identity.close()
+
+    run(scenario())
+    assert len({record.getMessage() for record in caplog.records}) == 1
 
 
 def test_files_that_cannot_be_used_at_start_are_refused(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def eof_received(self) -> bool:
         """TCP has ended, with or without the alert by which TLS ends; keep it open for what is still to be sent."""
         if self._protocol is not None and not self._ended:
-            self._end()
+            self._read()
+            if not self._ended:
+                self._end()
         return self._protocol is not None and not self._tcp.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
