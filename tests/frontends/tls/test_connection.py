@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halimede.frontends.tls.connection import TlsConnection
 from tests.frontends.tls.ends import Buffered, Ends, Received
 from tests.support.certificates import make_certificate
 
@@ -209,6 +210,41 @@ def test_a_connection_that_is_broken_off_sends_nothing_more(files: tuple[Path, P
         ends.tcp.sent.clear()
         ends.server.write(b"too late")
         assert not ends.tcp.sent
+
+    run(scenario())
+
+
+def test_a_protocol_that_has_closed_is_handed_nothing_more(files: tuple[Path, Path]) -> None:
+    class Once(Received):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.transport.close()
+
+    async def scenario() -> None:
+        ends = connected(files, Once())
+        ends.client.write(b"first")
+        ends.to_server()
+        ends.client.write(b"second")
+        ends.to_server()
+        assert not ends.server.eof_received()
+        assert ends.received.data == b"first"
+        assert ends.received.events == ["made"]
+
+    run(scenario())
+
+
+def test_a_client_whose_handshake_waits_for_its_turn_is_not_read(files: tuple[Path, Path]) -> None:
+    class Late(Ends):
+        def ready(self, connection: TlsConnection) -> None:
+            assert not self.tcp.is_reading()
+
+    async def scenario() -> None:
+        ends = Late(files)
+        with pytest.raises(ssl.SSLWantReadError):
+            ends.client.do_handshake()
+        ends.to_server()
+        ends.server.shake_hands()
+        assert ends.tcp.is_reading()
 
     run(scenario())
 

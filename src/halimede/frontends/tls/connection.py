@@ -82,15 +82,16 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             return
         self._incoming.write(data)
         if self._protocol is None:
+            self._tcp.pause_reading()  # until it has its turn: strangers may not fill the memory
             self._listener.ready(self)
         else:
             self._read()
 
     def eof_received(self) -> bool:
         """TCP has ended, with or without the alert by which TLS ends; keep it open for what is still to be sent."""
-        if self._protocol is not None and not self._ended:
+        if self._protocol is not None and not (self._ended or self._closing):
             self._read()
-            if not self._ended:
+            if not (self._ended or self._closing):
                 self._end()
         return self._protocol is not None and not self._tcp.is_closing()
 
@@ -129,6 +130,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
+            self._tcp.resume_reading()
             return
         except ssl.SSLError as error:
             self._flush()  # the alert
@@ -142,6 +144,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self.close()
             return
         self.set_protocol(protocol)
+        self._tcp.resume_reading()
         protocol.connection_made(self)
         self._read()
 
@@ -151,7 +154,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         """Decrypt what has arrived, and hand it on."""
         incoming, tls = self._incoming, self._ssl
         try:
-            while self._reading and not self._ended and (incoming.pending or tls.pending()):
+            while self._takes_more and (incoming.pending or tls.pending()):
                 if not self._decrypt():
                     self._end()
         except ssl.SSLWantReadError:
@@ -163,6 +166,11 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             return
         if self._outgoing.pending:  # what TLS itself answers
             self._flush()
+
+    @property
+    def _takes_more(self) -> bool:
+        """Whether the protocol is to be handed what arrives."""
+        return self._reading and not (self._ended or self._end_due or self._closing)
 
     def _decrypt_bytes(self) -> bool:
         """Hand all records that have arrived to the protocol at once; False if the last one ends TLS."""
@@ -227,11 +235,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         """Hand on what arrives; what has arrived already, in a turn of the loop of its own."""
         self._reading = True
         self._tcp.resume_reading()
-        self._loop.call_soon(self._read_on)
-
-    def _read_on(self) -> None:
-        if not (self._end_due or self._closing):
-            self._read()
+        self._loop.call_soon(self._read)
 
     def is_reading(self) -> bool:
         """Whether what arrives is handed on."""
