@@ -67,6 +67,7 @@ host: $(VENV)/.examples $(VENV)/.$(HOST_EXTRA) $(HOSTING)/.built ## Host models 
 test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh h2load nghttp2-client
 	scripts/need-debian-package.sh curl curl
+	scripts/need-debian-package.sh openssl openssl
 	scripts/need-debian-package.sh redis-server redis-server
 	scripts/test.sh $(BIN)/pytest
 

@@ -25,6 +25,7 @@ from benchmarks import (
     sagemaker,
     sequences,
     shadow,
+    tls,
     tracing,
     wire,
 )
@@ -53,6 +54,7 @@ SUBJECTS = (
     shadow,
     tracing,
     ray_cluster,
+    tls,
 )
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -64,21 +65,36 @@ def process(
 
 
 class Server:
-    """A running HTTP and gRPC server."""
+    """A running HTTP and gRPC server.
+
+    Attributes:
+        trust: what trusts its certificate; None if it speaks without TLS.
+    """
 
     def __init__(
-        self, child: subprocess.Popen[bytes], http_port: int, grpc_port: int, metrics_port: int = 0
+        self,
+        child: subprocess.Popen[bytes],
+        http_port: int,
+        grpc_port: int,
+        metrics_port: int = 0,
+        *,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
         self.child = child
         self.http_port = http_port
         self.grpc_port = grpc_port
         self.metrics_port = metrics_port
+        self.trust = trust
 
     def request(
         self, method: str, path: str, body: bytes = b"", port: int = 0, **headers: str
     ) -> tuple[int, bytes, Any]:
         """Status, body and headers of the answer; at the port for HTTP, if no other is given."""
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.http_port, timeout=60)
+        place = ("127.0.0.1", port or self.http_port)
+        if self.trust is None or port:
+            connection = http.client.HTTPConnection(*place, timeout=60)
+        else:
+            connection = http.client.HTTPSConnection(*place, timeout=60, context=self.trust)
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body or None, names)
@@ -152,15 +168,17 @@ def halimede(
     *,
     ready: bool = True,
     log: IO[bytes] | None = None,
+    trust: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
     """`halimede serve` on free ports, ready, or if that is not asked for as soon as its HTTP port is open.
 
-    Warnings and errors go to the log if there is one, and to standard error otherwise.
+    Warnings and errors go to the log if there is one, and to standard error otherwise. With `trust`, the arguments make
+    it serve HTTP over TLS, with a certificate that `trust` accepts.
     """
     ports = free_ports(3)
     command = [sys.executable, "-m", "halimede", "serve", *server_arguments(repository, ports), *arguments]
     with process(command, on_cores, stdout=subprocess.DEVNULL, stderr=log) as child:
-        server = Server(child, *ports)
+        server = Server(child, *ports, trust=trust)
         server.await_ready() if ready else server.await_answer()
         yield server
 

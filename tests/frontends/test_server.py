@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from halimede.frontends.server import Connection, Connections, Endpoint, ListenError, Server, tls_context
+from halimede.frontends.server import Connection, Connections, Endpoint, ListenError, Server
+from halimede.frontends.tls.certificates import TlsFiles
+from halimede.frontends.tls.identity import Identity
 from tests.support.certificates import make_certificate
 
 
@@ -244,30 +246,23 @@ def test_an_address_of_another_machine_is_refused() -> None:
     run(scenario())
 
 
-def test_tls_speaks_http2_and_asks_clients_for_certificates(tmp_path: Path) -> None:
-    ours, theirs = make_certificate(tmp_path, "server"), make_certificate(tmp_path, "client")
+def test_an_endpoint_over_tls_breaks_unfinished_handshakes_off_when_it_closes(tmp_path: Path) -> None:
+    files = make_certificate(tmp_path, "server")
 
     async def scenario() -> None:
         client = Client()
-        port = await client.server.open(client.endpoint(tls=tls_context(*ours, theirs[0])))
-        context = ssl.create_default_context(cafile=ours[0])
-        context.set_alpn_protocols(["h2"])
-        context.load_cert_chain(*theirs)
+        port = await client.server.open(client.endpoint(tls=Identity(TlsFiles(*files), "h2")))
+        silent, silent_writer = await client.connect(port)
+        context = ssl.create_default_context(cafile=files[0])
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         writer.write(b"hello")
         assert await reader.read(5) == b"hello"
+        client.server.stop_accepting()
+        assert await silent.read() == b""
+        writer.write(b"still")
+        assert await reader.read(5) == b"still"
+        assert await client.server.close(5)
         writer.close()
-        await client.server.close(5)
+        silent_writer.close()
 
     run(scenario())
-
-
-def test_a_certificate_that_is_none_is_told_by_name(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path, "server")
-    wrong = tmp_path / "wrong"
-    wrong.write_text("no certificate")
-    with pytest.raises(ListenError, match=f"cannot use the certificate '{wrong}' with the key '{key}'"):
-        tls_context(wrong, key, None)
-    with pytest.raises(ListenError, match=f"cannot use the certificates '{wrong}'"):
-        tls_context(certificate, key, wrong)

@@ -11,8 +11,8 @@ from halimede.cli.check.checks import (
     metrics_switches,
     receive_memory_budget,
     summary_quantiles,
-    uses_tls,
 )
+from halimede.cli.check.tls import GRPC, HTTP, tls_files
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import OriginPolicy
@@ -24,10 +24,12 @@ from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.http.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
 from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol, MakeExchange
+from halimede.frontends.http.routes import group_of
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.timed import TimedExchange
 from halimede.frontends.http.web_access import WebAccess
@@ -38,6 +40,7 @@ from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
+from halimede.frontends.sagemaker.routes import group_of as sagemaker_group_of
 from halimede.frontends.sagemaker.settings import (
     DEFAULT_MODEL,
     INFERENCE_TYPE,
@@ -46,9 +49,13 @@ from halimede.frontends.sagemaker.settings import (
     PingMode,
     SagemakerSettings,
 )
-from halimede.frontends.server import Connections, Endpoint, tls_context
+from halimede.frontends.server import Connections, Endpoint, ListenError
+from halimede.frontends.tls.certificates import CertificateError
+from halimede.frontends.tls.identity import Identity
+from halimede.frontends.tokens import METRICS, TokenFileError, Tokens, parse_groups
 from halimede.frontends.traffic import Traffic, new_counts
 
+_NAMES = {HTTP: "HTTP", GRPC: "gRPC"}
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
 
@@ -64,6 +71,8 @@ class _Shared:
         access: which requests over HTTP are refused for the names that they give.
         budget: the memory of unfinished bodies.
         traffic: the connections and the counts of each endpoint, for the metrics.
+        http_identity: with what HTTP is encrypted; None for not at all.
+        tokens: by which clients show who they are; None if they need not.
     """
 
     options: ServeOptions
@@ -73,6 +82,15 @@ class _Shared:
     access: WebAccess
     budget: ReceiveBudget
     traffic: list[Traffic]
+    http_identity: Identity | None
+    tokens: Tokens | None
+
+    def bearers(self, connections: Connections[HttpProtocol], group_of: GroupOf) -> BearerCheck | None:
+        """Which requests of these connections need a token, by the groups of their calls."""
+        if self.tokens is None:
+            return None
+        self.tokens.admits(connections)
+        return BearerCheck(self.tokens, group_of)
 
     def http(
         self,
@@ -80,6 +98,7 @@ class _Shared:
         handler: Handler,
         json_length: JsonLength,
         front_end: str,
+        group_of: GroupOf,
     ) -> Callable[[], HttpProtocol]:
         """What makes the protocol of each connection of a front end.
 
@@ -88,6 +107,7 @@ class _Shared:
             handler: what answers its requests.
             json_length: where binary tensors begin in a body.
             front_end: what the log calls it; the metrics call it so in lower case.
+            group_of: the groups of its calls.
         """
         counts = new_counts()
         self.traffic.append(Traffic(front_end.lower(), connections, counts))
@@ -101,6 +121,7 @@ class _Shared:
             budget=self.budget,
             counts=counts,
             make_exchange=self._make_exchange(front_end),
+            bearers=self.bearers(connections, group_of),
         )
 
     def _make_exchange(self, front_end: str) -> MakeExchange:
@@ -126,7 +147,8 @@ def endpoints(
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
-    shared = _Shared(options, engine, log, requests, access, budget, [])
+    identity = _identity(options, HTTP, "http/1.1")
+    shared = _Shared(options, engine, log, requests, access, budget, [], identity, _tokens(options))
     if options.allow_grpc:
         yield _grpc(shared)
     if options.allow_http:
@@ -135,6 +157,28 @@ def endpoints(
         yield _sagemaker(shared)
     if options.allow_metrics:
         yield _metrics(shared)
+
+
+def _identity(
+    options: ServeOptions, protocol: str, spoken: str, *, required: bool = False
+) -> Identity | None:
+    """With what a protocol is encrypted, None for not at all; `spoken` is its name in ALPN."""
+    files = tls_files(options, protocol)
+    if files is None:
+        return None
+    try:
+        return Identity(files, spoken, required=required, name=f"TLS of {_NAMES[protocol]}")
+    except CertificateError as error:
+        raise ListenError(str(error)) from error
+
+
+def _tokens(options: ServeOptions) -> Tokens | None:
+    if not options.token_file:
+        return None
+    try:
+        return Tokens(Path(options.token_file), parse_groups(options.token_apis))
+    except TokenFileError as error:
+        raise ListenError(f"--token-file: {error}") from None
 
 
 def _grpc(shared: _Shared) -> Endpoint:
@@ -162,25 +206,33 @@ def _grpc(shared: _Shared) -> Endpoint:
         max_connection_age_grace_ms=options.grpc_max_connection_age_grace,
         budget=shared.budget,
     )
-    tls = None
-    if uses_tls(options):
-        clients = Path(options.grpc_root_cert) if options.grpc_use_ssl_mutual else None
-        tls = tls_context(Path(options.grpc_server_cert), Path(options.grpc_server_key), clients)
     connections: Connections[GrpcProtocol] = Connections()
     counts = new_counts()
     shared.traffic.append(Traffic("grpc", connections, counts))
+    if shared.tokens is not None:
+        shared.tokens.admits(connections)
     make_call = Call if requests is None else partial(LoggedCall, requests)
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
         options.grpc_address,
         options.grpc_port,
-        partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call),
+        partial(
+            GrpcProtocol,
+            served,
+            limits,
+            engine.clock,
+            connections,
+            counts,
+            make_call,
+            shared.tokens.refusal if shared.tokens is not None else None,
+        ),
         connections,
         options.reuse_grpc_port,
-        tls,
+        _identity(options, GRPC, "h2", required=True),
         says_goodbye=True,
         service="GRPC",
+        tokens=shared.tokens,
     )
 
 
@@ -203,10 +255,12 @@ def _http(shared: _Shared) -> Endpoint:
         "--http-port",
         options.http_address,
         options.http_port,
-        shared.http(connections, handler, json_length, "HTTP"),
+        shared.http(connections, handler, json_length, "HTTP", lambda head: group_of(head.path)),
         connections,
         options.reuse_http_port,
+        shared.http_identity,
         service="HTTP",
+        tokens=shared.tokens,
     )
 
 
@@ -229,9 +283,16 @@ def _sagemaker(shared: _Shared) -> Endpoint:
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        shared.http(connections, handler, sagemaker_json_length, "SageMaker"),
+        shared.http(
+            connections,
+            handler,
+            sagemaker_json_length,
+            "SageMaker",
+            lambda head: sagemaker_group_of(head.path, head.method),
+        ),
         connections,
         service="Sagemaker",
+        tokens=shared.tokens,
         unix_socket=options.sagemaker_unix_socket,
     )
 
@@ -278,7 +339,10 @@ def _metrics(shared: _Shared) -> Endpoint:
             connections,
             access=shared.access,
             budget=shared.budget,
+            bearers=shared.bearers(connections, lambda _head: METRICS),
         ),
         connections,
+        tls=shared.http_identity if options.metrics_use_ssl else None,
         service="Metrics",
+        tokens=shared.tokens,
     )

@@ -22,6 +22,7 @@ COMMANDS = {
     "baseline": "halimede.cli.hosting.baseline",
     "check": "halimede.cli.check.command",
     "pack": "halimede.cli.sagemaker.pack",
+    "token": "halimede.cli.token",
     "build-engine": "halimede.cli.build_engine",
 }
 """Sub-command → the module whose `command` it is."""

@@ -89,6 +89,20 @@ class ServeOptions:
         "Clients that may send a model's files with the request to load it (file:…), which may be code that the "
         "server runs: those on this machine (loopback), all that reach the server (all), or none.",
     )
+    token_file: str = setting(
+        ACCESS,
+        FILE,
+        "",
+        "File of bearer tokens, a line NAME:sha256:HASH for each, as `halimede token NAME` makes them. Over HTTP and "
+        "gRPC, calls then need the header 'Authorization: Bearer TOKEN'. Read again when it changes.",
+    )
+    token_apis: str = setting(
+        ACCESS,
+        form("API[,API…]"),
+        "",
+        "Groups of calls that need a token of --token-file: those of --http-restricted-api, and metrics.",
+        shown_default="all but health",
+    )
 
     receive_memory_budget: str = setting(
         SERVER,
@@ -190,6 +204,24 @@ class ServeOptions:
         "for the one line of a file, or env:NAME, for an environment variable.",
         show=without_secret,
     )
+    http_use_ssl: bool = setting(
+        HTTP, BOOL, False, "Serve HTTP over TLS; needs --http-server-cert and --http-server-key."
+    )
+    http_use_ssl_mutual: bool = setting(
+        HTTP,
+        BOOL,
+        False,
+        "Over TLS, accept only clients whose certificate --http-root-cert vouches for. Implies --http-use-ssl.",
+    )
+    http_server_cert: str = setting(
+        HTTP, FILE, "", "The server's certificate, PEM. Read again when it changes."
+    )
+    http_server_key: str = setting(
+        HTTP, FILE, "", "The key of the server's certificate, PEM. Read again when it changes."
+    )
+    http_root_cert: str = setting(
+        HTTP, FILE, "", "Certificates that vouch for clients', PEM. Read again when they change."
+    )
     http_server_timing: bool = setting(
         HTTP,
         BOOL,
@@ -229,9 +261,15 @@ class ServeOptions:
         False,
         "Over TLS, accept only clients whose certificate --grpc-root-cert vouches for. Implies --grpc-use-ssl.",
     )
-    grpc_server_cert: str = setting(GRPC, FILE, "", "The server's certificate, PEM.")
-    grpc_server_key: str = setting(GRPC, FILE, "", "The key of the server's certificate, PEM.")
-    grpc_root_cert: str = setting(GRPC, FILE, "", "Certificates that vouch for clients', PEM.")
+    grpc_server_cert: str = setting(
+        GRPC, FILE, "", "The server's certificate, PEM. Read again when it changes."
+    )
+    grpc_server_key: str = setting(
+        GRPC, FILE, "", "The key of the server's certificate, PEM. Read again when it changes."
+    )
+    grpc_root_cert: str = setting(
+        GRPC, FILE, "", "Certificates that vouch for clients', PEM. Read again when they change."
+    )
     grpc_infer_response_compression_level: str = setting(
         GRPC,
         choice("none", "low", "medium", "high"),
@@ -356,6 +394,12 @@ class ServeOptions:
         METRICS, ADDRESS, "", "Address to serve metrics at.", shown_default="that of --http-address"
     )
     metrics_port: int = setting(METRICS, PORT, 8002, "Port to serve metrics at; 0 for a free one.")
+    metrics_use_ssl: bool = setting(
+        METRICS,
+        BOOL,
+        False,
+        "Serve metrics over TLS as HTTP is served, with the same certificates; needs --http-use-ssl.",
+    )
     metrics_interval_ms: int = setting(
         METRICS,
         POSITIVE,

@@ -4,11 +4,13 @@ import asyncio
 import errno
 import logging
 import os
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
+
+from halimede.frontends.tls.handshakes import Handshakes
+from halimede.frontends.tls.identity import Identity
+from halimede.frontends.tokens import Tokens
 
 logger = logging.getLogger("halimede")
 
@@ -70,9 +72,10 @@ class Endpoint:
         factory: makes the protocol of a new connection.
         connections: where those protocols keep themselves.
         reuse_port: other processes may listen at the same port.
-        tls: how connections are encrypted; None for not at all.
+        tls: with what connections over TCP are encrypted; None for not at all.
         says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
         service: what an error calls it where tritonserver has words for that; "" for none.
+        tokens: by which its clients show who they are; None if they need not.
         unix_socket: a socket of this machine at which it listens as well: a path, or @ and a name of Linux's abstract
             namespace; "" for none.
     """
@@ -84,10 +87,11 @@ class Endpoint:
     factory: Callable[[], asyncio.BaseProtocol]
     connections: Connections[Any]
     reuse_port: bool = False
-    tls: ssl.SSLContext | None = None
+    tls: Identity | None = None
     says_goodbye: bool = False
     service: str = ""
     unix_socket: str = ""
+    tokens: Tokens | None = None
 
 
 class Server:
@@ -95,6 +99,7 @@ class Server:
 
     def __init__(self) -> None:
         self._listeners: list[asyncio.Server] = []
+        self._handshakes: list[Handshakes] = []
         self._endpoints: list[Endpoint] = []
 
     async def open(self, endpoint: Endpoint) -> int:
@@ -108,17 +113,25 @@ class Server:
         loop = asyncio.get_running_loop()
         if endpoint.unix_socket:
             await self._open_unix_socket(endpoint)
+        factory = endpoint.factory
+        if endpoint.tls is not None:
+            handshakes = Handshakes(endpoint.name, endpoint.tls, factory)
+            self._handshakes.append(handshakes)
+            factory = handshakes.connect
         try:
             listener = await loop.create_server(
-                endpoint.factory,
+                factory,
                 endpoint.address,
                 endpoint.port,
                 backlog=_BACKLOG,
                 reuse_port=endpoint.reuse_port or None,
-                ssl=endpoint.tls,
             )
         except OSError as error:
             raise ListenError(_why(endpoint, error)) from error
+        if endpoint.tls is not None:
+            endpoint.tls.start()
+        if endpoint.tokens is not None:
+            endpoint.tokens.start()
         self._listeners.append(listener)
         self._endpoints.append(endpoint)
         port: int = listener.sockets[0].getsockname()[1]
@@ -144,7 +157,12 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for handshakes in self._handshakes:
+            handshakes.close()
         for endpoint in self._endpoints:
+            for files in (endpoint.tls, endpoint.tokens):
+                if files is not None:
+                    files.close()
             if endpoint.says_goodbye:
                 endpoint.connections.shutdown()
 
@@ -160,30 +178,6 @@ class Server:
         except TimeoutError:
             return False
         return True
-
-
-def tls_context(certificate: Path, key: Path, clients: Path | None) -> ssl.SSLContext:
-    """TLS for HTTP/2; with `clients`, only for clients that those certificates vouch for.
-
-    Raises:
-        ListenError: a file does not hold what it should.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        msg = f"cannot use the certificate '{certificate}' with the key '{key}': {error}"
-        raise ListenError(msg) from error
-    if clients is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(clients)
-        except (OSError, ssl.SSLError) as error:
-            msg = f"cannot use the certificates '{clients}': {error}"
-            raise ListenError(msg) from error
-    return context
 
 
 def _why(endpoint: Endpoint, error: OSError) -> str:

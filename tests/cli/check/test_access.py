@@ -1,9 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from halimede.cli.check.access import access_remarks
+from halimede.cli.check.access import access_remarks, check_access
 from halimede.cli.options import ServeOptions
 from halimede.cli.process import options_table
 
@@ -37,6 +39,9 @@ def test_code_of_everyone_is_warned_of() -> None:
             "grpc_restricted_protocol": ("model-repository:k=v",),
         },
         {"allow_http": False, "allow_grpc": False, "allow_sagemaker": True},
+        {"http_use_ssl_mutual": True, "grpc_use_ssl_mutual": True},
+        {"http_use_ssl": True, "grpc_use_ssl": True, "token_file": "tokens"},
+        {"http_address": "127.0.0.1", "allow_grpc": False, "token_file": "tokens"},
     ],
 )
 def test_what_is_closed_is_not_warned_of(changes: dict[str, Any]) -> None:
@@ -47,6 +52,40 @@ def test_only_what_is_open_is_warned_of() -> None:
     (remark,) = access_remarks(replace(OPEN, http_address="127.0.0.1"))
     assert remark.startswith("everyone who reaches gRPC at 0.0.0.0:8001 can")
     assert "--http" not in remark
+
+
+def test_loading_without_a_token_is_warned_of() -> None:
+    options = replace(OPEN, token_file="tokens", token_apis="inference", http_use_ssl=True, grpc_use_ssl=True)
+    (remark,) = access_remarks(options)
+    assert remark.startswith("everyone who reaches HTTP at 0.0.0.0:8000 and gRPC at 0.0.0.0:8001 can load")
+
+
+def test_tokens_that_cross_a_network_unencrypted_are_warned_of() -> None:
+    options = replace(OPEN, token_file="tokens", http_use_ssl=True)
+    assert access_remarks(options) == [
+        "bearer tokens can be read on the network; encrypt it with --grpc-use-ssl"
+    ]
+
+
+def refusal(**options: Any) -> str:
+    with pytest.raises(click.UsageError) as refused:
+        check_access(replace(OPEN, **options))
+    return refused.value.message
+
+
+def test_tokens_are_checked_before_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    assert refusal(token_apis="inference") == "--token-apis needs --token-file"
+    assert refusal(token_file=str(file)) == f"--token-file: cannot read '{file}': No such file or directory"
+    file.write_text("s3cr3t\n")
+    assert refusal(token_file=str(file)) == (
+        f"--token-file: '{file}', line 1 is not NAME:sha256:HASH; make one with: halimede token NAME"
+    )
+    file.write_text("")
+    check_access(replace(OPEN, token_file=str(file), token_apis="inference,metrics"))
+    assert refusal(token_file=str(file), token_apis="infer").startswith(
+        "--token-apis: 'infer' is no group of calls; known are health, "
+    )
 
 
 def test_the_table_of_options_shows_no_secret() -> None:

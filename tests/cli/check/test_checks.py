@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -155,17 +156,28 @@ def test_metrics_are_where_http_is(options: ServeOptions) -> None:
     assert refusal(moved).endswith("127.0.0.1:8000")
 
 
-def test_tls_needs_its_files(options: ServeOptions, tmp_path: Path) -> None:
-    tls = replace(options, grpc_use_ssl=True)
-    assert refusal(tls) == "--grpc-use-ssl needs --grpc-server-cert"
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tls_needs_its_files(options: ServeOptions, tmp_path: Path, protocol: str) -> None:
+    def given(options: ServeOptions, **values: Any) -> ServeOptions:
+        return replace(options, **{f"{protocol}_{name}": value for name, value in values.items()})
+
+    tls = given(options, use_ssl=True)
+    assert refusal(tls) == f"--{protocol}-use-ssl needs --{protocol}-server-cert"
     pem = tmp_path / "pem"
     pem.touch()
-    assert refusal(replace(tls, grpc_server_cert=str(pem))) == "--grpc-use-ssl needs --grpc-server-key"
-    both = replace(tls, grpc_server_cert=str(pem), grpc_server_key=str(pem))
+    assert refusal(given(tls, server_cert=str(pem))) == f"--{protocol}-use-ssl needs --{protocol}-server-key"
+    both = given(tls, server_cert=str(pem), server_key=str(pem))
     check(both)
-    assert refusal(replace(both, grpc_use_ssl_mutual=True)) == "--grpc-use-ssl-mutual needs --grpc-root-cert"
-    missing = replace(both, grpc_server_key=str(tmp_path / "none"))
-    assert refusal(missing) == f"--grpc-server-key: '{tmp_path / 'none'}' is not a file"
+    mutual = given(both, use_ssl_mutual=True)
+    assert refusal(mutual) == f"--{protocol}-use-ssl-mutual needs --{protocol}-root-cert"
+    missing = given(both, server_key=str(tmp_path / "none"))
+    assert refusal(missing) == f"--{protocol}-server-key: '{tmp_path / 'none'}' is not a file"
+
+
+def test_metrics_over_tls_need_the_certificate_of_http(options: ServeOptions) -> None:
+    tls = replace(options, metrics_use_ssl=True)
+    assert refusal(tls) == "--metrics-use-ssl needs --http-use-ssl, whose certificate it uses"
+    assert refusal(replace(tls, http_use_ssl=True)) == "--http-use-ssl needs --http-server-cert"
 
 
 def test_backend_settings_are_for_one_backend_or_for_all() -> None:

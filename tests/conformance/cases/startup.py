@@ -58,6 +58,7 @@ CASES: list[Case] = [
         restricted_with_a_wrong_key=get("/v2/models/asked/config", {"X-Secret": "shut"}),
         restricted_with_a_key_in_lower_case=get("/v2/models/asked/config", {"x-secret": "open"}),
         restricted_statistics=get("/v2/models/stats"),
+        restricted_by_another_method=post("/v2/models/stats"),
         restricted_metadata=get("/v2"),
         restricted_metadata_with_a_key=get("/v2/models/asked", {"other": "key"}),
         not_restricted=infer("asked", X),

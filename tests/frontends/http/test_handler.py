@@ -502,3 +502,7 @@ def test_restricted_call_needs_its_header(repository: Path) -> None:
         assert error(server, infer(floats(), "Key: wrong"), 403) == text
         assert ask(server, infer(floats(), "Key: secret")).status == 200
         assert ask(server, get("/v2/health/live")).status == 200
+        other_method = get(
+            "/v2/models/echo/infer"
+        )  # tritonserver does not tell either which methods there are
+        assert error(server, other_method, 403) == text

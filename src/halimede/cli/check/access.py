@@ -1,15 +1,18 @@
 """What the flags say of who may call what: what is wrong with it, and what is open that should not be."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import click
 
+from halimede.cli.check.tls import tls_files
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import is_local, is_origin
 from halimede.core.uploads import UPLOAD_FLAG, CodeUpload
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
+from halimede.frontends.tokens import TokenFileError, parse_groups, parse_tokens
 
 _LOADING: Final = "model-repository"
 
@@ -30,6 +33,7 @@ def check_access(options: ServeOptions) -> None:
         "--grpc-header-forward-pattern: ",
         lambda: compile_forward_pattern(options.grpc_header_forward_pattern),
     )
+    check_tokens(options)
     for origin in options.allow_origin:
         if not is_origin(origin):
             msg = f"--allow-origin: '{origin}' is not an origin, such as https://app.example or http://localhost:3000"
@@ -40,17 +44,66 @@ def check_access(options: ServeOptions) -> None:
             raise click.UsageError(msg)
 
 
+def check_tokens(options: ServeOptions) -> None:
+    """Nothing, if the tokens and the groups of calls that need one are what they should be.
+
+    Raises:
+        click.UsageError: they are not; the text repeats nothing of the file.
+    """
+    if options.token_apis and not options.token_file:
+        raise click.UsageError("--token-apis needs --token-file")
+    try:
+        parse_groups(options.token_apis)
+    except ValueError as error:
+        raise click.UsageError(f"--token-apis: {error}") from None
+    if options.token_file:
+        try:
+            parse_tokens(Path(options.token_file).read_text("utf-8", "replace"))
+        except OSError as error:
+            raise click.UsageError(
+                f"--token-file: cannot read '{options.token_file}': {error.strerror}"
+            ) from None
+        except TokenFileError as error:
+            raise click.UsageError(f"--token-file: '{options.token_file}', {error}") from None
+
+
 def access_remarks(options: ServeOptions) -> list[str]:
-    """What to warn of at start: that models can be loaded, or code sent, from a network."""
+    """What to warn of at start: that models can be loaded, or code sent, from a network, or tokens be overheard."""
+    return [*_open_loading(options), *_readable_tokens(options)]
+
+
+def _readable_tokens(options: ServeOptions) -> list[str]:
+    if not options.token_file:
+        return []
+    readable = [
+        f"--{protocol}-use-ssl"
+        for protocol, allowed, address in (
+            ("http", options.allow_http, options.http_address),
+            ("grpc", options.allow_grpc, options.grpc_address),
+        )
+        if allowed and not is_local(address) and tls_files(options, protocol) is None
+    ]
+    if not readable:
+        return []
+    return [f"bearer tokens can be read on the network; encrypt it with {' and '.join(readable)}"]
+
+
+def _open_loading(options: ServeOptions) -> list[str]:
+    if options.token_file and _LOADING in parse_groups(options.token_apis):
+        return []
     if options.model_control_mode not in ("explicit", "ondemand"):
         return []
     http = parse_restrictions(options.http_restricted_api)
     grpc = parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX)
     open_to: list[tuple[str, str, str]] = []
-    if options.allow_http and _LOADING not in http and not is_local(options.http_address):
+    if options.allow_http and not (
+        _LOADING in http or options.http_use_ssl_mutual or is_local(options.http_address)
+    ):
         place = f"HTTP at {options.http_address}:{options.http_port}"
         open_to.append((place, f"--http-restricted-api={_LOADING}:HEADER=VALUE", "--http-address"))
-    if options.allow_grpc and _LOADING not in grpc and not is_local(options.grpc_address):
+    if options.allow_grpc and not (
+        _LOADING in grpc or options.grpc_use_ssl_mutual or is_local(options.grpc_address)
+    ):
         place = f"gRPC at {options.grpc_address}:{options.grpc_port}"
         open_to.append((place, f"--grpc-restricted-protocol={_LOADING}:KEY=VALUE", "--grpc-address"))
     if not open_to:

@@ -11,6 +11,7 @@ import click
 from halimede.cli.cache_options import read_cache_config
 from halimede.cli.check.access import check_access
 from halimede.cli.check.rate_limits import resource_limits
+from halimede.cli.check.tls import check_tls
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.cli.trace_options import trace_config
@@ -42,7 +43,7 @@ def check(options: ServeOptions) -> None:
     receive_memory_budget(options.receive_memory_budget)
     _check_endpoints(options)
     check_access(options)
-    _check_tls(options)
+    check_tls(options)
     backend_settings(options.backend_config)
     metrics_switches(options.metrics_config)
     resource_limits(options.rate_limit_resource)
@@ -281,23 +282,3 @@ def safe_ports(text: str) -> range | None:
 def metrics_address(options: ServeOptions) -> str:
     """Where metrics are served: where HTTP is, unless a flag says otherwise."""
     return options.metrics_address or options.http_address
-
-
-def uses_tls(options: ServeOptions) -> bool:
-    """Whether gRPC is served over TLS."""
-    return options.grpc_use_ssl or options.grpc_use_ssl_mutual
-
-
-def _check_tls(options: ServeOptions) -> None:
-    if not options.allow_grpc or not uses_tls(options):
-        return
-    files = [("--grpc-server-cert", options.grpc_server_cert), ("--grpc-server-key", options.grpc_server_key)]
-    if options.grpc_use_ssl_mutual:
-        files.append(("--grpc-root-cert", options.grpc_root_cert))
-    for flag, file in files:
-        if not file:
-            msg = f"--grpc-use-ssl{'-mutual' * options.grpc_use_ssl_mutual} needs {flag}"
-            raise click.UsageError(msg)
-        if not Path(file).is_file():
-            msg = f"{flag}: '{file}' is not a file"
-            raise click.UsageError(msg)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -118,7 +118,10 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     by_path[_HEALTH + "Check"] = ("health", check)
     by_path[_HEALTH + "Watch"] = ("health", StreamMethod(health.HealthWatch(engine)))
     return {
-        path: _restricted(method, settings.restrictions[group]) if group in settings.restrictions else method
+        path: replace(
+            _restricted(method, settings.restrictions[group]) if group in settings.restrictions else method,
+            group=group,
+        )
         for path, (group, method) in by_path.items()
     }
 

@@ -81,10 +81,10 @@ class _Frontend:
             return
         call = route.call
         exchange.route = call.label
+        if self._restrictions and refuse_restricted(exchange, self._restrictions, call.category):
+            return
         if exchange.method not in call.methods:
             exchange.respond(405, (b'{"error":"Method Not Allowed"}',))
-            return
-        if self._restrictions and refuse_restricted(exchange, self._restrictions, call.category):
             return
         try:
             if call is Call.INFER:

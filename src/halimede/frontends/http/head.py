@@ -22,12 +22,25 @@ _CLOSE = "Connection: close\r\n"
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer more than an error
-    """The request cannot be taken; answer with this status and text, and close the connection."""
+    """The request cannot be taken; answer with this status and text, and close the connection.
 
-    def __init__(self, status: int, message: str) -> None:
+    Attributes:
+        headers: further headers of the answer.
+        head: the request's, where it is known.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        head: "Head | None" = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.headers = headers
+        self.head = head
 
 
 class Head:

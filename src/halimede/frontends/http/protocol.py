@@ -22,6 +22,7 @@ import orjson
 
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
+from halimede.frontends.http.bearers import BearerCheck
 from halimede.frontends.http.bodies import ChunkedBody, LengthBody, begin_body
 from halimede.frontends.http.coarse_timer import CoarseTimer
 from halimede.frontends.http.head import (
@@ -273,6 +274,7 @@ class HttpProtocol(asyncio.Protocol):
         counts: where responses are counted, by route and status.
         make_exchange: what makes an exchange of a request; one that logs it, perhaps.
         budget: the memory of unfinished bodies, of all connections together.
+        bearers: which requests need a bearer token; None for none.
 
     Attributes:
         counts: as above.
@@ -291,6 +293,7 @@ class HttpProtocol(asyncio.Protocol):
         counts: Counts | None = None,
         make_exchange: MakeExchange = Exchange,
         budget: ReceiveBudget | None = None,
+        bearers: BearerCheck | None = None,
     ) -> None:
         self.counts = new_counts() if counts is None else counts
         self._make_exchange = make_exchange
@@ -305,6 +308,7 @@ class HttpProtocol(asyncio.Protocol):
         self.peer = ""
         self.body_began_ns = 0
         self._access = access
+        self._bearers = bearers
         self._admitted: Head | None = None  # the latest head that needed no further look
         self.write_paused = False
         self._exchanges: deque[Exchange] = deque()
@@ -430,13 +434,19 @@ class HttpProtocol(asyncio.Protocol):
     def _admit(self, head: Head) -> Head | None:
         """The head of a request that is served; None for a question that is answered here: may a page send one?"""
         headers = self._access.check(head, self.peer) if self._access is not None else ()
-        if not headers:
-            self._admitted = head
-            return head
-        if not is_preflight(head):
+        if headers and is_preflight(head):
+            self._dispatch(head, _EMPTY, lambda exchange: exchange.respond(200, headers=headers))
+            return None
+        if self._bearers is not None:
+            self._bearers.check(head)
+        if headers:
             return head.answered_with(headers)
-        self._dispatch(head, _EMPTY, lambda exchange: exchange.respond(200, headers=headers))
-        return None
+        self._admitted = head
+        return head
+
+    def look_again(self) -> None:
+        """Who may call has changed: what was admitted before has to be admitted again."""
+        self._admitted = None
 
     def _hold_head(self, data: bytes) -> None:
         """Keep the beginning of a head until the rest is there."""
@@ -555,9 +565,10 @@ class HttpProtocol(asyncio.Protocol):
         self._stop_receiving()
         self._state = State.CLOSING
         self._lingering = True
-        exchange = self._make_exchange(self, _UNKNOWN_HEAD, _EMPTY)
+        exchange = self._make_exchange(self, refusal.head or _UNKNOWN_HEAD, _EMPTY)
         self._exchanges.append(exchange)
-        exchange.respond(refusal.status, (orjson.dumps({"error": refusal.message}),))
+        body = orjson.dumps({"error": refusal.message})
+        exchange.respond(refusal.status, (body,), headers=refusal.headers)
 
     # responses
 

@@ -84,6 +84,12 @@ def find_route(path: str) -> Route | None:
     return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
+def group_of(path: str) -> str:
+    """The category of the call that a path means, "" for none."""
+    route = find_route(path)
+    return route.call.category if route is not None else ""
+
+
 def _find_route(path: str) -> Route | None:
     for call in Call:
         match = call.pattern.fullmatch(path)

@@ -55,6 +55,12 @@ def find_route(path: str) -> Route:
     return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
+def group_of(path: str, method: str) -> str:
+    """The category of the call that a path and a method mean, "" for none."""
+    call = find_route(path).calls.get(method)
+    return call.category if call is not None else ""
+
+
 def _find_route(path: str) -> Route:
     if path == "/ping":
         return _PING

@@ -38,10 +38,12 @@ class UnaryMethod:
         handler: called with the call and the whole message when the client has sent all; it, or a later
             callback, ends the call with `reply` or `finish`.
         compression: zlib level at which replies are compressed for clients that accept gzip; 0 for not.
+        group: the group of calls that it is in.
     """
 
     handler: Callable[[Call, memoryview], None]
     compression: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,12 @@ class StreamMethod:
     Attributes:
         handler: called when the call begins; it sets `on_message` and whatever else it wants to hear of.
         compression: as of `UnaryMethod`.
+        group: as of `UnaryMethod`.
     """
 
     handler: Callable[[Call], None]
     compression: int = 0
+    group: str = ""
 
 
 Method = UnaryMethod | StreamMethod

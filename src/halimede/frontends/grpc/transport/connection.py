@@ -41,7 +41,12 @@ from halimede.frontends.grpc.transport.frames import (
     ErrorCode,
 )
 from halimede.frontends.grpc.transport.guards import Guards, enhance_your_calm
-from halimede.frontends.grpc.transport.headers import HARD_LIMIT_FACTOR, HeaderReader, MalformedHeadersError
+from halimede.frontends.grpc.transport.headers import (
+    HARD_LIMIT_FACTOR,
+    Authorize,
+    HeaderReader,
+    MalformedHeadersError,
+)
 from halimede.frontends.grpc.transport.inbound import Inbound
 from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifetime
 from halimede.frontends.grpc.transport.limits import GrpcSettings
@@ -78,6 +83,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         connections: where the protocol enters itself while its connection is open.
         counts: where calls are counted, by path and status; those that no method is for under "".
         make_call: what makes a call of a request; one that logs it, perhaps.
+        authorize: which calls are refused before they begin, as of `HeaderReader`.
     """
 
     inbound: Inbound
@@ -91,6 +97,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         connections: set[GrpcProtocol] | None = None,
         counts: Counts | None = None,
         make_call: MakeCall = Call,
+        authorize: Authorize | None = None,
     ) -> None:
         self._counts = new_counts() if counts is None else counts
         self._make_call = make_call
@@ -98,7 +105,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self._settings = settings
         self._clock = clock
         self._connections = connections
-        self._reader = HeaderReader(methods, settings.max_header_list_size)
+        self._reader = HeaderReader(methods, settings.max_header_list_size, authorize)
         self._guards = Guards(settings)
         self._alarms = Alarms(clock)
         self._streams: dict[int, Call] = {}
@@ -564,6 +571,10 @@ class GrpcProtocol(asyncio.BufferedProtocol):
     def busy(self) -> bool:
         """Whether calls are open."""
         return bool(self._streams)
+
+    def look_again(self) -> None:
+        """Who may call has changed: look at what clients repeat as if it were new."""
+        self._reader.forget()
 
     def send_ping(self, payload: bytes) -> None:
         """Ask the peer for a sign of life."""

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hpack import Decoder, HPACKError
 
@@ -38,6 +38,9 @@ _NOT_METADATA = frozenset(
 )
 
 
+Authorize = Callable[[str, str | None], str]
+
+
 class MalformedHeadersError(Exception):
     """The header list breaks HTTP/2's rules: the stream is reset with PROTOCOL_ERROR."""
 
@@ -47,10 +50,18 @@ class HeaderReader:
 
     Clients repeat their blocks byte for byte. A block that left the dynamic table unchanged means the same until
     the table changes, so its meaning is remembered.
+
+    Args:
+        methods: full path to the method.
+        max_list_size: bytes of a header list, as HTTP/2 counts them.
+        authorize: why a call of a group with such an `authorization` is refused, "" if it is not; None to refuse none.
     """
 
-    def __init__(self, methods: Mapping[str, Method], max_list_size: int) -> None:
+    def __init__(
+        self, methods: Mapping[str, Method], max_list_size: int, authorize: Authorize | None = None
+    ) -> None:
         self._methods = methods
+        self._authorize = authorize
         self._max_list_size = max_list_size
         self._decoder = Decoder(max_header_list_size=max_list_size * HARD_LIMIT_FACTOR)
         self._known: dict[bytes, RequestHead] = {}
@@ -72,6 +83,10 @@ class HeaderReader:
                 self._known.clear()
             self._known[block] = head
         return head
+
+    def forget(self) -> None:
+        """Understand anew what was read before: who may call has changed."""
+        self._known.clear()
 
     def skip(self, block: bytes) -> None:
         """Decode a block whose meaning is not needed, for what it does to the dynamic table."""
@@ -135,6 +150,10 @@ class HeaderReader:
             return trailers_only(
                 Status.RESOURCE_EXHAUSTED, f"Received metadata larger than max ({size} vs. {limit})"
             )
+        if self._authorize is not None:
+            refused = self._authorize(method.group if method is not None else "", text.get("authorization"))
+            if refused:
+                return trailers_only(Status.UNAUTHENTICATED, refused)
         if method is None:
             return trailers_only(Status.UNIMPLEMENTED, f"Method not found: {path}")
         encoding = text.get("grpc-encoding", "identity")

@@ -25,6 +25,7 @@ class Status(IntEnum):
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 def _integer(value: int, prefix_bits: int, first: int) -> bytes:

@@ -1,0 +1,1 @@
+"""TLS: certificates, handshakes, and the encryption of connections."""
