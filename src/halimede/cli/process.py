@@ -22,7 +22,7 @@ from halimede.cli.request_log import open_request_log
 from halimede.cli.tables import table
 from halimede.cli.trace_options import trace_config
 from halimede.core.clock import SECOND, Clock, LoopClock
-from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
@@ -55,7 +55,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     except ListenError as error:
         logger.error("%s", error)
         return 1
-    except InvalidArgumentError as error:
+    except (InvalidArgumentError, UnavailableError) as error:
         raise click.UsageError(str(error)) from None
     log_table(logger, "Options", options_table(options))
 

@@ -17,6 +17,9 @@ logger = logging.getLogger("halimede")
 class BatchProcess:
     """A process that reads batches from its standard input, and those that wait for it. If it dies, another is started.
 
+    Attributes:
+        dropped: records that were dropped.
+
     Args:
         module: what the process runs, as `python -m`.
         arguments: its arguments.
@@ -48,7 +51,8 @@ class BatchProcess:
         self._process = self._start()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self._dropped = 0
+        self.dropped = 0
+        self._untold = 0  # of those
         self._ending = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -73,7 +77,8 @@ class BatchProcess:
         """Write a pickled batch of so many records, soon."""
         with self._changed:
             if self._waiting and self._waiting_bytes + len(batch) > self._most_waiting:
-                self._dropped += records
+                self.dropped += records
+                self._untold += records
                 return
             self._waiting.append(batch)
             self._waiting_bytes += len(batch)
@@ -107,7 +112,7 @@ class BatchProcess:
                     break
                 batch = self._waiting.popleft()
                 self._waiting_bytes -= len(batch)
-                dropped, self._dropped = self._dropped, 0
+                dropped, self._untold = self._untold, 0
             if dropped:
                 self._on_dropped(dropped)
             self._hand_on(batch)

@@ -16,6 +16,10 @@ class Exporter(Protocol):
 
     options: Sequence[tuple[str, str]]
 
+    @property
+    def dropped(self) -> int:
+        """Traces that are lost, as they could not be handed on."""
+
     def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
         """The client's span that its HTTP headers or gRPC metadata name (lower-case); None for none, or for nonsense.
 

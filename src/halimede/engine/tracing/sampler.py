@@ -31,9 +31,7 @@ class Sampler:
     ) -> None:
         self.settings = settings
         self.left = settings.count
-        self.active = (
-            exporter is not None and settings.levels != () and settings.count != 0
-        )
+        self.active = exporter is not None and settings.levels != () and settings.count != 0
         self._exporter = exporter
         self._number = number
         self._exhausted = exhausted

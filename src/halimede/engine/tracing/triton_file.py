@@ -49,6 +49,11 @@ class TraceFileExporter:
         self._bytes = 0
         self._batches: list[tuple[bytes, int]] = []  # the thread is woken only from time to time
 
+    @property
+    def dropped(self) -> int:
+        """Traced requests that are lost, as they were not written fast enough."""
+        return self._process.dropped
+
     def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
         """None: clients' traces are not continued."""
         return None
