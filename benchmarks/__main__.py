@@ -25,6 +25,7 @@ from benchmarks import (
     sagemaker,
     sequences,
     shadow,
+    tracing,
     wire,
 )
 from benchmarks.errors import BenchmarkError
@@ -50,6 +51,7 @@ SUBJECTS = (
     asynchronous,
     capture,
     shadow,
+    tracing,
     ray_cluster,
 )
 

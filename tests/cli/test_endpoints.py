@@ -10,13 +10,14 @@ from halimede.core.clock import VirtualClock
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
+from halimede.engine.settings import EngineSettings
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.server import Endpoint, ListenError
 
 
 def opened(**options: Any) -> dict[str, Endpoint]:
-    engine = Engine(Mock(), VirtualClock(), Mock(spec=Lifecycle, on_progress=[]))
+    engine = Engine(EngineSettings(()), VirtualClock(), Mock(spec=Lifecycle, on_progress=[]))
     return {endpoint.name: endpoint for endpoint in endpoints(ServeOptions(**options), engine, LogControl())}
 
 

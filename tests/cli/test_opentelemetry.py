@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
-from prometheus_client.openmetrics import parser
 
 from halimede.frontends.sagemaker.settings import DEFAULT_MODEL
+from tests.frontends.test_openmetrics import PARSE
 from tests.support.otlp_receiver import Collector, ReceivedSpan, otlp_receiver
 from tests.support.server import ServerProcess, run_command, start_server
 
@@ -257,9 +257,7 @@ def test_latency_histograms_name_the_traces(traced: Traced) -> None:
         f"http://{traced.server.metrics}/metrics", headers={"Accept": "application/openmetrics-text"}
     )
     with urllib.request.urlopen(request) as response:
-        families = {
-            each.name: each for each in parser.text_string_to_metric_families(response.read().decode())
-        }  # type: ignore[no-untyped-call]
+        families = {each.name: each for each in PARSE(response.read().decode())}
     for name in ("request", "queue", "compute"):
         exemplars = [
             sample.exemplar.labels

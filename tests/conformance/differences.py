@@ -41,7 +41,7 @@ CLIENT_MISTAKE = Difference(
     paths=r"(^|: )status$",
     theirs=500,
     ours=400,
-    subjects="^(http_.*|index)$",
+    subjects="^(http_.*|index|tracing)$",
 )
 ENSEMBLE_PARAMETERS = Difference(
     "A response of an ensemble has no parameters of sequences; tritonserver adds them, though nothing is a sequence.",
@@ -114,6 +114,9 @@ CACHED_ERRORS = Difference(
 CACHED_STREAM = Difference(
     "A response from the cache is sent over a stream as any other; tritonserver's is the error 'response output count "
     "mismatch'.",
+)
+UNKNOWN_TRACE_SETTING = Difference(
+    "A setting of --trace-config that there is not is refused, as it is a slip; tritonserver ignores it.",
 )
 TEXT_IDS = Difference(
     "A model may take correlation ids as strings; 2.51 makes a tensor of them that it then refuses.",

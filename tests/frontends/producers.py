@@ -15,6 +15,8 @@ from halimede.core.errors import NotFoundError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling.flow import Flow
+from halimede.engine.tracing.settings import TraceConfig
+from halimede.engine.tracing.tracing import Tracing
 from tests.support.loops import LoopThread
 
 
@@ -89,6 +91,7 @@ class ProducerEngine:
         self.clock = LoopClock(loop.loop)
         self.settings: Any = None
         self.lifecycle = SimpleNamespace(on_readiness=[], live=True, ready=True)
+        self.tracing = Tracing(TraceConfig(), None)
 
     def find(self, name: str, version: int = -1) -> Producer:
         if name != self.producer.name:

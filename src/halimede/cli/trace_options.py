@@ -89,6 +89,8 @@ def _split(entry: str) -> tuple[str, str, str]:
     if known is not None and key not in known:
         nearest = difflib.get_close_matches(key, known, 1)
         hint = f"; did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(known)}"
+        if not mode and key in _SETTINGS[TraceMode.TRITON.value]:
+            hint += f"; write triton,{key}"
         _refuse(f"{_FLAG}: there is no setting '{front}'{hint}")
     return mode, key, value
 

@@ -28,6 +28,9 @@ NUMBERS: Final = tuple(_NUMBERS)
 """Settings that are numbers, which clients write as strings."""
 
 _OFF: Final = "OFF"
+_SHOWN: Final = 64
+"""Characters of a number that errors show; none that is in range has more."""
+
 _WHOLE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]+")
 
 
@@ -65,7 +68,7 @@ def change(engine: Engine, model_name: str, values: Mapping[str, Sequence[str] |
         values: name → what was given; None to take a setting back.
 
     Raises:
-        InvalidArgumentError: no such model is loaded, or a value is wrong.
+        InvalidArgumentError: no such model is loaded, a value is wrong, or nothing could be traced with them.
         UnsupportedError: the file was to be changed.
     """
     if model_name:
@@ -104,13 +107,14 @@ def _number(name: str, given: Sequence[str], low: int, high: int) -> int:
     if len(given) != 1:
         raise InvalidArgumentError(f"expect only 1 value for '{name}'")
     text = given[0]
+    shown = text[:_SHOWN]
     if not _WHOLE_NUMBER.fullmatch(text):
-        raise InvalidArgumentError(f"Unable to parse '{name}', got: {text}")
-    number = int(text)
-    if name == COUNT and number < low and number >= -(1 << 31):
-        raise InvalidArgumentError(f"Unable to parse '{name}'. Expecting value >= -1, got:{text}")
+        raise InvalidArgumentError(f"Unable to parse '{name}', got: {shown}")
+    number = int(text) if len(text) <= _SHOWN else high + 1
+    if name == COUNT and -(1 << 31) <= number < low:
+        raise InvalidArgumentError(f"Unable to parse '{name}'. Expecting value >= -1, got:{shown}")
     if not low <= number <= high:
         raise InvalidArgumentError(
-            f"Unable to parse '{name}', value is out of range [ {low}, {high} ], got: {text}"
+            f"Unable to parse '{name}', value is out of range [ {low}, {high} ], got: {shown}"
         )
     return number

@@ -18,6 +18,7 @@ from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.engine.tracing.settings import TraceConfig
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
@@ -56,32 +57,34 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(config)
     with LoopThread() as loop:
-        lifecycle, server, clock, connections = loop.run(start(repository))
+        engine, server, clock, connections = loop.run(start(repository))
         try:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
-            loop.run(stop(lifecycle, server, clock, connections))
+            loop.run(stop(engine, server, clock, connections))
 
 
-async def start(repository: Path) -> tuple[Lifecycle, asyncio.Server, LoopClock, set[GrpcProtocol]]:
+async def start(repository: Path) -> tuple[Engine, asyncio.Server, LoopClock, set[GrpcProtocol]]:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
-    settings = EngineSettings((repository,), ControlMode.EXPLICIT, load_models=("*",))
-    lifecycle = Lifecycle(settings, clock, loop)
-    served = methods(Engine(settings, clock, lifecycle), ServiceSettings())
+    tracing = TraceConfig(file=str(repository / "trace.json"))
+    settings = EngineSettings((repository,), ControlMode.EXPLICIT, load_models=("*",), tracing=tracing)
+    engine = Engine(settings, clock, Lifecycle(settings, clock, loop))
+    served = methods(engine, ServiceSettings())
     connections: set[GrpcProtocol] = set()
     server = await loop.create_server(
         partial(GrpcProtocol, served, GrpcSettings(), clock, connections), "127.0.0.1", 0
     )
-    assert await lifecycle.start()
-    return lifecycle, server, clock, connections
+    assert await engine.lifecycle.start()
+    return engine, server, clock, connections
 
 
 async def stop(
-    lifecycle: Lifecycle, server: asyncio.Server, clock: LoopClock, connections: set[GrpcProtocol]
+    engine: Engine, server: asyncio.Server, clock: LoopClock, connections: set[GrpcProtocol]
 ) -> None:
     server.close()
-    await lifecycle.stop(5)
+    await engine.lifecycle.stop(5)
+    engine.tracing.close(5)
     for connection in list(connections):
         connection.abort()
     await server.wait_closed()
@@ -188,12 +191,60 @@ def test_methods_of_later_versions_are_unimplemented(client: Any) -> None:
     for call in (
         client.get_system_shared_memory_status,
         client.get_cuda_shared_memory_status,
-        client.get_trace_settings,
     ):
         with pytest.raises(InferenceServerException) as caught:
             call()
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
         assert "not available in this version" in caught.value.message()
+
+
+def trace_settings(client: Any, settings: dict[str, Any] | None = None, **model: str) -> dict[str, list[str]]:
+    """The settings of tracing, after a change if there is one."""
+    response = (
+        client.get_trace_settings(**model)
+        if settings is None
+        else client.update_trace_settings(settings=settings, **model)
+    )
+    return {name: list(setting.value) for name, setting in response.settings.items() if name != "trace_file"}
+
+
+TRACE_SETTINGS = {
+    "trace_level": ["OFF"],
+    "trace_rate": ["1000"],
+    "trace_count": ["-1"],
+    "log_frequency": ["0"],
+    "trace_mode": ["triton"],
+}
+
+
+def test_trace_settings_are_changed_by_a_client(client: Any) -> None:
+    assert trace_settings(client) == TRACE_SETTINGS
+    changes = {"trace_level": ["TENSORS", "TIMESTAMPS"], "trace_rate": "5"}
+    changed = TRACE_SETTINGS | {"trace_level": ["TIMESTAMPS", "TENSORS"], "trace_rate": ["5"]}
+    assert trace_settings(client, changes) == changed
+    assert trace_settings(client, {"trace_rate": "7"}, model_name="fp32") == changed | {"trace_rate": ["7"]}
+    assert trace_settings(client, {"trace_rate": None}, model_name="fp32") == changed
+    assert trace_settings(client, {"trace_level": [], "trace_rate": None}) == TRACE_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "status", "text"),
+    [
+        ({"trace_level": ["OFF", "TENSORS"]}, "", "INVALID_ARGUMENT", "Expect only one trace level 'OFF' is specified"),
+        ({"trace_rate": ["1", "2"]}, "fp32", "INVALID_ARGUMENT", "expect only 1 value for 'trace_rate'"),
+        ({"trace_rate": "x"}, "", "INVALID_ARGUMENT", "Unable to parse 'trace_rate', got: x"),
+        ({"trace_file": "x"}, "", "UNIMPLEMENTED", "trace file location can not be updated through network protocol"),
+        ({"trace_rate": "1"}, "nobody", "INVALID_ARGUMENT", "Request for unknown model : nobody"),
+        ({}, "nobody", "INVALID_ARGUMENT", "Request for unknown model : nobody"),
+    ],
+)  # fmt: skip
+def test_wrong_trace_settings_are_refused(
+    client: Any, settings: dict[str, Any], model: str, status: str, text: str
+) -> None:
+    with pytest.raises(InferenceServerException) as caught:
+        trace_settings(client, settings, model_name=model)
+    assert (caught.value.status(), caught.value.message()) == (f"StatusCode.{status}", text)
+    assert trace_settings(client) == TRACE_SETTINGS
 
 
 def test_log_settings_are_changed_by_a_client(client: Any) -> None:

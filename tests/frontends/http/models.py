@@ -8,6 +8,7 @@ from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
+from halimede.engine.tracing.settings import TraceConfig
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.settings import HttpSettings
@@ -60,13 +61,17 @@ class ModelServer:
 
 
 @contextmanager
-def serve_models(repository: Path, settings: HttpSettings | None = None, *load: str) -> Iterator[ModelServer]:
+def serve_models(
+    repository: Path, settings: HttpSettings | None = None, *load: str, tracing: TraceConfig | None = None
+) -> Iterator[ModelServer]:
     """Explicit mode, with the models `load` loaded."""
     engines: list[Engine] = []
 
     async def start(loop: LoopThread) -> LoopClock:
         clock = LoopClock(loop.loop)
-        engine_settings = EngineSettings((repository,), ControlMode.EXPLICIT, load_models=load)
+        engine_settings = EngineSettings(
+            (repository,), ControlMode.EXPLICIT, load_models=load, tracing=tracing or TraceConfig()
+        )
         engine = Engine(engine_settings, clock, Lifecycle(engine_settings, clock, loop.loop))
         engines.append(engine)
         assert await engine.lifecycle.start()
@@ -83,4 +88,5 @@ def serve_models(repository: Path, settings: HttpSettings | None = None, *load: 
             yield ModelServer(served, engine)
         finally:
             served.loop.run(engine.lifecycle.stop(10))
+            served.loop.call(engine.tracing.close, 10)
             served.loop.call(clock.close)

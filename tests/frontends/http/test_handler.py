@@ -90,7 +90,6 @@ def test_wrong_verb_is_405(server: ModelServer, path: str) -> None:
     [
         "/v2/systemsharedmemory/status",
         "/v2/cudasharedmemory/region/r/status",
-        "/v2/trace/setting",
     ],
 )
 def test_what_comes_later_is_501(server: ModelServer, path: str) -> None:

@@ -41,7 +41,7 @@ from halimede.frontends.http.routes import Call, Route, find_route
         ("/v2/systemsharedmemory/region/r/unregister", Route(Call.SHARED_MEMORY_CHANGE)),
         ("/v2/cudasharedmemory/unregister", Route(Call.SHARED_MEMORY_CHANGE)),
         ("/v2/trace/setting", Route(Call.TRACE)),
-        ("/v2/models/m/trace/setting", Route(Call.TRACE)),
+        ("/v2/models/m/trace/setting", Route(Call.TRACE, "m")),
         ("/v2/logging", Route(Call.LOGGING)),
     ],
 )

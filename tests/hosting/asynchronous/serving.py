@@ -31,7 +31,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import AsyncSpec, Container, Variant
 from halimede.hosting.store.object_store import ObjectStore
-from halimede.hosting.store.objects import Objects
+from halimede.hosting.store.objects import NewObject, Objects
 from halimede.hosting.store.offers import OfferTokens
 from halimede.hosting.store.sources import Places, model_source
 from halimede.hosting.substrates.images import Images
@@ -64,12 +64,25 @@ class TroubledObjects(Objects):
     async def write(
         self, url: str, content: bytes | Path, content_type: str = "application/octet-stream"
     ) -> None:
+        refusal = self._refusal(url)
+        if refusal is not None:
+            raise refusal
+        await super().write(url, content, content_type)
+        self.written.append(url)
+
+    async def write_small(self, new: Sequence[NewObject]) -> Sequence[ApiError | None]:
+        refusals = [self._refusal(each.url) for each in new]
+        able = [each for each, refusal in zip(new, refusals, strict=True) if refusal is None]
+        outcomes = iter(await super().write_small(able))
+        self.written += [each.url for each in able]
+        return [next(outcomes) if refusal is None else refusal for refusal in refusals]
+
+    def _refusal(self, url: str) -> ApiError | None:
         for part, left in self.unwritable.items():
             if part in url and left:
                 self.unwritable[part] -= 1
-                raise invalid(f"Failed to write the object ({url}): the service is away")
-        await super().write(url, content, content_type)
-        self.written.append(url)
+                return invalid(f"Failed to write the object ({url}): the service is away")
+        return None
 
 
 @dataclass

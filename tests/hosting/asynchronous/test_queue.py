@@ -302,8 +302,8 @@ async def _play(path: Path, events: list[str]) -> None:
         elif event == "finish" and running:
             request = running.pop(0)
             assert request.seq not in finished
-            await journal.remove(request, None)
-            queue.done(request)
+            await journal.remove([request], [])
+            queue.done([request])
             finished.add(request.seq)
             del pending[request.seq]
         elif event == "kill":

@@ -375,6 +375,15 @@ def test_the_process_that_sends_is_there_before_the_first_copy_unless_hardly_any
         assert copies.sender == 0
 
 
+@one_process
+@pytest.mark.usefixtures("processes")
+def test_copies_take_the_processors_that_nobody_else_wants() -> None:
+    with shadowed() as of:
+        invoke(of.host.client())
+        of.until(lambda: of.agreement.whole.agreed == 1)
+        assert os.getpriority(os.PRIO_PROCESS, of.copies.sender) == 19
+
+
 def test_an_instance_is_asked_so_many_copies_at_a_time() -> None:
     with shadowed(with_limits(concurrency=3)) as of:
         assert of.shadow is not None

@@ -8,13 +8,11 @@ from halimede.engine.tracing.settings import TraceSettings
 
 
 class Exporter(Protocol):
-    """Takes traces that are complete, and says how they stand among the spans of other programs. On the event loop.
+    """Takes traces that are complete, and says how they stand among the spans of other programs. On the event loop."""
 
-    Attributes:
-        options: further settings, name and value, as clients may read them; names may repeat.
-    """
-
-    options: Sequence[tuple[str, str]]
+    @property
+    def options(self) -> Sequence[tuple[str, str]]:
+        """Further settings, name and value, as clients may read them; names may repeat."""
 
     @property
     def dropped(self) -> int:

@@ -22,7 +22,7 @@ class TraceMode(Enum):
     OPENTELEMETRY = "opentelemetry"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class TraceSettings:
     """Which requests are traced. Two of these are never equal: what is sampled by one is kept apart from others.
 

@@ -2,13 +2,17 @@
 
 import json
 from functools import lru_cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 import numpy as np
 
 from halimede.core.datatypes import BF16, BY_NAME, BYTES
+from halimede.core.errors import HalimedeError
 from halimede.core.tensors import decode_bytes
 from halimede.core.traces import TracedTensor
+
+_TIME: Final = itemgetter(1)
 
 
 def trace_objects(values: tuple[Any, ...]) -> str:
@@ -21,21 +25,41 @@ def trace_objects(values: tuple[Any, ...]) -> str:
         cause = f',"parent_id":{parent}' if parent else ""
         model = f'"model_name":{_repeated(model_name)},"model_version":{model_version}'
         objects.append(f"{begin}{model}{request}{cause}}}")
-        objects += [f'{begin}"timestamps":[{{"name":"{name}","ns":{ns}}}]}}' for name, ns in events]
+        if events:
+            events.sort(key=_TIME)
+            names, times = zip(*events, strict=True)
+            ids_and_times = [number] * (2 * len(times))
+            ids_and_times[1::2] = times
+            objects.append(_timestamps(names) % tuple(ids_and_times))
     objects += [begin + _tensor_members(tensor) for tensor in tensors]
     return ",".join(objects)
+
+
+@lru_cache(1024)
+def _timestamps(names: tuple[str, ...]) -> str:
+    """The objects of these events, with places for the trace's number and the time of each in turn."""
+    quoted = [_quoted(name).replace("%", "%%") for name in names]
+    return ",".join([f'{{"id":%d,"timestamps":[{{"name":{name},"ns":%d}}]}}' for name in quoted])
 
 
 def _tensor_members(tensor: TracedTensor) -> str:
     shape = ",".join(map(str, tensor.shape))
     return (
-        f'"activity":"{tensor.activity}","tensor":{{"name":{_repeated(tensor.name)},"data":{_quoted(_data(tensor))},'
+        f'"activity":"{tensor.activity}","tensor":{{"name":{_repeated(tensor.name)},"data":{_quoted(_readable(tensor))},'
         f'"shape":"{shape}","dtype":"{tensor.datatype}"}}}}'
     )
 
 
+def _readable(tensor: TracedTensor) -> str:
+    """As `_data`; "" for contents that are not what the datatype says."""
+    try:
+        return _data(tensor)
+    except (HalimedeError, ValueError):
+        return ""
+
+
 def _data(tensor: TracedTensor) -> str:
-    """The elements with commas between them, floating-point numbers with six digits; strings are quoted as in JSON."""
+    """The elements with commas between them; numbers have six significant digits, and strings are quoted as in JSON."""
     datatype = BY_NAME[tensor.datatype]
     if datatype is BYTES:
         return ",".join([_quoted(each.decode(errors="replace")) for each in decode_bytes(tensor.content)])

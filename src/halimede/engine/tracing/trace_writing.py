@@ -2,16 +2,20 @@
 
     python -m halimede.engine.tracing.trace_writing
 
-It reads pickled batches from standard input until that ends: (file, whether it is begun, `values_of` traces).
+It reads pickled batches from standard input until that ends: (file, whether it is begun, `values_of` traces). On
+standard output it tells how many traced requests it could not write, a number a line.
 """
 
 import os
 import pickle
 import signal
 import sys
-from typing import BinaryIO
+from operator import itemgetter
+from typing import BinaryIO, Final
 
 from halimede.engine.tracing.trace_json import trace_objects
+
+_NUMBER: Final = itemgetter(0)
 
 
 class TraceFiles:
@@ -34,6 +38,8 @@ class TraceFiles:
                     f"cannot write to {path}: {error.strerror or error}; traces are dropped until that goes well"
                 )
             self.dropped += requests
+            sys.stdout.write(f"{requests}\n")
+            sys.stdout.flush()
         else:
             self.tell_dropped()
 
@@ -53,14 +59,17 @@ def append_to_array(path: str, objects: bytes, *, fresh: bool) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o644)
     try:
         size = os.lseek(descriptor, 0, os.SEEK_END)
-        place = size - 1 if size else 0  # of the bracket at the end
-        written = view = memoryview((b"," if size else b"[") + objects + b"]")
+        filled = size > len(b"[]")
+        if filled and not objects:
+            return
+        place = size - 1 if filled else 0  # of the bracket at the end
+        written = view = memoryview((b"," if filled else b"[") + objects + b"]")
         try:
             while view:
                 view = view[os.pwrite(descriptor, view, place + len(written) - len(view)) :]
         except OSError:
             os.ftruncate(descriptor, place)
-            if size:
+            if filled:
                 os.pwrite(descriptor, b"]", place)
             raise
     finally:
@@ -76,15 +85,19 @@ def write_batches(batches: BinaryIO, files: TraceFiles) -> None:
             files.tell_dropped()
             return
         texts: list[str] = []
+        requests = 0
         begun = ("", False)
         for path, fresh, traces in records:
-            if texts and (fresh or path != begun[0]):
-                files.add(begun[0], ",".join(texts), len(texts), fresh=begun[1])
+            if requests and (fresh or path != begun[0]):
+                files.add(begun[0], ",".join(texts), requests, fresh=begun[1])
                 texts.clear()
-            if not texts:
+                requests = 0
+            if not requests:
                 begun = path, fresh
-            texts.append(",".join([trace_objects(values) for values in traces]))
-        files.add(begun[0], ",".join(texts), len(texts), fresh=begun[1])
+            requests += 1
+            traces.sort(key=_NUMBER)
+            texts += filter(None, [trace_objects(values) for values in traces])
+        files.add(begun[0], ",".join(texts), requests, fresh=begun[1])
 
 
 def _tell(text: str) -> None:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.traces import Trace
 from halimede.engine.tracing.exporter import Exporter
 from halimede.engine.tracing.sampler import Sampler
-from halimede.engine.tracing.settings import TraceConfig, TraceSettings
+from halimede.engine.tracing.settings import TraceConfig, TraceMode, TraceSettings
 
 
 class Tracing:
@@ -63,20 +64,36 @@ class Tracing:
             changes: field of `TraceSettings` → value. None takes a setting of a model back, so that it is that of all
                 models again; or, of all models, makes it what it was at the start.
             model_name: the model; "" for all models.
+
+        Raises:
+            InvalidArgumentError: requests were to be traced, but with these settings none would be; nothing is changed.
         """
         if not changes:
             return
-        own = self._of_models.setdefault(model_name, {}) if model_name else self._changed
-        own.update(changes)
-        for name in [name for name, value in own.items() if value is None]:
-            del own[name]
+        former = self._of_models.get(model_name, {}) if model_name else self._changed
+        own = {name: value for name, value in {**former, **changes}.items() if value is not None}
+        fallback = self._samplers[""].settings if model_name else self.config.settings
+        settings = replace(fallback, **own)
+        self._check(settings)
         if model_name:
+            self._of_models[model_name] = own
             self._apply_to_model(model_name)
         else:
-            self._put("", replace(self.config.settings, **own))
+            self._changed = own
+            self._put("", settings)
             for name in list(self._of_models):
                 self._apply_to_model(name)
         self._look()
+
+    def _check(self, settings: TraceSettings) -> None:
+        if not settings.levels:
+            return
+        if self._exporter is None:
+            raise _invalid("trace file name is not given")
+        if not settings.rate and self.config.mode is TraceMode.TRITON:
+            raise _invalid("sample rate must be non-zero")
+        if not settings.count:
+            raise _invalid("trace count must be non-zero")
 
     def _apply_to_model(self, name: str) -> None:
         own = self._of_models[name]
@@ -104,6 +121,10 @@ class Tracing:
         self._look()
         if self._exporter is not None:
             self._exporter.close(timeout_s)
+
+
+def _invalid(why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"Attempting to set invalid trace setting :{why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from halimede.core.clock import MILLISECOND, Clock, Timer
 from halimede.core.errors import InvalidArgumentError
@@ -39,20 +40,30 @@ class TraceFileExporter:
         _check_writable(Path(self._path))
         self._clock = clock
         self._timer: Timer | None = None
+        self._unwritten = 0
         self._process = BatchProcess(
-            _PROCESS, (), name="tracing", records="traced requests", most_waiting=_MOST_WAITING
+            _PROCESS,
+            (),
+            name="tracing",
+            records="traced requests",
+            most_waiting=_MOST_WAITING,
+            on_line=self._count_unwritten,
         )
         self._plain_begun = False
         self._next_index = 0
-        self._open: dict[TraceSettings, _NumberedFile] = {}
+        self._open: WeakKeyDictionary[TraceSettings, _NumberedFile] = WeakKeyDictionary()
         self._traces: list[_Record] = []
         self._bytes = 0
         self._batches: list[tuple[bytes, int]] = []  # the thread is woken only from time to time
 
     @property
     def dropped(self) -> int:
-        """Traced requests that are lost, as they were not written fast enough."""
-        return self._process.dropped
+        """Traced requests that are lost, as they could not be written, or not fast enough."""
+        return self._process.dropped + self._unwritten
+
+    def _count_unwritten(self, line: bytes) -> None:
+        """Take a line of the process, which tells what it could not write."""
+        self._unwritten += int(line)
 
     def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
         """None: clients' traces are not continued."""

@@ -11,7 +11,7 @@ def trace_setting(engine: Engine, request: pb.TraceSettingRequest) -> pb.TraceSe
     A setting without a value is taken back.
 
     Raises:
-        InvalidArgumentError: no such model is loaded, or a value is wrong; nothing is changed.
+        InvalidArgumentError: no such model is loaded, a value is wrong, or nothing could be traced; nothing is changed.
         UnsupportedError: the file was to be changed.
     """
     changes = {name: list(setting.value) or None for name, setting in request.settings.items()}

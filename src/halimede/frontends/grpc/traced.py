@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Final
 
 from halimede.core.requests import InferRequest
-from halimede.engine.tracing.recording import trace_client_request
+from halimede.engine.tracing.recording import ProtocolNames, trace_client_request
 from halimede.engine.tracing.tracing import Tracing
 from halimede.frontends.grpc.transport.call import Call
 
-_RECEIVED: Final = ("GRPC_WAITREAD_START", "GRPC_WAITREAD_END")
+_NAMES: Final = ProtocolNames("GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END")
 
 
 def trace_if_sampled(
@@ -17,4 +17,4 @@ def trace_if_sampled(
     """Trace the request, which this version of its model is about to run for the call, if its turn has come."""
     trace = tracing.begin(request.model_name, model_version, call.metadata)
     if trace is not None:
-        trace_client_request(request, trace, "GRPC", now, _RECEIVED)
+        trace_client_request(request, trace, now, _NAMES)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property
 from http import HTTPStatus
+from time import monotonic_ns
 from typing import cast
 
 import orjson
@@ -135,6 +136,11 @@ class Exchange:
     def peer(self) -> str:
         """The client's address, without its port; "" for one at a Unix socket."""
         return self._connection.peer
+
+    @property
+    def body_began_ns(self) -> int:
+        """When the body began to arrive, if it came in pieces; 0 if not, and once the request was handed on."""
+        return self._connection.body_began_ns
 
     @property
     def sent_headers(self) -> Sequence[tuple[str, str]]:
@@ -271,6 +277,8 @@ class HttpProtocol(asyncio.Protocol):
     Attributes:
         counts: as above.
         peer: the client's address, without its port; "" for one at a Unix socket.
+        body_began_ns: while a request is handled whose body came in pieces: when the first was there, on the steady
+            clock; else 0.
     """
 
     def __init__(
@@ -295,6 +303,7 @@ class HttpProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         # per connection
         self.peer = ""
+        self.body_began_ns = 0
         self._access = access
         self._admitted: Head | None = None  # the latest head that needed no further look
         self.write_paused = False
@@ -447,6 +456,7 @@ class HttpProtocol(asyncio.Protocol):
         body = begin_body(self, self._budget, head, self._limits, self._json_length)
         self._head = head
         self._since = self._loop.time()
+        self.body_began_ns = monotonic_ns()
         if head.expects_continue and not data:
             if self._exchanges:
                 self._continue_due = True
@@ -490,6 +500,7 @@ class HttpProtocol(asyncio.Protocol):
         self._stop_receiving()
         self._state = State.CLOSING if self._draining else State.HEAD
         self._dispatch(head, body)
+        self.body_began_ns = 0
 
     def _stop_receiving(self) -> None:
         """Forget the request that was being received."""

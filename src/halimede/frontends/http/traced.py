@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Final
 
 from halimede.core.requests import InferRequest
-from halimede.engine.tracing.recording import trace_client_request
+from halimede.engine.tracing.recording import ProtocolNames, trace_client_request
 from halimede.engine.tracing.tracing import Tracing
 from halimede.frontends.http.protocol import Exchange
 
-_RECEIVED: Final = ("HTTP_RECV_START", "HTTP_RECV_END")
+_NAMES: Final = ProtocolNames("HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END")
 
 
 def trace_if_sampled(
@@ -17,4 +17,4 @@ def trace_if_sampled(
     """Trace the request, which this version of its model is about to run for the exchange, if its turn has come."""
     trace = tracing.begin(request.model_name, request.model_version, exchange.headers)
     if trace is not None:
-        trace_client_request(request, trace, "HTTP", now, _RECEIVED)
+        trace_client_request(request, trace, now, _NAMES, exchange.body_began_ns)

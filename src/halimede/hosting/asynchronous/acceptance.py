@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
-from uuid import uuid4
 
 from halimede.frontends.http.head import Head
 from halimede.hosting.api.services import Service
 from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.errors import ApiError, invalid_invocation
+from halimede.hosting.request_ids import ordered_id
 from halimede.hosting.routing.table import EndpointRoute
 from halimede.hosting.store.places import bucket_and_key
 
@@ -72,7 +72,9 @@ def accepted(
         raise invalid_invocation(f"Exactly one of InputLocation and Body must be given; {both}")
     if source and "" in bucket_and_key(source):
         raise invalid_invocation(f"InputLocation '{source}' is no object's URL; expected s3://BUCKET/KEY")
-    name = str(uuid4())
+    name = ordered_id(
+        now
+    )  # objects that are written together are then beside each other in the store's tables
     output, failure = _places(parameters, name)
     parameters = {"InferenceId": name, **parameters}
     return AsyncRequest(

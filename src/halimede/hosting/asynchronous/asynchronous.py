@@ -12,13 +12,14 @@ from pathlib import Path
 import orjson
 
 from halimede.hosting.asynchronous.acceptance import BODY_BYTES, accepted, parameters_of, too_large
+from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.journal import Journal
 from halimede.hosting.asynchronous.meter import NOTIFICATION_FAILURES, AsyncMeter
-from halimede.hosting.asynchronous.processing import Dependencies
 from halimede.hosting.asynchronous.queue import Queue
 from halimede.hosting.asynchronous.requests import AsyncRequest, Notice
 from halimede.hosting.asynchronous.settings import AsyncSettings
 from halimede.hosting.asynchronous.work import EndpointWork
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import EndpointId, Scope
@@ -31,7 +32,6 @@ from halimede.hosting.store.objects import Objects
 
 logger = logging.getLogger("halimede")
 
-_TICK_S = 1.0
 _EXPIRED_AT_A_TIME = 500
 _AGAIN_S = 1.0
 _TOLD_AT_A_TIME = 64
@@ -82,7 +82,7 @@ class Asynchronous:
         self._recovered = 0
         self._notices: deque[Notice] = deque()
         self._telling: asyncio.Task[None] | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._ticking = EachSecond("asynchronous inference", self.tick)
         self._is_open = False
 
     # coming and going
@@ -115,7 +115,7 @@ class Asynchronous:
     async def start(self, endpoints: Iterable[EndpointId]) -> None:
         """Read what was there before, and go on with it; as `open`."""
         await self.open(endpoints)
-        self._ticking = asyncio.get_running_loop().create_task(self._tick_on())
+        self._ticking.start()
 
     async def stop(self) -> None:
         """Accept nothing more, and leave what has not been answered to the next process."""
@@ -123,11 +123,10 @@ class Asynchronous:
             return
         self._is_open = False
         self._table.listeners.remove(self.pump)
-        tasks = [task for task in (self._ticking, self._telling) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._ticking.stop()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.wait([self._telling])
         await asyncio.gather(*(work.stop() for work in self._works.values()))
         self.flush()
         await self._journal.close()
@@ -276,16 +275,6 @@ class Asynchronous:
         return True
 
     # time
-
-    async def _tick_on(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            try:
-                await self.tick()
-            except ApiError as error:
-                logger.error("%s", error.message)
-            except Exception:  # counting is not what the host stands or falls with
-                logger.exception("asynchronous inference: what is done each second failed")
 
     async def tick(self) -> None:
         """What is done each second: count, and give up what has waited for too long."""

@@ -69,11 +69,7 @@ async def exchange(
         BrokenError: it gave no whole response.
         OversizedError: the response is too large.
     """
-    try:
-        async with asyncio.timeout(connect_s):
-            connection = pool.idle() or await pool.connect()
-    except OSError as error:  # a time that is over is one as well
-        raise RefusedError(f"{error.strerror or error or 'it does not answer'}") from None
+    connection = pool.idle() or await _connect(pool, connect_s)
     collected = _Collected(connection, directory, memory_bytes, limit)
     try:
         if isinstance(body, bytes):
@@ -87,6 +83,14 @@ async def exchange(
         await asyncio.shield(collected.discard())
         raise
     return await collected.response()
+
+
+async def _connect(pool: UpstreamPool, connect_s: float) -> UpstreamConnection:
+    try:
+        async with asyncio.timeout(connect_s):
+            return await pool.connect()
+    except OSError as error:  # a time that is over is one as well
+        raise RefusedError(f"{error.strerror or error or 'it does not answer'}") from None
 
 
 def _head(address: str, headers: Mapping[str, str], length: int) -> bytes:

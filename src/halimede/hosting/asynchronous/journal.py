@@ -1,6 +1,6 @@
 """The file of the queues: what was accepted and has not been answered."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halimede.hosting.asynchronous.requests import AsyncRequest, Notice, endpoint_of, key_of
@@ -50,14 +50,14 @@ class Journal:
         """Keep a request."""
         self._file.change(on_written, (_ADD, request.row()))
 
-    async def remove(self, request: AsyncRequest, notice: Notice | None) -> None:
-        """Forget a request that is answered, and keep the message that tells of it, both or neither.
+    async def remove(self, requests: Sequence[AsyncRequest], notices: Sequence[Notice]) -> None:
+        """Forget requests that are answered, and keep the messages that tell of them, all or nothing.
 
         Raises:
             ApiError: that cannot be written.
         """
-        kept = [] if notice is None else [(_NOTE, notice.row())]
-        await self._file.changed((_REMOVE, (request.seq,)), *kept)
+        removed = [(_REMOVE, (request.seq,)) for request in requests]
+        await self._file.changed(*removed, *((_NOTE, notice.row()) for notice in notices))
 
     def drop(self, endpoint: EndpointId, on_written: OnWritten) -> None:
         """Forget all requests of an endpoint."""

@@ -1,19 +1,18 @@
-"""One request, from its input to its result.
+"""One request, from its input to its outcome.
 
-    input ─ place at an instance ─ invocation ─ result ─ out of the journal, with the message that tells of it
+    input ─ place at an instance ─ invocation ─ outcome
 
 A request leaves the journal once its result is an object; whatever ends the host before that lets it begin again.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
-from uuid import uuid4
 
+from halimede.hosting.asynchronous.answers import some_variant
+from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.exchange import (
     BrokenError,
     OversizedError,
@@ -21,50 +20,19 @@ from halimede.hosting.asynchronous.exchange import (
     Response,
     exchange,
 )
-from halimede.hosting.asynchronous.journal import Journal
-from halimede.hosting.asynchronous.meter import DOWNLOAD, IN_BACKLOG, PROCESSING, UPLOAD, AsyncMeter
-from halimede.hosting.asynchronous.outcomes import Kind, Outcome, failed, message_of, topic_of
-from halimede.hosting.asynchronous.requests import AsyncRequest, Notice
-from halimede.hosting.asynchronous.settings import AsyncSettings
+from halimede.hosting.asynchronous.meter import DOWNLOAD, IN_BACKLOG
+from halimede.hosting.asynchronous.outcomes import Kind, Outcome, failed
+from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.asynchronous.slots import FindRoute, Slot, Slots
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.answers import model_error, no_answer, timed_out
 from halimede.hosting.routing.heads import CONTAINER
-from halimede.hosting.store.objects import Objects
-
-logger = logging.getLogger("halimede")
 
 _TEXT_BYTES = 16_384
 """So much of what an instance says of an error is passed on."""
 
-_WRITE_AGAIN_S = 1.0
 _OVERSIZED = 413
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    """What the work on queues needs of the host.
-
-    Attributes:
-        journal: where requests are kept.
-        objects_of: the objects of an account.
-        directory: where large results are before they are written.
-        meter: what counts.
-        settings: limits.
-        now: the time, in seconds since 1970.
-        sleep: lets so many seconds pass.
-        tell: gives a message, which is in the journal, to its topic.
-    """
-
-    journal: Journal
-    objects_of: Callable[[str], Objects]
-    directory: Path
-    meter: AsyncMeter
-    settings: AsyncSettings
-    now: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]]
-    tell: Callable[[Notice], None]
 
 
 class InputError(Exception):
@@ -110,6 +78,8 @@ class Processing:
             if found is not None:
                 return found
         try:
+            if not request.source:
+                return await self._invoke(request, request.body, request.headers)
             async with self._input(request) as (body, headers):
                 return await self._invoke(request, body, headers)
         except InputError as error:
@@ -137,14 +107,11 @@ class Processing:
 
     @asynccontextmanager
     async def _input(self, request: AsyncRequest) -> AsyncIterator[tuple[bytes | Path, Mapping[str, str]]]:
-        """The request's input, as bytes or as a file if it is large, and the headers that go with it.
+        """The object that is the input, as bytes or as a file if it is large, and the headers that go with it.
 
         Raises:
             InputError: it cannot be had.
         """
-        if not request.source:
-            yield request.body, request.headers
-            return
         began = self._host.now()
         pauses = iter(self._settings.pauses_s)
         while True:
@@ -159,7 +126,7 @@ class Processing:
                     continue
                 small = await asyncio.to_thread(_small, path, self._settings.memory_bytes)
                 took = self._host.now() - began
-                self._host.meter.took(self._endpoint, self._some_variant(), DOWNLOAD, took)
+                self._host.meter.took(self._endpoint, some_variant(self._find_route), DOWNLOAD, took)
                 yield path if small is None else small, headers
                 return
 
@@ -269,93 +236,6 @@ class Processing:
             if status:
                 variant.meter.sent(len(variant.targets))
                 variant.meter.ended(status, monotonic_ns() - began, 0, model_error=status != 200)
-
-    # results
-
-    async def answer(self, request: AsyncRequest, outcome: Outcome) -> None:
-        """Write the result, keep the message that tells of it, and forget the request."""
-        variant = outcome.variant or self._some_variant()
-        try:
-            outcome = await self._write(request, outcome, variant)
-            self._count(request, outcome, variant)
-            await self._forget(request, self._notice(request, outcome, variant))
-        finally:
-            if isinstance(outcome.body, Path):
-                await asyncio.shield(asyncio.to_thread(outcome.body.unlink, missing_ok=True))
-
-    async def _write(self, request: AsyncRequest, outcome: Outcome, variant: str) -> Outcome:
-        """Write the object: the outcome, or another one if it cannot be written."""
-        url = request.output if outcome.is_success else request.failure
-        if outcome.is_written or not url:
-            return outcome
-        began = self._host.now()
-        try:
-            await self._put(url, outcome)
-        except ApiError as error:
-            logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
-            if not outcome.is_success:
-                self._host.meter.count(self._endpoint, variant, Kind.NOT_WRITTEN.value)
-                return outcome
-            if isinstance(outcome.body, Path):
-                await asyncio.to_thread(outcome.body.unlink, missing_ok=True)
-            return await self._write(request, failed(Kind.NOT_WRITTEN, error, variant), variant)
-        self._host.meter.took(self._endpoint, variant, UPLOAD, self._host.now() - began)
-        return outcome
-
-    async def _put(self, url: str, outcome: Outcome) -> None:
-        """Write an object, and try again if it cannot be written.
-
-        Raises:
-            ApiError: it could not, as often as it was tried.
-        """
-        pauses = iter(self._settings.pauses_s)
-        while True:
-            try:
-                await self._objects.write(url, outcome.body, outcome.content_type)
-            except ApiError:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                await self._host.sleep(pause)
-            else:
-                return
-
-    def _count(self, request: AsyncRequest, outcome: Outcome, variant: str) -> None:
-        meter = self._host.meter
-        meter.count(self._endpoint, variant, outcome.kind.value)
-        if outcome.is_success:
-            meter.took(self._endpoint, variant, PROCESSING, self._host.now() - request.accepted)
-        else:
-            logger.warning(
-                "endpoint '%s': request %s failed: %s", self._endpoint.name, request.id, outcome.reason
-            )
-
-    def _notice(self, request: AsyncRequest, outcome: Outcome, variant: str) -> Notice | None:
-        """The message that is to tell of it; None if no topic wants one."""
-        route = self._find_route()
-        spec = None if route is None else route.asynchronous
-        topic = "" if spec is None else topic_of(spec, outcome)
-        if spec is None or not topic:
-            return None
-        text = message_of(request, outcome, spec, self._host.now())
-        return Notice(str(uuid4()), topic, self._endpoint, variant, text)
-
-    async def _forget(self, request: AsyncRequest, notice: Notice | None) -> None:
-        """Have it on disk that the request is answered."""
-        while True:
-            try:
-                await self._host.journal.remove(request, notice)
-                break
-            except ApiError as error:
-                logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
-                await self._host.sleep(_WRITE_AGAIN_S)
-        if notice is not None:
-            self._host.tell(notice)
-
-    def _some_variant(self) -> str:
-        """For what is counted of a request that no variant has had."""
-        route = self._find_route()
-        return "" if route is None else next(iter(route.variants))
 
 
 def expired(request: AsyncRequest, now: float, variant: str = "") -> Outcome:

@@ -5,6 +5,7 @@ that a long queue takes no more memory than a short one.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from halimede.hosting.asynchronous.journal import Journal
 from halimede.hosting.asynchronous.requests import AsyncRequest
@@ -127,9 +128,10 @@ class Queue:
         self.running[request.seq] = request
         return True
 
-    def done(self, request: AsyncRequest) -> None:
-        """A request is not in the journal any more."""
-        self.running.pop(request.seq, None)
+    def done(self, requests: Iterable[AsyncRequest]) -> None:
+        """Requests are not in the journal any more."""
+        for request in requests:
+            self.running.pop(request.seq, None)
 
     def clear(self) -> None:
         """Nothing of it is in the journal any more."""

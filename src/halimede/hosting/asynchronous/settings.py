@@ -25,4 +25,4 @@ class AsyncSettings:
     connect_s: float = 5.0
     refusal_s: float = 1.0
     refusals: int = 30
-    uploads: int = 128
+    uploads: int = 256

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from halimede.hosting.asynchronous.processing import Dependencies, Processing, expired
+from halimede.hosting.asynchronous.answers import Answers
+from halimede.hosting.asynchronous.dependencies import Dependencies
+from halimede.hosting.asynchronous.outcomes import Outcome
+from halimede.hosting.asynchronous.processing import Processing, expired
 from halimede.hosting.asynchronous.queue import Queue
 from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.asynchronous.slots import FindRoute, Slots
@@ -48,8 +51,8 @@ class EndpointWork:
         self._host = dependencies
         self._slots = Slots(find_route)
         self._processing = Processing(endpoint, find_route, self._slots, dependencies, recovered)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._unanswered = 0
+        self._answers = Answers(endpoint, find_route, dependencies, self._done)
+        self._tasks: set[asyncio.Task[Outcome]] = set()
         self._reading: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -67,11 +70,13 @@ class EndpointWork:
         # as many inputs are read ahead as instances take requests
         most = 2 * self._slots.capacity
         while (
-            self._unanswered < most
-            and len(self._tasks) < most + self._host.settings.uploads
+            len(self._tasks) < most
+            and len(self.queue.running) < most + self._host.settings.uploads
             and (request := self.queue.take()) is not None
         ):
-            self._begin(request, self._process(request))
+            task = asyncio.get_running_loop().create_task(self._processing.outcome(request))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, request))
         if most and self.queue.must_read and self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
 
@@ -85,33 +90,18 @@ class EndpointWork:
             self._reading = None
         self.pump()
 
-    async def _process(self, request: AsyncRequest) -> None:
-        self._unanswered += 1
-        try:
-            outcome = await self._processing.outcome(request)
-        finally:
-            self._unanswered -= 1
-        self.pump()
-        await self._processing.answer(request, outcome)
-
     def expire(self, request: AsyncRequest) -> None:
         """A request has waited for too long."""
         if not self._is_stopped and self.queue.take_out(request):
-            outcome = expired(request, self._host.now())
-            self._begin(request, self._processing.answer(request, outcome))
+            self._answers.add(request, expired(request, self._host.now()))
 
-    def _begin(self, request: AsyncRequest, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, request))
-
-    def _ended(self, request: AsyncRequest, task: "asyncio.Task[None]") -> None:
+    def _ended(self, request: AsyncRequest, task: "asyncio.Task[Outcome]") -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return
         error = task.exception()
         if error is None:
-            self.queue.done(request)
+            self._answers.add(request, task.result())
         else:  # of one request, and the log has what nobody foresaw
             logger.error(
                 "endpoint '%s': request %s is left until the host is started again",
@@ -121,12 +111,17 @@ class EndpointWork:
             )
         self.pump()
 
+    def _done(self, requests: Sequence[AsyncRequest]) -> None:
+        self.queue.done(requests)
+        self.pump()
+
     async def stop(self) -> None:
         """Work no more. What has not been answered is begun again by the next process."""
         self._is_stopped = True
-        tasks = [*self._tasks, *([] if self._reading is None else [self._reading])]
+        tasks: list[asyncio.Task[Any]] = [*self._tasks, *([] if self._reading is None else [self._reading])]
         for task in tasks:
             task.cancel()
+        tasks += self._answers.stop()
         if tasks:
             await asyncio.wait(tasks)
 
@@ -135,4 +130,5 @@ class EndpointWork:
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
+        self._answers.stop()
         self.queue.clear()

@@ -1,10 +1,8 @@
 """The operations on inference experiments, and the clock that moves them."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from halimede.hosting.api.services import Operation
 from halimede.hosting.control.listing import page_of
 from halimede.hosting.control.resources import is_taken, tags_of
 from halimede.hosting.deployed import Deployed, Endpoints
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
 from halimede.hosting.experiments.checks import actions_of, check_experiment, check_update, schedule_of
 from halimede.hosting.experiments.configs import running_config
@@ -24,7 +23,6 @@ from halimede.hosting.identity import Caller
 
 logger = logging.getLogger("halimede")
 
-_TICK_S = 1.0
 _REDEPLOYED = ("ModelVariants", "DataStorageConfig", "ShadowModeConfig")
 """What an update changes the endpoint for."""
 
@@ -47,7 +45,7 @@ class Experiments:
         self._endpoints = endpoints
         self._now = now
         self._steps = Steps(self._state, endpoints, now)
-        self._task: asyncio.Task[None] | None = None
+        self._ticking = EachSecond("inference experiments", self.tick)
         self._names = frozenset(self.operations())
 
     def operations(self) -> Mapping[str, Operation]:
@@ -86,25 +84,13 @@ class Experiments:
             DatabaseError: the file cannot be used.
         """
         await self.open()
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._ticking.start()
 
     async def stop(self) -> None:
         """Do nothing more. What is being done goes on when the host is started again."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._ticking.stop()
         async with self._state.changing:
             await self._state.close()
-
-    async def _work(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            try:
-                # what has begun is written down to its end
-                await asyncio.shield(self.tick())
-            except Exception:  # experiments are not what the host stands or falls with
-                logger.exception("inference experiments failed")
 
     async def tick(self) -> None:
         """What is done each second."""

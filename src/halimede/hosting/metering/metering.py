@@ -14,10 +14,10 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.fetches import STREAM as FETCHES
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.jobs import gauge_job, of_job
@@ -99,7 +99,7 @@ class Metering:
         self._meters: dict[tuple[EndpointId, str], VariantMeter] = {}
         self._config_meters: dict[tuple[EndpointId, str, str], VariantMeter] = {}
         self._thread = ThreadPoolExecutor(1, "halimede-metering")
-        self._task: asyncio.Task[None] | None = None
+        self._ticking = EachSecond("measuring", self.tick, self._pause_s)
         self._period, self._minute = int(now() // self._period_s), int(now() // MINUTE)
 
     def meter(self, endpoint: EndpointId, variant: str, config: str = "") -> VariantMeter:
@@ -144,14 +144,12 @@ class Metering:
         """
         await self._run(lambda: self._file.load(self.stores, self._now()))
         await self._run(lambda: remove_empty(self._logs))
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._ticking.start()
 
     async def stop(self) -> None:
         """Measure no more, and save what has not been."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        if self._ticking.has_begun:
+            await self._ticking.stop()
             self.flush()
             await self._note_logs()
             await self._save()
@@ -161,14 +159,9 @@ class Metering:
     async def _run(self, work: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _work(self) -> None:
-        while True:
-            # on the whole second, so that what is counted before a minute ends is that minute's
-            await asyncio.sleep(_SECOND - self._now() % _SECOND)
-            try:
-                await self.tick()
-            except Exception:  # measuring is not what anybody came for
-                logger.exception("measuring failed")
+    def _pause_s(self) -> float:
+        """On the whole second, so that what is counted before a minute ends is that minute's."""
+        return _SECOND - self._now() % _SECOND
 
     async def tick(self) -> None:
         """What is done each second, on the whole second."""

@@ -5,11 +5,10 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from halimede.hosting.api.services import Operation
-from halimede.hosting.errors import ApiError
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.metering.store import MetricStores
 from halimede.hosting.monitoring.alert_operations import AlertOperations
 from halimede.hosting.monitoring.captures import EndpointConfigs
@@ -27,8 +26,6 @@ from halimede.hosting.monitoring.timetable import Seconds
 from halimede.hosting.store.objects import Objects
 
 logger = logging.getLogger("halimede")
-
-_TICK_S = 1.0
 
 
 def _same(seconds: float) -> float:
@@ -71,7 +68,7 @@ class Monitoring:
         self._schedules = ScheduleOperations(self._state, configs, self._scheduler, now)
         self._alerts = AlertOperations(self._state, now)
         self._executions = ExecutionOperations(self._state, self._scheduler.stop_execution)
-        self._task: asyncio.Task[None] | None = None
+        self._ticking = EachSecond("monitoring", self.tick)
 
     def operations(self, others: Mapping[str, Operation]) -> Mapping[str, Operation]:
         """SageMaker's operations, by name: `others`, and those on job definitions, schedules and executions."""
@@ -101,28 +98,14 @@ class Monitoring:
             DatabaseError: the file cannot be used.
         """
         await self.open()
-        self._task = asyncio.get_running_loop().create_task(self._tick())
+        self._ticking.start()
 
     async def stop(self) -> None:
         """Monitor no more. The job that runs is ended, and run again when the host is started again."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._ticking.stop()
         async with self._state.changing:
             await self._scheduler.cancel()
             await self._state.close()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            try:
-                # what has begun is written down to its end
-                await asyncio.shield(self.tick())
-            except ApiError as error:
-                logger.error("monitoring: %s", error.message)
-            except Exception:  # monitoring is not what the host stands or falls with
-                logger.exception("monitoring failed")
 
     async def tick(self) -> None:
         """What is done each second."""

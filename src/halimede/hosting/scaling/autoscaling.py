@@ -4,11 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from halimede.hosting.api.services import Service
 from halimede.hosting.capacity import Variants
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.scaling.activity_operations import ActivityOperations
@@ -23,8 +23,6 @@ from halimede.hosting.scaling.state import ScalingState
 from halimede.hosting.scaling.target_operations import TargetOperations
 
 logger = logging.getLogger("halimede")
-
-_TICK_S = 1.0
 
 
 def _same(seconds: float) -> float:
@@ -61,7 +59,7 @@ class Autoscaling:
         self._now = now
         self._is_open = False
         alarms.add_action(POLICY_PREFIX, self._note)
-        self._task: asyncio.Task[None] | None = None
+        self._ticking = EachSecond("autoscaling", self.tick)
         self._forgetting: set[asyncio.Task[None]] = set()
 
     def service(self) -> Service:
@@ -99,27 +97,15 @@ class Autoscaling:
             DatabaseError: the file cannot be used.
         """
         await self.open()
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._ticking.start()
 
     async def stop(self) -> None:
         """Scale no more. What is being done goes on when the host is started again."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._ticking.stop()
         if self._forgetting:
             await asyncio.wait(self._forgetting)
         async with self._state.changing:
             await self._state.close()
-
-    async def _work(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            try:
-                # what has begun is written down to its end
-                await asyncio.shield(self.tick())
-            except Exception:  # scaling is not what the host stands or falls with
-                logger.exception("autoscaling failed")
 
     def _note(self, action: AlarmAction) -> None:
         if self._is_open:  # alarms are evaluated before, and will be again

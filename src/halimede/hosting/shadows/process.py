@@ -36,6 +36,9 @@ _DONE_S = 0.002
 _RESULTS_S = 0.02
 """How often is told what has been compared."""
 
+_NICENESS = 19
+"""Copies take the processors that nobody else wants: if those do not suffice, copies are lost, and no client waits."""
+
 _INSTANCES = 256
 """Of so many connections are kept."""
 
@@ -143,6 +146,7 @@ async def _run(channel: int) -> None:
 
 def main() -> None:
     """Run until the other process is gone."""
+    os.nice(_NICENESS)
     sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_run(int(sys.argv[1])))
 

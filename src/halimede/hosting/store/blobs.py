@@ -93,16 +93,16 @@ class Blobs:
         name = secrets.token_hex(16)
         return NewBlob(name, self.path(name))
 
-    def write(self, data: bytes, name: str = "") -> str:
-        """Write a file, which is on disk some time later: its name, a new one unless it is given."""
-        name = name or secrets.token_hex(16)
-        path = self.path(name)
+    def keep(self, data: bytes) -> str:
+        """A file with these bytes, which is on disk."""
+        blob = self.create()
         try:
-            path.write_bytes(data)
+            blob.write(data)
+            blob.finish()
         except OSError:
-            path.unlink(missing_ok=True)
+            blob.discard()
             raise
-        return name
+        return blob.name
 
     def open(self, name: str) -> FileIO:
         """A file, which can be read even when it has been removed."""
@@ -117,7 +117,6 @@ class Blobs:
             raise
         except OSError:  # it has none, or no more for this file
             shutil.copyfile(self.path(name), self.path(new))
-        _sync(self.path(new))  # the bytes of a fresh object may not be on disk yet
         _sync(self.path(new).parent)
         return new
 
@@ -138,8 +137,16 @@ class Blobs:
         return shutil.disk_usage(self.directory).free
 
 
+def in_memory(data: bytes) -> FileIO:
+    """A file with these bytes, which is nowhere on disk."""
+    file = FileIO(os.memfd_create("object", os.MFD_CLOEXEC), "r+")
+    file.write(data)
+    file.seek(0)
+    return file
+
+
 def _sync(path: Path) -> None:
-    """Have the bytes of a file, or the names of a directory, on disk."""
+    """Have the names of a directory on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -4,6 +4,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from hashlib import md5
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from halimede.hosting.store.failures import (
     precondition_failed,
 )
 from halimede.hosting.store.listing import Listing, Page, page
-from halimede.hosting.store.records import Bucket, Conditions, Part, StoredObject, Upload
+from halimede.hosting.store.records import Bucket, Conditions, Part, SmallPut, StoredObject, Upload
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created INTEGER, account TEXT, region TEXT);
@@ -30,7 +32,7 @@ CREATE TABLE IF NOT EXISTS objects (
 CREATE TABLE IF NOT EXISTS uploads (
     id TEXT PRIMARY KEY, bucket TEXT, key BLOB, begun INTEGER, headers BLOB, algorithm TEXT, checksum_kind TEXT
 );
-CREATE TABLE IF NOT EXISTS fresh (id INTEGER PRIMARY KEY AUTOINCREMENT, blob TEXT, data BLOB);
+CREATE TABLE IF NOT EXISTS small (number INTEGER PRIMARY KEY, data BLOB);
 CREATE TABLE IF NOT EXISTS parts (
     upload TEXT, number INTEGER, blob TEXT, size INTEGER, etag TEXT, modified INTEGER, checksum BLOB,
     PRIMARY KEY (upload, number)
@@ -55,6 +57,10 @@ _SELECT_PARTS = (
 )
 
 
+_ROW = "row-"
+"""So the names of small objects' bytes begin; those of files are hexadecimal digits."""
+
+
 class Index:
     """The tables."""
 
@@ -64,6 +70,8 @@ class Index:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.executescript(_SCHEMA)
+        ((last,),) = self._rows("SELECT MAX(number) FROM small")
+        self._numbers = count((last or 0) + 1)  # none comes again, as somebody may still be about to read it
 
     def close(self) -> None:
         """Close the file."""
@@ -181,36 +189,64 @@ class Index:
         headers, checksum = orjson.dumps(stored.headers), _packed(stored.checksum)
         statement = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         self._execute(statement, bucket, key.encode(), *values, headers, checksum)
-        return [] if known is None else [known.blob]
+        return [] if known is None else self._without_rows([known.blob])
 
-    def put_fresh(self, puts: Sequence[tuple[str, str, StoredObject, bytes]]) -> list[list[str] | ApiError]:
-        """Put objects, each given as bucket, key, object and bytes, in one transaction, and keep their bytes.
+    def put_small(self, puts: Sequence[SmallPut]) -> tuple[list[StoredObject | ApiError], list[str]]:
+        """Put objects in one transaction, with their bytes in the table `small`.
 
         Returns:
-            For each of them the files that are not needed any more, or why it cannot be put.
+            For each of them what was put, or why it cannot be, and the files that are not needed any more.
         """
-        outcomes: list[list[str] | ApiError] = []
         with self._transaction():
-            for bucket, key, stored, data in puts:
-                try:
-                    outcomes.append(self._put(bucket, key, stored, Conditions()))
-                except ApiError as error:
-                    outcomes.append(error)
-                else:
-                    self._execute("INSERT INTO fresh (blob, data) VALUES (?, ?)", stored.blob, data)
-        return outcomes
+            known = {bucket for (bucket,) in self._rows("SELECT name FROM buckets")}
+            modified = datetime.now(UTC)
+            outcomes: list[StoredObject | ApiError] = []
+            latest: dict[tuple[str, bytes], tuple[int, SmallPut, StoredObject]] = {}
+            for put in puts:
+                if put.bucket not in known:
+                    outcomes.append(no_such_bucket(put.bucket))
+                    continue
+                number = next(self._numbers)
+                etag = md5(put.data, usedforsecurity=False).hexdigest()
+                stored = StoredObject(_row_name(number), len(put.data), etag, modified, put.headers)
+                latest[put.bucket, put.key.encode()] = (number, put, stored)
+                outcomes.append(stored)
+            statement = "SELECT blob FROM objects WHERE bucket = ? AND key = ?"
+            replaced = [blob for place in latest for (blob,) in self._rows(statement, *place)]
+            self._connection.executemany(
+                "INSERT INTO small VALUES (?, ?)", [(number, put.data) for number, put, _ in latest.values()]
+            )
+            moment = _milliseconds(modified)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (*place, each.blob, each.size, each.etag, moment, orjson.dumps(each.headers), None)
+                    for place, (_, _, each) in latest.items()
+                ],
+            )
+            return outcomes, self._without_rows(replaced)
 
-    def fresh(self) -> Iterator[tuple[str, bytes]]:
-        """The files whose bytes are kept, in the order in which they were put."""
-        yield from self._connection.execute("SELECT blob, data FROM fresh ORDER BY id")
+    def small(self, blob: str) -> bytes:
+        """The bytes of a small object.
 
-    def last_fresh(self) -> int:
-        """The number of the last file whose bytes are kept; 0 if there is none."""
-        return int(self._rows("SELECT MAX(id) FROM fresh")[0][0] or 0)
+        Raises:
+            FileNotFoundError: it is not there any more.
+        """
+        rows = self._rows("SELECT data FROM small WHERE number = ?", _row_number(blob))
+        if not rows:
+            raise FileNotFoundError(blob)
+        data: bytes = rows[0][0]
+        return data
 
-    def forget_fresh(self, last: int) -> None:
-        """Forget the bytes of files up to a number."""
-        self._execute("DELETE FROM fresh WHERE id <= ?", last)
+    def _without_rows(self, blobs: Iterable[str]) -> list[str]:
+        """Remove the bytes of those that are rows; the others, which are files."""
+        files = []
+        for blob in blobs:
+            if is_row(blob):
+                self._execute("DELETE FROM small WHERE number = ?", _row_number(blob))
+            else:
+                files.append(blob)
+        return files
 
     def check(self, bucket: str, key: str, conditions: Conditions) -> StoredObject | None:
         """The object that would be replaced, if there is one.
@@ -241,7 +277,7 @@ class Index:
             for key in keys:
                 statement = "DELETE FROM objects WHERE bucket = ? AND key = ? RETURNING blob"
                 rows += self._rows(statement, bucket, key.encode())
-        return [blob for (blob,) in rows]
+            return self._without_rows(blob for (blob,) in rows)
 
     def page(self, bucket: str, listing: Listing) -> Page:
         """A page of a bucket's objects.
@@ -341,6 +377,19 @@ class Index:
         rows = self._rows("DELETE FROM parts WHERE upload = ? RETURNING blob", upload)
         self._execute("DELETE FROM uploads WHERE id = ?", upload)
         return [blob for (blob,) in rows]
+
+
+def is_row(blob: str) -> bool:
+    """Whether the bytes are a row of the table `small`, and not a file."""
+    return blob.startswith(_ROW)
+
+
+def _row_name(number: int) -> str:
+    return f"{_ROW}{number}"
+
+
+def _row_number(blob: str) -> int:
+    return int(blob.removeprefix(_ROW))
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -1,11 +1,12 @@
 """The host's own object store: a directory with the objects' bytes in files and all else in SQLite.
 
     DIRECTORY/
-      store.sqlite     buckets, objects, uploads and parts
-      objects/3f/3f…   the bytes, a file each
+      store.sqlite     buckets, objects, uploads and parts; the bytes of small objects
+      objects/3f/3f…   the bytes of others, a file each
 
 An object is there when its row is: the file is complete and on disk before. What is in the way of that, such as a
-killed host, leaves a file that nobody knows, and it is removed when the store is opened.
+killed host, leaves a file that nobody knows, and it is removed when the store is opened. Small objects that come
+together are one write to the disk.
 """
 
 import asyncio
@@ -25,15 +26,20 @@ from typing import TypeVar
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import checksums
-from halimede.hosting.store.blobs import Blobs, NewBlob
+from halimede.hosting.store.blobs import Blobs, NewBlob, in_memory
 from halimede.hosting.store.checksums import Checksum
 from halimede.hosting.store.failures import disk_failed, disk_full
-from halimede.hosting.store.fresh import LARGEST, RESERVE_BYTES, FreshObjects, restore
-from halimede.hosting.store.index import Index
+from halimede.hosting.store.index import Index, is_row
 from halimede.hosting.store.listing import Listing, Page
-from halimede.hosting.store.records import Bucket, Conditions, Part, StoredObject, Upload
+from halimede.hosting.store.records import Bucket, Conditions, Part, SmallPut, StoredObject, Upload
 
 Result = TypeVar("Result")
+
+SMALL_BYTES = 64 << 10
+"""Larger objects are files."""
+
+_RESERVE_BYTES = 64 << 20
+"""The tables need room when objects have taken all of it."""
 
 _THREADS = 8
 _COPY_BYTES = 1 << 20
@@ -56,7 +62,6 @@ class ObjectStore:
         self._files = ThreadPoolExecutor(_THREADS, "halimede-objects")
         self._tables = ThreadPoolExecutor(1, "halimede-store")
         self._index: Index
-        self._fresh: FreshObjects
         self._owners: dict[str, str] = {}  # bucket → account
         self._lock = -1
 
@@ -67,7 +72,6 @@ class ObjectStore:
             StoreError: it cannot be opened, or another process has.
         """
         await asyncio.get_running_loop().run_in_executor(self._tables, self._open)
-        self._fresh = FreshObjects(self._blobs, self._index, self.run, self._tell)
 
     def _open(self) -> None:
         try:
@@ -75,7 +79,6 @@ class ObjectStore:
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._index = Index(self.directory / "store.sqlite")
-            restore(self._blobs, self._index)
             self._blobs.sweep(self._index.blobs())
             self._owners = {bucket.name: bucket.account for bucket in self._index.buckets()}
         except BlockingIOError:
@@ -92,7 +95,6 @@ class ObjectStore:
 
     async def close(self) -> None:
         """Close the store, when all that was begun is done."""
-        await self._fresh.close()
         await asyncio.get_running_loop().run_in_executor(self._tables, self._index.close)
         self._files.shutdown()
         self._tables.shutdown()
@@ -175,7 +177,7 @@ class ObjectStore:
         """
 
         def create() -> NewBlob:
-            if expected + RESERVE_BYTES > self._blobs.free_bytes():
+            if expected + _RESERVE_BYTES > self._blobs.free_bytes():
                 raise disk_full(self.directory, expected)
             return self._blobs.create()
 
@@ -232,16 +234,20 @@ class ObjectStore:
         Raises:
             ApiError: there is none.
         """
-        return await self._with_blob(bucket, key, self._blobs.open)
+        return await self._with_blob(bucket, key, self._blobs.open, in_memory)
 
     async def _with_blob(
-        self, bucket: str, key: str, work: Callable[[str], Result]
+        self, bucket: str, key: str, of_file: Callable[[str], Result], of_row: Callable[[bytes], Result]
     ) -> tuple[StoredObject, Result]:
+        """An object, and what is made of the name of its file, or of the bytes in its row."""
         previous = ""
         while True:
             stored = await self.object(bucket, key)
             try:
-                return stored, await self.run(work, stored.blob)
+                if is_row(stored.blob):
+                    data = await self._tell(self._index.small, stored.blob)
+                    return stored, await self.run(of_row, data)
+                return stored, await self.run(of_file, stored.blob)
             except FileNotFoundError:  # another object has taken its place in between
                 if stored.blob == previous:
                     msg = f"the bytes of '{key}' in bucket '{bucket}' are missing in {self.directory}"
@@ -275,13 +281,16 @@ class ObjectStore:
         return stored
 
     async def put_bytes(self, bucket: str, key: str, data: bytes, headers: Mapping[str, str]) -> StoredObject:
-        """Put an object whose bytes are here; small ones that come at the same time share a write to the disk.
+        """Put an object whose bytes are here.
 
         Raises:
             ApiError: there is no such bucket, or the disk is full.
         """
-        if len(data) <= LARGEST:
-            return await self._fresh.put(bucket, key, data, headers)
+        if len(data) <= SMALL_BYTES:
+            (outcome,) = await self.put_small([SmallPut(bucket, key, data, headers)])
+            if isinstance(outcome, ApiError):
+                raise outcome
+            return outcome
         blob = await self.new_blob(len(data))
         try:
             await self.run(blob.write, data)
@@ -289,6 +298,23 @@ class ObjectStore:
             await self.discard(blob)
             raise
         return await self.put(bucket, key, blob, headers)
+
+    async def put_small(self, puts: Sequence[SmallPut]) -> list[StoredObject | ApiError]:
+        """Put objects of at most `SMALL_BYTES` with one write to the disk: for each the object, or why it is not put.
+
+        Raises:
+            ApiError: none is put, since the disk is full.
+        """
+
+        def work() -> tuple[list[StoredObject | ApiError], list[str]]:
+            size = sum(len(put.data) for put in puts)
+            if size + _RESERVE_BYTES > self._blobs.free_bytes():
+                raise disk_full(self.directory, size)
+            return self._index.put_small(puts)
+
+        outcomes, unused = await self._tell(work)
+        await self._remove(unused)
+        return outcomes
 
     async def copy(
         self,
@@ -311,7 +337,7 @@ class ObjectStore:
             ApiError: there is no such object or bucket, or a condition does not hold.
         """
         await self.check(*target, conditions)
-        found, name = await self._with_blob(*source, self._blobs.duplicate)
+        found, name = await self._with_blob(*source, self._blobs.duplicate, self._blobs.keep)
 
         kept = found.headers if headers is None else headers
         copied = StoredObject(name, found.size, found.etag, _now(), kept, found.checksum)

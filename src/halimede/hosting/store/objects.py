@@ -4,12 +4,29 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.store.object_store import SMALL_BYTES
 from halimede.hosting.store.places import ListedObject, Location, bucket_and_key
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.store.sources import Places
+
+
+@dataclass(frozen=True, slots=True)
+class NewObject:
+    """An object that is to be written.
+
+    Attributes:
+        url: ``s3://BUCKET/KEY``.
+        content: its bytes, or the file that has them.
+        content_type: of those.
+    """
+
+    url: str
+    content: bytes | Path
+    content_type: str
 
 
 class Objects:
@@ -70,6 +87,20 @@ class Objects:
         """
         location = self._object(url, "write the object")
         await self._places.place(location).write(location, content, content_type)
+
+    def is_small(self, new: NewObject) -> bool:
+        """Whether `write_small` takes an object: it has few bytes, and is for the host's own store."""
+        bucket, key = bucket_and_key(new.url)
+        small = isinstance(new.content, bytes) and len(new.content) <= SMALL_BYTES
+        return small and bool(key) and self._places.is_in_store(bucket)
+
+    async def write_small(self, new: Sequence[NewObject]) -> Sequence[ApiError | None]:
+        """Put objects that `is_small` holds of, with one write to the disk: for each None, or why it is not put."""
+        return await self._places.write_small([self._small(each) for each in new])
+
+    def _small(self, new: NewObject) -> tuple[Location, bytes, str]:
+        assert isinstance(new.content, bytes)
+        return self._object(new.url, "write the object"), new.content, new.content_type
 
     async def list(self, url: str) -> Sequence[ListedObject]:
         """The objects whose URLs begin with this one, in the order of their keys.

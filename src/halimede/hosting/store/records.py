@@ -29,7 +29,7 @@ class StoredObject:
     """An object, but for its bytes.
 
     Attributes:
-        blob: the name of the file that has its bytes.
+        blob: the name of the file, or of the row, that has its bytes.
         size: its bytes.
         etag: without quotes: the MD5 of its bytes, or of its parts' MD5s and how many there are.
         modified: when it was put.
@@ -43,6 +43,23 @@ class StoredObject:
     modified: datetime
     headers: Mapping[str, str]
     checksum: Checksum | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SmallPut:
+    """A small object that is to be put.
+
+    Attributes:
+        bucket: where.
+        key: its key.
+        data: its bytes.
+        headers: as StoredObject has them.
+    """
+
+    bucket: str
+    key: str
+    data: bytes
+    headers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Where a model's URL leads: a directory that is called like a bucket, the host's own store, or an S3 service."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
@@ -73,6 +73,21 @@ class Places:
             ApiError: nothing here has such a bucket.
         """
         return self._local(location) or self._elsewhere(location)
+
+    def is_in_store(self, bucket: str) -> bool:
+        """Whether a bucket is one of the host's own store."""
+        return bucket not in self._aliases and self._store.has(bucket)
+
+    async def write_small(self, new: Sequence[tuple[Location, bytes, str]]) -> list[ApiError | None]:
+        """Put objects of at most `SMALL_BYTES` into the host's own store, with one write to the disk.
+
+        Args:
+            new: where, the bytes, and their content type.
+
+        Returns:
+            For each None, or why it is not put.
+        """
+        return await self._store.write_small(new)
 
     async def describe(self, location: Location) -> ObjectInfo:
         """What is known of an object.

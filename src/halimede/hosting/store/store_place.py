@@ -1,6 +1,6 @@
 """Objects of the host's own store: their files are extracted where they are."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from io import FileIO
 from pathlib import Path
@@ -10,7 +10,7 @@ from halimede.hosting.store.blobs import NewBlob
 from halimede.hosting.store.listing import Listing
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.places import ListedObject, Location, failed
-from halimede.hosting.store.records import StoredObject
+from halimede.hosting.store.records import SmallPut, StoredObject
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 
 _PIECE_BYTES = 1 << 20
@@ -88,9 +88,30 @@ class StorePlace:
                 raise
             await self._store.put(location.bucket, location.key, blob, headers)
         except ApiError as error:
-            raise failed(location, error.message.rstrip("."), _WHERE_TO_WRITE) from None
+            raise _unwritten(location, error) from None
         except OSError as error:
             raise failed(location, str(error.strerror), _WHERE_TO_WRITE) from None
+
+    async def write_small(self, new: Sequence[tuple[Location, bytes, str]]) -> list[ApiError | None]:
+        """Put small objects with one write to the disk: for each None, or why it is not put."""
+        refusals: list[ApiError | None] = [None] * len(new)
+        places, puts = [], []
+        for place, (location, data, content_type) in enumerate(new):
+            try:
+                self._check_owner(location)
+            except ApiError as error:
+                refusals[place] = error
+            else:
+                places.append(place)
+                puts.append(SmallPut(location.bucket, location.key, data, {"content-type": content_type}))
+        try:
+            outcomes = await self._store.put_small(puts)
+        except ApiError as error:
+            outcomes = [error] * len(puts)
+        for place, outcome in zip(places, outcomes, strict=True):
+            if isinstance(outcome, ApiError):
+                refusals[place] = _unwritten(new[place][0], outcome)
+        return refusals
 
     async def below(self, prefix: Location) -> list[ListedObject]:
         """The objects below a prefix.
@@ -125,6 +146,10 @@ def _fill(blob: NewBlob, content: Path) -> None:
     with content.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             blob.write(piece)
+
+
+def _unwritten(location: Location, error: ApiError) -> ApiError:
+    return failed(location, error.message.rstrip("."), _WHERE_TO_WRITE)
 
 
 def _absent(location: Location, error: ApiError) -> ApiError:

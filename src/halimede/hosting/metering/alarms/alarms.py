@@ -10,12 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
 from halimede.hosting.metering.alarms.actions import Actions, Run, threshold_of
@@ -70,8 +70,8 @@ class Alarms:
         self.configuration = Configuration(self.registry, self._journal, now)
         self._consequences = Consequences(self.registry, self._actions, self._journal)
         self._evaluator = Evaluator(self.registry, stores, self._actions, self._consequences)
-        self._ticking = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._evaluating = asyncio.Lock()
+        self._ticking = EachSecond("evaluating alarms", self.tick, self._pause_s)
 
     async def start(self) -> None:
         """Read what was there before, and call `tick` each second from now on.
@@ -80,7 +80,7 @@ class Alarms:
             sqlite3.Error: there cannot be a file of alarms.
         """
         await self.open()
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._ticking.start()
 
     async def open(self) -> None:
         """Read what was there before.
@@ -109,10 +109,7 @@ class Alarms:
 
     async def stop(self) -> None:
         """Evaluate no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._ticking.stop()
         await self._journal.close(self._now())
 
     def add_action(self, prefix: str, run: Run) -> None:
@@ -198,7 +195,7 @@ class Alarms:
 
     async def tick(self) -> None:
         """What is done each second."""
-        async with self._ticking:
+        async with self._evaluating:
             now = self._now()
             await self._consequences.end_suppressions(now)
             await self._evaluator.tick(now)
@@ -211,14 +208,9 @@ class Alarms:
         """
         return await self._journal.history(query)
 
-    async def _work(self) -> None:
-        while True:
-            # half a second after the whole one, on which metrics of the second before come into the store
-            await asyncio.sleep(_SECOND - (self._now() - _SECOND / 2) % _SECOND)
-            try:
-                await self.tick()
-            except Exception:  # of one evaluation, which is no reason to end all
-                logger.exception("evaluating alarms failed")
+    def _pause_s(self) -> float:
+        """Half a second after the whole one, on which metrics of the second before come into the store."""
+        return _SECOND - (self._now() - _SECOND / 2) % _SECOND
 
 
 def _details(reason_data: str) -> Mapping[str, Any]:

@@ -1,0 +1,228 @@
+"""What becomes of requests that are answered.
+
+    outcome ─ object ─ out of the journal, with the message that tells of it
+
+Small results for the host's own store come many at a time: all that are there share one write to the store and one to
+the journal. Others are written each by itself, and so is what could not be written at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from halimede.hosting.asynchronous.dependencies import Dependencies
+from halimede.hosting.asynchronous.meter import PROCESSING, UPLOAD
+from halimede.hosting.asynchronous.outcomes import Kind, Outcome, failed, message_of, topic_of
+from halimede.hosting.asynchronous.requests import AsyncRequest, Notice
+from halimede.hosting.asynchronous.slots import FindRoute
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import EndpointId
+from halimede.hosting.store.objects import NewObject
+
+logger = logging.getLogger("halimede")
+
+_TOGETHER = 256
+_WRITE_AGAIN_S = 1.0
+
+Answered = tuple[AsyncRequest, Outcome]
+
+
+class Answers:
+    """Writes the answers of one endpoint's requests. Lives on the event loop."""
+
+    def __init__(
+        self,
+        endpoint: EndpointId,
+        find_route: FindRoute,
+        dependencies: Dependencies,
+        on_done: Callable[[Sequence[AsyncRequest]], None],
+    ) -> None:
+        """Writes answers.
+
+        Args:
+            endpoint: whose requests they are.
+            find_route: where its requests go now; None if nowhere.
+            dependencies: what else is needed.
+            on_done: told of requests that are not in the journal any more.
+        """
+        self._endpoint = endpoint
+        self._find_route = find_route
+        self._host = dependencies
+        self._objects = dependencies.objects_of(endpoint.account)
+        self._on_done = on_done
+        self._small: list[Answered] = []
+        self._is_writing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    def add(self, request: AsyncRequest, outcome: Outcome) -> None:
+        """A request has an outcome."""
+        if self._is_stopped:
+            return
+        new = _object(request, outcome)
+        if new is None or not self._objects.is_small(new):
+            self._begin([request], self._answer(request, outcome))
+            return
+        self._small.append((request, outcome))
+        if not self._is_writing:
+            self._write_some()
+
+    def _begin(self, requests: Sequence[AsyncRequest], work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, requests))
+
+    def _ended(self, requests: Sequence[AsyncRequest], task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error(  # nobody foresaw it
+                "endpoint '%s': %s left until the host is started again",
+                self._endpoint.name,
+                ", ".join(f"request {request.id} is" for request in requests),
+                exc_info=error,
+            )
+
+    def stop(self) -> Sequence["asyncio.Task[None]"]:
+        """Write no more; the tasks that are ending. What is not written is asked for again by the next process."""
+        self._is_stopped = True
+        self._small.clear()
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    # small results
+
+    def _write_some(self) -> None:
+        some, self._small = self._small[:_TOGETHER], self._small[_TOGETHER:]
+        self._is_writing = bool(some)
+        if some:
+            self._begin([request for request, _ in some], self._answer_together(some))
+
+    async def _answer_together(self, some: Sequence[Answered]) -> None:
+        try:
+            began = self._host.now()
+            objects = [new for each in some if (new := _object(*each)) is not None]
+            refusals = await self._objects.write_small(objects)
+            took = self._host.now() - began
+            written: list[Answered] = []
+            for (request, outcome), refusal in zip(some, refusals, strict=True):
+                if refusal is None:
+                    written.append((request, outcome))
+                    self._host.meter.took(self._endpoint, self._variant(outcome), UPLOAD, took)
+                else:
+                    self._begin([request], self._answer(request, outcome))
+        finally:
+            # the journal is still to be written, but the store need not wait for that
+            self._write_some()
+        await self._forget(written)
+
+    # one by one
+
+    async def _answer(self, request: AsyncRequest, outcome: Outcome) -> None:
+        try:
+            outcome = await self._write(request, outcome)
+            await self._forget([(request, outcome)])
+        finally:
+            if isinstance(outcome.body, Path):
+                await asyncio.shield(asyncio.to_thread(outcome.body.unlink, missing_ok=True))
+
+    async def _write(self, request: AsyncRequest, outcome: Outcome) -> Outcome:
+        """Write the object: the outcome, or another one if it cannot be written."""
+        new = _object(request, outcome)
+        if new is None:
+            return outcome
+        began = self._host.now()
+        variant = self._variant(outcome)
+        try:
+            await self._put(new)
+        except ApiError as error:
+            logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
+            if not outcome.is_success:
+                self._host.meter.count(self._endpoint, variant, Kind.NOT_WRITTEN.value)
+                return outcome
+            if isinstance(outcome.body, Path):
+                await asyncio.to_thread(outcome.body.unlink, missing_ok=True)
+            return await self._write(request, failed(Kind.NOT_WRITTEN, error, variant))
+        self._host.meter.took(self._endpoint, variant, UPLOAD, self._host.now() - began)
+        return outcome
+
+    async def _put(self, new: NewObject) -> None:
+        """Write an object, and try again if it cannot be written.
+
+        Raises:
+            ApiError: it could not, as often as it was tried.
+        """
+        pauses = iter(self._host.settings.pauses_s)
+        while True:
+            try:
+                await self._objects.write(new.url, new.content, new.content_type)
+            except ApiError:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                await self._host.sleep(pause)
+            else:
+                return
+
+    # the journal
+
+    async def _forget(self, answered: Sequence[Answered]) -> None:
+        """Count them, and have it on disk that they are answered."""
+        notices = []
+        for request, outcome in answered:
+            self._count(request, outcome)
+            notice = self._notice(request, outcome)
+            if notice is not None:
+                notices.append(notice)
+        requests = [request for request, _ in answered]
+        while True:
+            try:
+                await self._host.journal.remove(requests, notices)
+                break
+            except ApiError as error:
+                logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
+                await self._host.sleep(_WRITE_AGAIN_S)
+        for notice in notices:
+            self._host.tell(notice)
+        self._on_done(requests)
+
+    def _count(self, request: AsyncRequest, outcome: Outcome) -> None:
+        meter, variant = self._host.meter, self._variant(outcome)
+        meter.count(self._endpoint, variant, outcome.kind.value)
+        if outcome.is_success:
+            meter.took(self._endpoint, variant, PROCESSING, self._host.now() - request.accepted)
+        else:
+            logger.warning(
+                "endpoint '%s': request %s failed: %s", self._endpoint.name, request.id, outcome.reason
+            )
+
+    def _notice(self, request: AsyncRequest, outcome: Outcome) -> Notice | None:
+        """The message that is to tell of it; None if no topic wants one."""
+        route = self._find_route()
+        spec = None if route is None else route.asynchronous
+        topic = "" if spec is None else topic_of(spec, outcome)
+        if spec is None or not topic:
+            return None
+        text = message_of(request, outcome, spec, self._host.now())
+        return Notice(str(uuid4()), topic, self._endpoint, self._variant(outcome), text)
+
+    def _variant(self, outcome: Outcome) -> str:
+        """The variant that is counted for; any, if no variant has had the request."""
+        return outcome.variant or some_variant(self._find_route)
+
+
+def _object(request: AsyncRequest, outcome: Outcome) -> NewObject | None:
+    """The object that is to be written; None if there is none, or it is there already."""
+    url = request.output if outcome.is_success else request.failure
+    return None if outcome.is_written or not url else NewObject(url, outcome.body, outcome.content_type)
+
+
+def some_variant(find_route: FindRoute) -> str:
+    """For what is counted of a request that no variant has had."""
+    route = find_route()
+    return "" if route is None else next(iter(route.variants))

@@ -1,0 +1,67 @@
+"""What services of the host do each second."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from halimede.hosting.errors import ApiError
+
+logger = logging.getLogger("halimede")
+
+
+def _one_second() -> float:
+    return 1.0
+
+
+class EachSecond:
+    """Does something each second from `start` to `stop`. Lives on the event loop.
+
+    What fails is logged, and tried again a second later: no service ends the host.
+    """
+
+    def __init__(
+        self, what: str, tick: Callable[[], Awaitable[None]], pause_s: Callable[[], float] = _one_second
+    ) -> None:
+        """Nothing is done before `start`.
+
+        Args:
+            what: what is done, for the log.
+            tick: does it.
+            pause_s: says before each time how long it is until then, in seconds.
+        """
+        self._what = what
+        self._tick = tick
+        self._pause_s = pause_s
+        self._task: asyncio.Task[None] | None = None
+        self._under_way: asyncio.Future[None] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has been started."""
+        return self._task is not None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Do it no more, and return when what is under way is done: nothing is left half written."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s())
+            self._under_way = asyncio.ensure_future(self._once())
+            await asyncio.shield(self._under_way)
+
+    async def _once(self) -> None:
+        try:
+            await self._tick()
+        except ApiError as error:
+            logger.error("%s: %s", self._what, error.message)
+        except Exception:
+            logger.exception("%s failed", self._what)
