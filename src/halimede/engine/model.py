@@ -335,7 +335,7 @@ class Model:
             if request.on_compute is not None:
                 _tell_times(batch, request)
             if request.trace is not None:
-                record_execution(request, batch)
+                self._record(request, batch, response, now)
             request.respond(response, True)  # first of all: clients wait for it
             if response.error is not None:
                 failed = True
@@ -348,6 +348,17 @@ class Model:
             requests = [r for r, response in zip(requests, responses, strict=True) if response.error is None]
         statistics.count_answered(requests, batch.started_ns, now)
         self._finish(len(responses))
+
+    def _record(self, request: InferRequest, batch: Batch, response: InferResponse, now: int) -> None:
+        """A traced request has run, and is about to be answered."""
+        record_execution(request, batch)
+        if response.error is None:
+            self._exemplify(request, batch, now)
+
+    def _exemplify(self, request: InferRequest, batch: Batch, now: int) -> None:
+        whole_ns, queue_ns = now - request.received_ns, batch.started_ns - request.queued_ns
+        compute_ns = max(0, batch.ended_ns - batch.started_ns)
+        self.statistics.exemplify(request, whole_ns, queue_ns, whole_ns, compute_ns)
 
     def _completed_partly(self, batch: Batch, now: int) -> None:
         """An execution is over of which some requests were answered before, or will be later."""
@@ -374,6 +385,8 @@ class Model:
             self.statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
         else:
             self.statistics.count_answered([request], batch.started_ns, now)
+            if request.trace is not None:
+                self._exemplify(request, batch, now)
         self._finish(1)
 
     # What instances in worker processes tell
@@ -458,7 +471,10 @@ class Model:
                 self.statistics.count_failure(request_ns, FailureReason.BACKEND)
             else:
                 queue_ns = batch.started_ns - request.queued_ns
-                self.statistics.count_streamed(request_ns, queue_ns, responses.first_ns - request.received_ns)
+                first_ns = responses.first_ns - request.received_ns
+                self.statistics.count_streamed(request_ns, queue_ns, first_ns)
+                if request.trace is not None:
+                    self.statistics.exemplify(request, request_ns, queue_ns, first_ns, 0)
             self._finish(1)
         request.respond(response, final)
         responses.last_ns = self._clock.now()

@@ -11,6 +11,7 @@ from enum import Enum
 from time import time_ns
 
 from halimede.backends.batch import Batch
+from halimede.core.clock import SECOND
 from halimede.core.errors import CancelledError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.traces import SpanContext
@@ -289,6 +290,20 @@ class ModelStatistics:
                 self.summaries.request.observe((now - request.received_ns) // 1_000)
                 self.summaries.queue.observe((started - request.queued_ns) // 1_000)
 
+    def exemplify(
+        self, request: InferRequest, request_ns: int, queue_ns: int, first_response_ns: int, compute_ns: int
+    ) -> None:
+        """Keep a traced request as an exemplar of its latencies, which are counted by themselves."""
+        context = None if request.trace is None else request.trace.context
+        if context is None:
+            return
+        now = time_ns() / SECOND
+        self.request_us.keep(Exemplar(request_ns // 1_000, context, now))
+        self.queue_us.keep(Exemplar(queue_ns // 1_000, context, now))
+        self.first_response_ms.keep(Exemplar(first_response_ns // 1_000_000, context, now))
+        if compute_ns:
+            self.compute_us.keep(Exemplar(compute_ns // 1_000, context, now))
+
     def count_hit(self, request: InferRequest, lookup_ns: int, now: int) -> None:
         """Count a request that the response cache answered at `now`, after a look-up that took so long."""
         whole = now - request.received_ns
@@ -305,6 +320,8 @@ class ModelStatistics:
         self.request_us.observe(whole // 1_000)
         self.queue_us.observe(waited // 1_000)
         self.first_response_ms.observe(whole // 1_000_000)
+        if request.trace is not None:
+            self.exemplify(request, whole, waited, whole, 0)
         if self.summaries is not None:
             self.summaries.request.observe(whole // 1_000)
             self.summaries.queue.observe(waited // 1_000)

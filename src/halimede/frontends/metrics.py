@@ -187,6 +187,11 @@ MODEL_LOADS = Family("halimede_model_loads_total", "counter", "Model versions th
 MODEL_EVICTIONS = Family(
     "halimede_model_evictions_total", "counter", "Models that were unloaded to make room for others"
 )
+TRACES_DROPPED = Family(
+    "halimede_traces_dropped_total",
+    "counter",
+    "Traces lost, as the collector or the disk did not take them in time",
+)
 HTTP_REQUESTS = Family(
     "halimede_http_requests_total", "counter", "Requests answered over HTTP, by route and status"
 )
@@ -249,6 +254,7 @@ FAMILIES = (
     MODEL_MEMORY_BUDGET,
     MODEL_LOADS,
     MODEL_EVICTIONS,
+    TRACES_DROPPED,
     HTTP_REQUESTS,
     GRPC_REQUESTS,
     IN_FLIGHT,
@@ -317,6 +323,7 @@ class Metrics:
                         _add_summary(lines, summary.family.name, text, observed, settings.summary_quantiles)
         self._add_cache(lines, models)
         self._add_memory(lines)
+        self._add_tracing(lines)
         executing = ((text, model.inflight - model.pending) for model, text in models)
         _add(lines, EXECUTING, executing)
         self._add_traffic(lines)
@@ -380,6 +387,10 @@ class Metrics:
         _add(lines, MODEL_MEMORY_BUDGET, () if budget is None else (("", budget),))
         _add(lines, MODEL_LOADS, (("", memory.loads),))
         _add(lines, MODEL_EVICTIONS, (("", memory.evictions),))
+
+    def _add_tracing(self, lines: list[str]) -> None:
+        dropped = self._engine.tracing.dropped
+        _add(lines, TRACES_DROPPED, () if dropped is None else (("", dropped),))
 
     def _add_traffic(self, lines: list[str]) -> None:
         traffic = self._traffic

@@ -17,6 +17,7 @@ from halimede.engine.cache.entries import Entry
 from halimede.engine.cache.keys import Keys
 from halimede.engine.cache.store import Cache
 from halimede.engine.statistics import FailureReason, ModelStatistics
+from halimede.engine.tracing.recording import record_cached
 
 logger = logging.getLogger("halimede")
 
@@ -131,6 +132,8 @@ class VersionCache:
     def _answer(self, request: InferRequest, entry: Entry, lookup_ns: int) -> None:
         """Send the client the response that is there."""
         request.on_cancel = None
+        if request.trace is not None:
+            record_cached(request, hit=True)
         request.respond(entry.response(), True)
         now = self._now()
         self._counts.hits += 1
@@ -144,6 +147,8 @@ class VersionCache:
         self._counts.misses += 1
         flight.leader = request
         request.on_cancel = None
+        if request.trace is not None:
+            record_cached(request, hit=False)
         respond = request.respond
         request.respond = partial(self._computed, flight, respond)
         try:

@@ -146,8 +146,12 @@ class EnsembleModel:
         statistics.inference_count += size
         statistics.execution_count += 1
         statistics.batch_size.observe(size)
-        statistics.count_streamed(request_ns, 0, (run.first_ns or run.finished_ns) - request.received_ns)
-        statistics.compute_us.observe((run.input_ns + run.infer_ns + run.output_ns) // 1_000)
+        first_ns = (run.first_ns or run.finished_ns) - request.received_ns
+        compute_ns = run.input_ns + run.infer_ns + run.output_ns
+        statistics.count_streamed(request_ns, 0, first_ns)
+        statistics.compute_us.observe(compute_ns // 1_000)
+        if request.trace is not None:
+            statistics.exemplify(request, request_ns, 0, first_ns, compute_ns)
         if statistics.summaries is not None:
             statistics.summaries.compute_input.observe(run.input_ns // 1_000)
             statistics.summaries.compute_infer.observe(run.infer_ns // 1_000)

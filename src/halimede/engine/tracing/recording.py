@@ -72,10 +72,22 @@ def record_queued(request: InferRequest) -> None:
         _record_tensors(trace, _QUEUED, request.inputs.items())
 
 
+def record_cached(request: InferRequest, *, hit: bool) -> None:
+    """The response cache has the response to a request, or does not."""
+    assert request.trace is not None
+    request.trace.attributes["halimede.cache"] = "hit" if hit else "miss"
+
+
 def record_execution(request: InferRequest, batch: Batch) -> None:
     """An execution of a request is over."""
     trace = request.trace
     assert trace is not None
+    attributes = trace.attributes
+    attributes["halimede.batch.size"] = batch.size
+    attributes["halimede.batch.requests"] = len(batch.requests)
+    attributes["halimede.instance"] = batch.instance
+    if batch.closing is not None:
+        attributes["halimede.batch.closed_by"] = batch.closing.value
     started, ended = batch.started_ns, batch.ended_ns
     if ended:  # else it never began
         trace.events += (

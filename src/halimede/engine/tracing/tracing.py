@@ -36,6 +36,11 @@ class Tracing:
         self._put("", config.settings)
         self._look()
 
+    @property
+    def dropped(self) -> int | None:
+        """Traces that are lost, as they could not be handed on; None if none are made."""
+        return None if self._exporter is None else self._exporter.dropped
+
     def begin(self, model_name: str, model_version: int, headers: Mapping[str, object]) -> Trace | None:
         """The trace of a client's request that is about to be made; None for one that is not traced.
 
