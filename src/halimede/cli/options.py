@@ -57,6 +57,13 @@ class ServeOptions:
         30,
         "Longest time that a stopping server waits for requests in flight; after it, it exits with an error.",
     )
+    drain_delay_secs: int = setting(
+        SERVER,
+        COUNT,
+        0,
+        "Seconds that a stopping server still answers while it says that it is not ready, so that load balancers send "
+        "requests elsewhere before its sockets close. A second signal ends them.",
+    )
     exit_on_error: bool = setting(
         SERVER, BOOL, True, "Whether the server exits when a model fails to load at start."
     )

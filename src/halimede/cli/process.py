@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import os
-import signal
-from asyncio import AbstractEventLoop
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -19,6 +16,7 @@ from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
 from halimede.cli.request_log import open_request_log
+from halimede.cli.signals import StopSignals, exit_now
 from halimede.cli.tables import table
 from halimede.core.clock import SECOND, Clock, LoopClock
 from halimede.core.errors import HalimedeError, InvalidArgumentError
@@ -43,7 +41,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     settings = engine_settings(options)
-    stop = _stop_on_signals(loop)
+    signals = StopSignals(loop, delay=options.drain_delay_secs > 0)
     server = Server()
     requests = open_request_log(options)
     try:
@@ -66,21 +64,24 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     failures = StartFailures()
     lifecycle.on_progress.extend((LoadingTimes(clock, lifecycle.memory.ledger), failures))
     loading = loop.create_task(_load(lifecycle, failures))
-    stopping = loop.create_task(stop.wait())
+    stopping = loop.create_task(signals.stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failed = loading.done() and not loading.result() and options.exit_on_error
     if not failed:
         if models_stay and loading.done():
             tuning.tune_garbage_collector()
         await stopping
+        if loading.done():
+            await stay_open(lifecycle, server, signals, options.drain_delay_secs)
 
+    signals.hurry.set()
     stopping.cancel()
     drained = await drain(lifecycle, server, clock, options.exit_timeout_secs)
     if requests is not None:
         requests.close()
     if not drained:
         logger.error("Exit timeout expired. Exiting immediately.")
-        _exit_now(1)
+        exit_now(1)
     await loading
     await engine.hosted.close()
     clock.close()
@@ -134,6 +135,16 @@ async def _load(lifecycle: Lifecycle, failures: StartFailures) -> bool:
     return loaded
 
 
+async def stay_open(lifecycle: Lifecycle, server: Server, signals: StopSignals, delay_s: int) -> None:
+    """Answer for `delay_s`, or until a signal ends that, but be ready no more, and ask clients to leave."""
+    if not delay_s:
+        return
+    lifecycle.leave()
+    server.leave()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(signals.hurry.wait(), delay_s)
+
+
 async def drain(lifecycle: Lifecycle, server: Server, clock: Clock, timeout_s: int) -> bool:
     """Take no more connections and requests, and answer those that there are: whether `timeout_s` was enough."""
     deadline = clock.now() + timeout_s * SECOND
@@ -154,25 +165,3 @@ def options_table(options: ServeOptions) -> str:
             text = ", ".join(map(each.show, value)) if each.repeatable else str(value)
             rows.append((each.name, text.lower() if isinstance(value, bool) else text))
     return table(("Option", "Value"), rows)
-
-
-def _stop_on_signals(loop: AbstractEventLoop) -> asyncio.Event:
-    """Set once SIGINT or SIGTERM has come; a second one ends the process at once."""
-    stop = asyncio.Event()
-
-    def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
-            logger.error("%s came again: exiting immediately", number.name)
-            _exit_now(1)
-        logger.info("%s: stopping; a second one exits immediately", number.name)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
-    return stop
-
-
-def _exit_now(status: int) -> NoReturn:
-    """End the process without waiting for threads, which may never end."""
-    logging.shutdown()
-    os._exit(status)
