@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from halimede.core.errors import CancelledError, HalimedeError
+from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.frontends.http.compression import UnsupportedEncodingError
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.protocol import Exchange, Headers
 from halimede.frontends.restrictions import Restriction
 
 RespondError = Callable[[Exchange, HalimedeError], None]
@@ -16,8 +16,12 @@ RespondError = Callable[[Exchange, HalimedeError], None]
 
 
 def respond_error(exchange: Exchange, error: HalimedeError) -> None:
-    """Answer with the error's status and text."""
-    headers = (("Accept-Encoding", "gzip, deflate"),) if isinstance(error, UnsupportedEncodingError) else ()
+    """Answer with the error's status and text, and with when to try again, if that is known."""
+    headers: Headers = ()
+    if isinstance(error, UnsupportedEncodingError):
+        headers = (("Accept-Encoding", "gzip, deflate"),)
+    elif isinstance(error, UnavailableError) and error.retry_after_s:
+        headers = (("Retry-After", str(error.retry_after_s)),)
     exchange.respond(error.code.http_status, (error_body(error.message),), headers=headers)
 
 
