@@ -89,6 +89,7 @@ class ProducerEngine:
         self.clock = LoopClock(loop.loop)
         self.settings: Any = None
         self.lifecycle = SimpleNamespace(on_readiness=[], live=True, ready=True)
+        self.inflight = None
 
     def find(self, name: str, version: int = -1) -> Producer:
         if name != self.producer.name:

@@ -59,6 +59,7 @@ def fake_engine(
         lifecycle=SimpleNamespace(loaded_models=lambda: list(models), memory=memory, cache=cache),
         clock=VirtualClock(),
         custom_metrics=custom or CustomMetrics(),
+        inflight=None,
     )
     return cast("Engine", fakes)
 

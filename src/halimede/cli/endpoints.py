@@ -1,5 +1,6 @@
 """Which protocol is served where, as the options say."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,16 +19,20 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import OriginPolicy
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
+from halimede.frontends.connection_limit import ConnectionLimit, too_many
 from halimede.frontends.gpu_gauges import open_gpu_gauges
+from halimede.frontends.grpc.crowded import health_only, short_lived
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.http.answers import refuse_all_but_health
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
-from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
+from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol, MakeExchange
+from halimede.frontends.http.routes import is_health
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
@@ -37,6 +42,7 @@ from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
+from halimede.frontends.sagemaker.routes import is_health as is_sagemaker_health
 from halimede.frontends.sagemaker.settings import (
     DEFAULT_MODEL,
     INFERENCE_TYPE,
@@ -79,7 +85,8 @@ class _Shared:
         handler: Handler,
         json_length: JsonLength,
         front_end: str,
-    ) -> Callable[[], HttpProtocol]:
+        is_health: Callable[[str], bool],
+    ) -> Callable[[], asyncio.BaseProtocol]:
         """What makes the protocol of each connection of a front end.
 
         Args:
@@ -87,22 +94,33 @@ class _Shared:
             handler: what answers its requests.
             json_length: where binary tensors begin in a body.
             front_end: what the log calls it; the metrics call it so in lower case.
+            is_health: whether a path is that of a health check.
         """
         counts = new_counts()
-        self.traffic.append(Traffic(front_end.lower(), connections, counts))
-        return partial(
-            HttpProtocol,
-            handler,
-            HttpLimits(json_bytes=self.options.http_max_input_size),
-            connections,
-            json_length,
-            access=self.access,
-            budget=self.budget,
-            counts=counts,
-            make_exchange=Exchange
-            if self.requests is None
-            else partial(LoggedExchange, self.requests, front_end),
-        )
+
+        def make(connections: Connections[HttpProtocol], handler: Handler) -> HttpProtocol:
+            return HttpProtocol(
+                handler,
+                limits,
+                connections,
+                json_length,
+                access=self.access,
+                budget=self.budget,
+                counts=counts,
+                make_exchange=make_exchange,
+            )
+
+        limits = HttpLimits(json_bytes=self.options.http_max_input_size)
+        make_exchange: MakeExchange = Exchange
+        if self.requests is not None:
+            make_exchange = partial(LoggedExchange, self.requests, front_end)
+        usual = partial(make, connections, handler)
+        limit = None
+        if most := self.options.http_max_connections:
+            refuse = refuse_all_but_health(handler, is_health, too_many(most))
+            limit = ConnectionLimit(most, connections, usual, partial(make, handler=refuse))
+        self.traffic.append(Traffic(front_end.lower(), connections, counts, limit))
+        return limit or usual
 
 
 def endpoints(
@@ -164,14 +182,24 @@ def _grpc(shared: _Shared) -> Endpoint:
         tls = tls_context(Path(options.grpc_server_cert), Path(options.grpc_server_key), clients)
     connections: Connections[GrpcProtocol] = Connections()
     counts = new_counts()
-    shared.traffic.append(Traffic("grpc", connections, counts))
     make_call = Call if requests is None else partial(LoggedCall, requests)
+    make = partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call)
+    limit = None
+    if most := options.grpc_max_connections:
+        refused, short = health_only(served, too_many(most)), short_lived(limits)
+        limit = ConnectionLimit(
+            most,
+            connections,
+            make,
+            lambda turned_away: GrpcProtocol(refused, short, engine.clock, turned_away, counts, make_call),
+        )
+    shared.traffic.append(Traffic("grpc", connections, counts, limit))
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
         options.grpc_address,
         options.grpc_port,
-        partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call),
+        limit or make,
         connections,
         options.reuse_grpc_port,
         tls,
@@ -199,7 +227,7 @@ def _http(shared: _Shared) -> Endpoint:
         "--http-port",
         options.http_address,
         options.http_port,
-        shared.http(connections, handler, json_length, "HTTP"),
+        shared.http(connections, handler, json_length, "HTTP", is_health),
         connections,
         options.reuse_http_port,
         service="HTTP",
@@ -225,7 +253,7 @@ def _sagemaker(shared: _Shared) -> Endpoint:
         "--sagemaker-port",
         options.sagemaker_address,
         options.sagemaker_port,
-        shared.http(connections, handler, sagemaker_json_length, "SageMaker"),
+        shared.http(connections, handler, sagemaker_json_length, "SageMaker", is_sagemaker_health),
         connections,
         service="Sagemaker",
         unix_socket=options.sagemaker_unix_socket,

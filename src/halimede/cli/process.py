@@ -104,6 +104,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         load_threads=options.model_load_thread_count,
         load_retry_count=options.model_load_retry_count,
         strict_readiness=options.strict_readiness,
+        max_inflight_requests=options.max_inflight_requests,
         exit_on_error=options.exit_on_error,
         backend_config=backend_settings(options.backend_config),
         backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,

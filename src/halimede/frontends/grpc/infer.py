@@ -33,6 +33,7 @@ class ModelInfer:
         self._loads = Loads(engine)
         self._find = engine.find
         self._now = engine.clock.now
+        self._inflight = engine.inflight
         self._decode = decoder.decode
         self._forward_pattern = forward_pattern
 
@@ -47,6 +48,8 @@ class ModelInfer:
             forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
+            if self._inflight is not None:
+                self._inflight.admit(request)
         except NotLoadedError as error:
             call.on_cancel = self._loads.then(error, partial(self, call, message), partial(_fail, call))
             return

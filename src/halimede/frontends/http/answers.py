@@ -8,7 +8,7 @@ import orjson
 
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.frontends.http.compression import UnsupportedEncodingError
-from halimede.frontends.http.protocol import Exchange, Headers
+from halimede.frontends.http.protocol import Exchange, Handler, Headers
 from halimede.frontends.restrictions import Restriction
 
 RespondError = Callable[[Exchange, HalimedeError], None]
@@ -38,6 +38,26 @@ def refuse_restricted(exchange: Exchange, restrictions: Mapping[str, Restriction
     msg = f"This API is restricted, expecting header '{restriction.name}'"
     exchange.respond(403, (error_body(msg),))
     return True
+
+
+def refuse_all_but_health(
+    handler: Handler, is_health: Callable[[str], bool], error: HalimedeError
+) -> Handler:
+    """What answers with the error, but for health checks, which it leaves to the handler.
+
+    Args:
+        handler: what answers other connections.
+        is_health: whether a path is that of a health check.
+        error: why all else is refused.
+    """
+
+    def answer(exchange: Exchange) -> None:
+        if is_health(exchange.path):
+            handler(exchange)
+        else:
+            respond_error(exchange, error)
+
+    return answer
 
 
 class BackgroundAnswers:

@@ -47,6 +47,7 @@ class Generate:
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
+        self._inflight = engine.inflight
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
         self._compression = dialect.compression
@@ -87,6 +88,8 @@ class Generate:
             parameters=parameters or None,
             received_ns=received,
         )
+        if self._inflight is not None:
+            self._inflight.admit(request)
         answer.request = request
         exchange.begin(request)
         model.infer(request)

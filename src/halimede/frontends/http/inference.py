@@ -45,6 +45,7 @@ class Inference:
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
+        self._inflight = engine.inflight
         self._decoder = RequestDecoder(max_input_size)
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
@@ -107,6 +108,8 @@ class Inference:
             request.priority, request.timeout_us = scheduling.priority, scheduling.timeout_us
             request.sequence_id = scheduling.sequence_id
             request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
+        if self._inflight is not None:
+            self._inflight.admit(request)
         exchange.begin(request)
         model.infer(request)
 

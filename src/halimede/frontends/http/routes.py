@@ -84,6 +84,12 @@ def find_route(path: str) -> Route | None:
     return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
+def is_health(path: str) -> bool:
+    """Whether the path is that of a health check."""
+    route = find_route(path)
+    return route is not None and route.call.category == "health"
+
+
 def _find_route(path: str) -> Route | None:
     for call in Call:
         match = call.pattern.fullmatch(path)

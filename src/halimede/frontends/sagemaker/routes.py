@@ -55,6 +55,11 @@ def find_route(path: str) -> Route:
     return _MEMO[path] if len(path) <= _MAX_MEMO_PATH else _find_route(path)
 
 
+def is_health(path: str) -> bool:
+    """Whether the path is that of a health check."""
+    return find_route(path) is _PING
+
+
 def _find_route(path: str) -> Route:
     if path == "/ping":
         return _PING
