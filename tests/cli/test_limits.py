@@ -134,6 +134,40 @@ def test_grpc_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_pa
         until(served)
 
 
+def write_bounded_model(repository: Path) -> None:
+    """A slow model in whose queue one request may wait."""
+    rest = (
+        'parameters { key: "execute_delay_ms" value { string_value: "8000" } } '
+        "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
+    )
+    directory = write_model(repository, rest=rest)
+    config = directory / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 0", "max_batch_size: 1"))
+
+
+def test_full_queue_tells_when_to_try_again(tmp_path: Path) -> None:
+    write_bounded_model(tmp_path)
+    batch = REQUEST.replace(b'"shape":[2]', b'"shape":[1,2]')
+    with start_server(tmp_path) as server, two_in_flight(server, batch):
+        status, retry_after, _, body = ask(server, "POST", "/v2/models/echo/infer", batch)
+        assert (status, retry_after) == (503, "1")
+        assert json.loads(body) == {"error": "[request id: <id_unknown>] Exceeds maximum queue size"}
+        server.process.kill()
+
+
+def test_request_of_any_protocol_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
+    write_slow_model(tmp_path, 8_000)
+    with start_server(tmp_path) as server, two_in_flight(server):
+        body = REQUEST.replace(b"{", b'{"parameters":{"timeout":50000},', 1)
+        status, _, _, answer = ask(server, "POST", "/v2/models/echo/infer", body)
+        assert (status, json.loads(answer)) == (503, {"error": "Request timeout expired"})
+        with grpcclient.InferenceServerClient(server.grpc) as client:
+            with pytest.raises(InferenceServerException, match="Request timeout expired") as error:
+                client.infer("echo", [tensor()], timeout=50_000)
+            assert error.value.status() == "StatusCode.UNAVAILABLE"
+        server.process.kill()
+
+
 def tensor() -> grpcclient.InferInput:
     """What the model takes."""
     tensor = grpcclient.InferInput("INPUT0", [2], "FP32")
@@ -142,11 +176,13 @@ def tensor() -> grpcclient.InferInput:
 
 
 @contextmanager
-def two_in_flight(server: ServerProcess) -> Iterator[None]:
+def two_in_flight(server: ServerProcess, body: bytes = REQUEST) -> Iterator[None]:
     """Two requests that are not answered before the end of the block."""
     connections = [http.client.HTTPConnection(server.http, timeout=60) for _ in range(2)]
     for connection in connections:
-        connection.request("POST", "/v2/models/echo/infer", REQUEST)
+        connection.request("POST", "/v2/models/echo/infer", body)
+        # the first one has to run before the second can wait
+        until(lambda: scraped(server, "halimede_requests_in_flight", '{protocol="http"}') > 0)
     until(lambda: PENDING in server.get("/metrics", server.metrics)[1].decode())
     try:
         yield
