@@ -23,7 +23,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench simulate conformance fuzz soak soak-sequences stress protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench simulate conformance fuzz soak soak-sequences stress overload protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -100,6 +100,9 @@ soak-sequences: $(VENV)/.test ## Have sequences for SECONDS while a process of t
 stress: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
 	$(BIN)/python -m scripts.stress_sagemaker 5
 	$(BIN)/python -m scripts.stress_sagemaker 5 --managed
+
+overload: $(VENV)/.test ## Send three times the requests that a model can serve, for SECONDS with each kind of queue
+	$(BIN)/python -m scripts.overload $(SECONDS)
 
 protos: $(VENV)/.test ## Generate the protobuf modules
 	$(BIN)/python scripts/generate_protos.py

@@ -61,6 +61,9 @@ CONTENT_LENGTH_AND_CHUNKED = Difference(
     "A request with both Content-Length and chunks is refused, as a proxy may see another request in it.",
     paths=r"^(status|body\.error)$",
 )
+OWN_TIMEOUT = Difference(
+    "A request's own timeout holds where the model sets none; tritonserver lets it only shorten one of the model.",
+)
 MALFORMED_HTTP = Difference(
     "What is no HTTP is answered by 400 with what is wrong with it, where tritonserver closes the connection.",
 )

@@ -92,6 +92,7 @@ class ProducerEngine:
         self.settings: Any = None
         self.lifecycle = SimpleNamespace(on_readiness=[], live=True, ready=True)
         self.tracing = Tracing(TraceConfig(), None)
+        self.inflight = None
 
     def find(self, name: str, version: int = -1) -> Producer:
         if name != self.producer.name:

@@ -60,6 +60,7 @@ def fake_engine(
         clock=VirtualClock(),
         custom_metrics=custom or CustomMetrics(),
         tracing=SimpleNamespace(dropped=3),
+        inflight=None,
     )
     return cast("Engine", fakes)
 

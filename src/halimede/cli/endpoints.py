@@ -1,5 +1,6 @@
 """Which protocol is served where, as the options say."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,18 +19,21 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import OriginPolicy
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
+from halimede.frontends.connection_limit import ConnectionLimit, too_many
 from halimede.frontends.gpu_gauges import open_gpu_gauges
+from halimede.frontends.grpc.crowded import health_only, short_lived
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.http.answers import refuse_all_but_health
 from halimede.frontends.http.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
 from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol, MakeExchange
-from halimede.frontends.http.routes import group_of
+from halimede.frontends.http.routes import group_of, is_health
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.timed import TimedExchange
 from halimede.frontends.http.web_access import WebAccess
@@ -41,6 +45,7 @@ from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
 from halimede.frontends.sagemaker.routes import group_of as sagemaker_group_of
+from halimede.frontends.sagemaker.routes import is_health as is_sagemaker_health
 from halimede.frontends.sagemaker.settings import (
     DEFAULT_MODEL,
     INFERENCE_TYPE,
@@ -99,7 +104,8 @@ class _Shared:
         json_length: JsonLength,
         front_end: str,
         group_of: GroupOf,
-    ) -> Callable[[], HttpProtocol]:
+        is_health: Callable[[str], bool],
+    ) -> Callable[[], asyncio.BaseProtocol]:
         """What makes the protocol of each connection of a front end.
 
         Args:
@@ -108,21 +114,33 @@ class _Shared:
             json_length: where binary tensors begin in a body.
             front_end: what the log calls it; the metrics call it so in lower case.
             group_of: the groups of its calls.
+            is_health: whether a path is that of a health check.
         """
         counts = new_counts()
-        self.traffic.append(Traffic(front_end.lower(), connections, counts))
-        return partial(
-            HttpProtocol,
-            handler,
-            HttpLimits(json_bytes=self.options.http_max_input_size),
-            connections,
-            json_length,
-            access=self.access,
-            budget=self.budget,
-            counts=counts,
-            make_exchange=self._make_exchange(front_end),
-            bearers=self.bearers(connections, group_of),
-        )
+
+        def make(connections: Connections[HttpProtocol], handler: Handler) -> HttpProtocol:
+            return HttpProtocol(
+                handler,
+                limits,
+                connections,
+                json_length,
+                access=self.access,
+                budget=self.budget,
+                counts=counts,
+                make_exchange=make_exchange,
+                bearers=bearers,
+            )
+
+        limits = HttpLimits(json_bytes=self.options.http_max_input_size)
+        make_exchange = self._make_exchange(front_end)
+        bearers = self.bearers(connections, group_of)
+        usual = partial(make, connections, handler)
+        limit = None
+        if most := self.options.http_max_connections:
+            refuse = refuse_all_but_health(handler, is_health, too_many(most))
+            limit = ConnectionLimit(most, connections, usual, partial(make, handler=refuse))
+        self.traffic.append(Traffic(front_end.lower(), connections, counts, limit))
+        return limit or usual
 
     def _make_exchange(self, front_end: str) -> MakeExchange:
         if self.options.http_server_timing:
@@ -208,25 +226,30 @@ def _grpc(shared: _Shared) -> Endpoint:
     )
     connections: Connections[GrpcProtocol] = Connections()
     counts = new_counts()
-    shared.traffic.append(Traffic("grpc", connections, counts))
+    authorize = None
     if shared.tokens is not None:
         shared.tokens.admits(connections)
+        authorize = shared.tokens.refusal
     make_call = Call if requests is None else partial(LoggedCall, requests)
+    make = partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call, authorize)
+    limit = None
+    if most := options.grpc_max_connections:
+        refused, short = health_only(served, too_many(most)), short_lived(limits)
+        limit = ConnectionLimit(
+            most,
+            connections,
+            make,
+            lambda turned_away: GrpcProtocol(
+                refused, short, engine.clock, turned_away, counts, make_call, authorize
+            ),
+        )
+    shared.traffic.append(Traffic("grpc", connections, counts, limit))
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
         options.grpc_address,
         options.grpc_port,
-        partial(
-            GrpcProtocol,
-            served,
-            limits,
-            engine.clock,
-            connections,
-            counts,
-            make_call,
-            shared.tokens.refusal if shared.tokens is not None else None,
-        ),
+        limit or make,
         connections,
         options.reuse_grpc_port,
         _identity(options, GRPC, "h2", required=True),
@@ -255,7 +278,7 @@ def _http(shared: _Shared) -> Endpoint:
         "--http-port",
         options.http_address,
         options.http_port,
-        shared.http(connections, handler, json_length, "HTTP", lambda head: group_of(head.path)),
+        shared.http(connections, handler, json_length, "HTTP", lambda head: group_of(head.path), is_health),
         connections,
         options.reuse_http_port,
         shared.http_identity,
@@ -289,6 +312,7 @@ def _sagemaker(shared: _Shared) -> Endpoint:
             sagemaker_json_length,
             "SageMaker",
             lambda head: sagemaker_group_of(head.path, head.method),
+            is_sagemaker_health,
         ),
         connections,
         service="Sagemaker",

@@ -58,6 +58,13 @@ class ServeOptions:
         30,
         "Longest time that a stopping server waits for requests in flight; after it, it exits with an error.",
     )
+    drain_delay_secs: int = setting(
+        SERVER,
+        COUNT,
+        0,
+        "Seconds that a stopping server still answers while it says that it is not ready, so that load balancers send "
+        "requests elsewhere before its sockets close. A second signal ends them.",
+    )
     exit_on_error: bool = setting(
         SERVER, BOOL, True, "Whether the server exits when a model fails to load at start."
     )
@@ -110,6 +117,14 @@ class ServeOptions:
         "20%",
         "Memory that request bodies may take together while they are received, over HTTP and gRPC: bytes (1GiB) or a "
         "share of the memory that the server may use. As it runs out, large bodies wait; then they are refused.",
+    )
+
+    max_inflight_requests: int = setting(
+        SERVER,
+        COUNT,
+        0,
+        "Inference requests of clients that may be in flight at once, of all models and protocols together; more are "
+        "refused: 503, UNAVAILABLE. 0 for any number.",
     )
 
     model_repository: tuple[str, ...] = repeated(
@@ -189,6 +204,13 @@ class ServeOptions:
         "Largest JSON of a request, largest tensor in it, raw input and decompressed body, in bytes. Binary tensors "
         "are not bounded by it: --receive-memory-budget bounds them.",
     )
+    http_max_connections: int = setting(
+        HTTP,
+        COUNT,
+        0,
+        "Connections that the HTTP port may have, and that of SageMaker; more are answered 503 and closed, but for "
+        "health checks. 0 for any number.",
+    )
     http_header_forward_pattern: str = setting(
         HTTP,
         form("REGEX"),
@@ -237,6 +259,13 @@ class ServeOptions:
         BOOL,
         False,
         "Let several servers share the gRPC port; the kernel spreads connections over them.",
+    )
+    grpc_max_connections: int = setting(
+        GRPC,
+        COUNT,
+        0,
+        "Connections that the gRPC port may have; calls over more are answered UNAVAILABLE, but for health checks. "
+        "0 for any number.",
     )
     grpc_header_forward_pattern: str = setting(
         GRPC,

@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import os
-import signal
-from asyncio import AbstractEventLoop
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -19,6 +16,7 @@ from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
 from halimede.cli.request_log import open_request_log
+from halimede.cli.signals import StopSignals, exit_now
 from halimede.cli.tables import table
 from halimede.cli.trace_options import trace_config
 from halimede.core.clock import SECOND, Clock, LoopClock
@@ -44,7 +42,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     settings = engine_settings(options)
-    stop = _stop_on_signals(loop)
+    signals = StopSignals(loop, delay=options.drain_delay_secs > 0)
     server = Server()
     requests = open_request_log(options)
     try:
@@ -67,14 +65,17 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     failures = StartFailures()
     lifecycle.on_progress.extend((LoadingTimes(clock, lifecycle.memory.ledger), failures))
     loading = loop.create_task(_load(lifecycle, failures))
-    stopping = loop.create_task(stop.wait())
+    stopping = loop.create_task(signals.stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failed = loading.done() and not loading.result() and options.exit_on_error
     if not failed:
         if models_stay and loading.done():
             tuning.tune_garbage_collector()
         await stopping
+        if loading.done():
+            await stay_open(lifecycle, server, signals, options.drain_delay_secs)
 
+    signals.hurry.set()
     stopping.cancel()
     drained = await drain(lifecycle, server, clock, options.exit_timeout_secs)
     if requests is not None:
@@ -82,7 +83,7 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     engine.tracing.close(_LAST_WORDS_S)
     if not drained:
         logger.error("Exit timeout expired. Exiting immediately.")
-        _exit_now(1)
+        exit_now(1)
     await loading
     await engine.hosted.close()
     clock.close()
@@ -105,6 +106,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         load_threads=options.model_load_thread_count,
         load_retry_count=options.model_load_retry_count,
         strict_readiness=options.strict_readiness,
+        max_inflight_requests=options.max_inflight_requests,
         exit_on_error=options.exit_on_error,
         backend_config=backend_settings(options.backend_config),
         backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,
@@ -137,6 +139,16 @@ async def _load(lifecycle: Lifecycle, failures: StartFailures) -> bool:
     return loaded
 
 
+async def stay_open(lifecycle: Lifecycle, server: Server, signals: StopSignals, delay_s: int) -> None:
+    """Answer for `delay_s`, or until a signal ends that, but be ready no more, and ask clients to leave."""
+    if not delay_s:
+        return
+    lifecycle.leave()
+    server.leave()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(signals.hurry.wait(), delay_s)
+
+
 async def drain(lifecycle: Lifecycle, server: Server, clock: Clock, timeout_s: int) -> bool:
     """Take no more connections and requests, and answer those that there are: whether `timeout_s` was enough."""
     deadline = clock.now() + timeout_s * SECOND
@@ -157,25 +169,3 @@ def options_table(options: ServeOptions) -> str:
             text = ", ".join(map(each.show, value)) if each.repeatable else str(value)
             rows.append((each.name, text.lower() if isinstance(value, bool) else text))
     return table(("Option", "Value"), rows)
-
-
-def _stop_on_signals(loop: AbstractEventLoop) -> asyncio.Event:
-    """Set once SIGINT or SIGTERM has come; a second one ends the process at once."""
-    stop = asyncio.Event()
-
-    def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
-            logger.error("%s came again: exiting immediately", number.name)
-            _exit_now(1)
-        logger.info("%s: stopping; a second one exits immediately", number.name)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
-    return stop
-
-
-def _exit_now(status: int) -> NoReturn:
-    """End the process without waiting for threads, which may never end."""
-    logging.shutdown()
-    os._exit(status)

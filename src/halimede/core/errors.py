@@ -86,9 +86,17 @@ class InvalidArgumentError(HalimedeError):
 
 
 class UnavailableError(HalimedeError):
-    """The request is right, but cannot be served now."""
+    """The request is right, but cannot be served now.
+
+    Attributes:
+        retry_after_s: in so many seconds it may be sent again; 0 if that is not known.
+    """
 
     code = Code.UNAVAILABLE
+
+    def __init__(self, message: str, *, retry_after_s: int = 0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class OutOfMemoryError(UnavailableError):

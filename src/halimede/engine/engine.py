@@ -1,6 +1,7 @@
 """The engine: what every front end calls."""
 
 from halimede.core.clock import Clock
+from halimede.engine.inflight import InflightLimit
 from halimede.engine.lifecycle.hosted_models import HostedModels
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.served_model import ServedModel
@@ -19,6 +20,7 @@ class Engine:
         hosted: the models that a platform brings.
         custom_metrics: the metrics that models make themselves.
         tracing: which requests are traced.
+        inflight: counts the requests of clients; None if there may be any number.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock, lifecycle: Lifecycle) -> None:
@@ -28,6 +30,8 @@ class Engine:
         self.hosted = HostedModels(lifecycle, settings.hosted_root)
         self.custom_metrics = lifecycle.custom_metrics
         self.tracing = Tracing(settings.tracing, open_exporter(settings.tracing, clock))
+        most = settings.max_inflight_requests
+        self.inflight = InflightLimit(most) if most else None
 
     def find(self, name: str, version: int = -1) -> ServedModel:
         """The loaded model of that name; the highest ready version for -1.

@@ -104,6 +104,7 @@ class EngineSettings:
         load_threads: how many models load at once.
         load_retry_count: further attempts at a version that failed to load.
         strict_readiness: the server is ready only while every model is.
+        max_inflight_requests: requests of clients that may be in flight at once; 0 for any number.
         exit_on_error: the server ends if a model fails to load at start, and is never ready then.
         backend_config: backend → setting → value; settings under "" are for every backend.
         backend_directory: where backends written in Python are; None for nowhere.
@@ -130,6 +131,7 @@ class EngineSettings:
     load_threads: int = 4
     load_retry_count: int = 0
     strict_readiness: bool = True
+    max_inflight_requests: int = 0
     exit_on_error: bool = False
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     backend_directory: Path | None = None

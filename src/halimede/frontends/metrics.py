@@ -201,6 +201,12 @@ EXECUTING = Family(
     "halimede_inference_executing_request_count", "gauge", "Requests whose execution is under way"
 )
 CONNECTIONS = Family("halimede_open_connections", "gauge", "Connections of clients")
+REFUSED_CONNECTIONS = Family(
+    "halimede_refused_connections_total", "counter", "Connections that were one too many"
+)
+REFUSED_REQUESTS = Family(
+    "halimede_refused_requests_total", "counter", "Requests of which too many were in flight"
+)
 RESIDENT_MEMORY = Family(
     "halimede_resident_memory_bytes", "gauge", "Memory of the server's process, in bytes"
 )
@@ -260,6 +266,8 @@ FAMILIES = (
     IN_FLIGHT,
     EXECUTING,
     CONNECTIONS,
+    REFUSED_CONNECTIONS,
+    REFUSED_REQUESTS,
     RESIDENT_MEMORY,
     OPEN_FILES,
     CPU_UTILIZATION,
@@ -398,6 +406,9 @@ class Metrics:
         _add(lines, GRPC_REQUESTS, traffic_metrics.grpc_requests(traffic))
         _add(lines, IN_FLIGHT, traffic_metrics.in_flight(traffic))
         _add(lines, CONNECTIONS, traffic_metrics.open_connections(traffic))
+        _add(lines, REFUSED_CONNECTIONS, traffic_metrics.refused_connections(traffic))
+        inflight = self._engine.inflight
+        _add(lines, REFUSED_REQUESTS, () if inflight is None else (("", inflight.refused),))
         _add(lines, RESIDENT_MEMORY, traffic_metrics.resident_memory())
         _add(lines, OPEN_FILES, traffic_metrics.open_files())
 

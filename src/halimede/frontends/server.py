@@ -36,10 +36,15 @@ C = TypeVar("C", bound=Connection)
 
 
 class Connections(set[C]):
-    """The open connections of one endpoint. Each adds itself, and discards itself when it is gone."""
+    """The open connections of one endpoint. Each adds itself, and discards itself when it is gone.
+
+    Attributes:
+        leaving: the server will stop soon: clients are to go elsewhere, where their protocol has words for it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.leaving = False
         self._gone: asyncio.Future[None] | None = None
 
     def discard(self, element: object, /) -> None:
@@ -151,6 +156,11 @@ class Server:
             ) from error
         self._listeners.append(listener)
         logger.info("Started %s at the Unix socket %s", endpoint.name, name)
+
+    def leave(self) -> None:
+        """Go on as before, but ask clients to leave with their next request, if their protocol has words for it."""
+        for endpoint in self._endpoints:
+            endpoint.connections.leaving = True
 
     def stop_accepting(self) -> None:
         """Refuse new connections. Those that are open stay, and are told if their protocol has words for it."""

@@ -5,6 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from halimede.frontends.connection_limit import ConnectionLimit
+
 CLIENT_GONE: Final = 499
 """Stands for the status of a request whose client had gone before the response; never sent."""
 
@@ -33,11 +35,13 @@ class Traffic:
         protocol: its name in metrics: http, grpc or sagemaker.
         connections: those that are open.
         counts: requests that were answered.
+        limit: how many connections it may have; None for any number.
     """
 
     protocol: str
     connections: Collection[Busy]
     counts: Counts
+    limit: ConnectionLimit | None = None
 
     @property
     def in_flight(self) -> int:

@@ -42,6 +42,13 @@ def open_connections(traffic: Iterable[Traffic]) -> Iterator[Sample]:
         yield f'protocol="{each.protocol}"', len(each.connections)
 
 
+def refused_connections(traffic: Iterable[Traffic]) -> Iterator[Sample]:
+    """Connections that were one too many, by protocol; nothing where there may be any number."""
+    for each in traffic:
+        if each.limit is not None:
+            yield f'protocol="{each.protocol}"', each.limit.refused
+
+
 def resident_memory(proc: Path = Path("/proc")) -> Iterator[Sample]:
     """Bytes of this process that are in memory; nothing where the system does not tell."""
     try:

@@ -7,6 +7,7 @@ import numpy as np
 from tests.conformance.asking import grpc_infer, infer, message, tensor
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_stream import stream
+from tests.conformance.differences import OWN_TIMEOUT
 from tests.conformance.steps import Step, Together
 
 
@@ -22,8 +23,18 @@ def behind(*steps: Step, busy: int = 400, model: str = "batches") -> Together:
 
 ROW = np.array([[1]], np.int32)
 
+TIMED_OUT = (
+    "a timeout",
+    "a timeout of 1 µs",
+    "a timeout of one among others",
+    "a timeout with an id",
+    "a timeout over gRPC",
+    "a timeout in a stream",
+)
+"""Cases of requests with timeouts of their own on a model without one."""
+
 CASES: list[Case] = [
-    case(name, step, alone=True)
+    case(name, step, alone=True, differs=OWN_TIMEOUT if name in TIMED_OUT else None)
     for name, step in {
         "one request": hold(1),
         "rows": hold(1, rows=3),

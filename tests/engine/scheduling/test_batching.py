@@ -226,6 +226,33 @@ def test_a_request_may_only_shorten_the_timeout_and_only_where_allowed(
     assert list(bench.refused_requests) == ["a"]
 
 
+@pytest.mark.parametrize("config", [None, dynamic()], ids=["without batching", "without a policy"])
+def test_request_waits_no_longer_than_its_own_timeout_where_the_model_sets_none(
+    config: ModelDynamicBatching | None,
+) -> None:
+    bench = Bench(config)
+    bench.send("x", rows=8)
+    bench.send("a", timeout_us=50)
+    bench.send("b")
+    bench.wait(49)
+    assert not bench.refused_requests
+    bench.wait(1)
+    assert bench.refused_requests["a"].message == "Request timeout expired"
+    assert bench.reasons["a"] is FailureReason.REJECTED
+    bench.finish()
+    assert bench.batches == ["x", "b"]
+
+
+@pytest.mark.parametrize("config", [None, dynamic()], ids=["without batching", "without a policy"])
+def test_own_timeout_keeps_no_request_from_a_free_instance(config: ModelDynamicBatching | None) -> None:
+    bench = Bench(config)
+    bench.clock.call_soon(bench.clock.stall, 5 * MICROSECOND)
+    bench.send("a", timeout_us=1)
+    assert bench.batches == ["a"]
+    bench.wait(1000)
+    assert not bench.refused_requests
+
+
 def test_a_delayed_request_runs_after_all_that_have_not_timed_out() -> None:
     policy = ModelQueuePolicy(default_timeout_microseconds=50, timeout_action=ModelQueuePolicy.DELAY)
     bench = Bench(dynamic(default_queue_policy=policy))

@@ -136,6 +136,7 @@ class FakeEngine:
 
     def __init__(self, *models: FakeModel, **lifecycle: Any) -> None:
         self.clock = VirtualClock()
+        self.inflight = None
         self.lifecycle = SimpleNamespace(
             on_readiness=[], live=True, ready=True, check=lambda: None, **lifecycle
         )

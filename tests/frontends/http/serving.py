@@ -13,6 +13,7 @@ from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.web_access import WebAccess
 from halimede.frontends.receiving import ReceiveBudget
+from halimede.frontends.server import Connections
 from tests.support.loops import LoopThread
 
 
@@ -97,7 +98,7 @@ class Served:
 
     loop: LoopThread
     port: int
-    connections: set[HttpProtocol]
+    connections: Connections[HttpProtocol]
 
     def client(self) -> Client:
         return Client(self.port)
@@ -126,7 +127,7 @@ def serve(
     budget: ReceiveBudget | None = None,
 ) -> Iterator[Served]:
     """The handler on a free port of 127.0.0.1 until the end of the block."""
-    connections: set[HttpProtocol] = set()
+    connections: Connections[HttpProtocol] = Connections()
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
     port = listener.getsockname()[1]
     with LoopThread() as loop:

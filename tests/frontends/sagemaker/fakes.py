@@ -83,6 +83,7 @@ class HostingEngine(FakeEngine):
             on_readiness=[],
             live=True,
             ready=True,
+            leaving=False,
             stopping=False,
             loaded_models=lambda: self.models,
             versions=self._versions,

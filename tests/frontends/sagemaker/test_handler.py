@@ -118,20 +118,21 @@ def check_binary(answer: Answer) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("mode", "live", "ready", "stopping", "status"),
+    ("mode", "live", "ready", "leaving", "stopping", "status"),
     [
-        (PingMode.READY, True, True, False, 200),
-        (PingMode.READY, True, False, False, 400),
-        (PingMode.LIVE, True, False, False, 200),
-        (PingMode.LIVE, True, False, True, 400),
-        (PingMode.LIVE, False, False, False, 400),
+        (PingMode.READY, True, True, False, False, 200),
+        (PingMode.READY, True, False, False, False, 400),
+        (PingMode.LIVE, True, False, False, False, 200),
+        (PingMode.LIVE, True, False, True, False, 400),
+        (PingMode.LIVE, True, False, False, True, 400),
+        (PingMode.LIVE, False, False, False, False, 400),
     ],
 )
 def test_ping_tells_what_its_mode_says(
-    mode: PingMode, live: bool, ready: bool, stopping: bool, status: int
+    mode: PingMode, live: bool, ready: bool, leaving: bool, stopping: bool, status: int
 ) -> None:
     with endpoint(settings=SagemakerSettings(ping_mode=mode)) as server:
-        vars(server.engine.lifecycle).update(live=live, ready=ready, stopping=stopping)
+        vars(server.engine.lifecycle).update(live=live, ready=ready, leaving=leaving, stopping=stopping)
         assert server.plain(get("/ping")) == (status, b"")
 
 

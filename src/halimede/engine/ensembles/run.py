@@ -10,7 +10,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from halimede.config.signature import match_wildcards
-from halimede.core.errors import CancelledError, HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import (
+    CancelledError,
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.iterations import Iteration, Producer
@@ -349,7 +355,10 @@ class EnsembleRun:
         """The error as the ensemble's client reads it."""
         planned = step.planned
         where = f"(in step {planned.number}, model '{planned.model_name}')"
-        return type(error)(f"in ensemble '{self._plan.name}', {error.message} {where}")
+        told = type(error)(f"in ensemble '{self._plan.name}', {error.message} {where}")
+        if isinstance(error, UnavailableError) and isinstance(told, UnavailableError):
+            told.retry_after_s = error.retry_after_s
+        return told
 
     def _fail(self, error: HalimedeError) -> None:
         """Begin nothing more, and tell the steps under way that nobody waits for them."""

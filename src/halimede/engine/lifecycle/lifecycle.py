@@ -56,12 +56,14 @@ class Lifecycle:
 
     Attributes:
         live: the server has begun as it should, and is up, if only to stop.
+        leaving: the server will stop soon, and is not ready any more, but answers requests.
         memory: what models take, and may take.
         cache: the response cache, None if there is none.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock, loop: AbstractEventLoop) -> None:
         self.live = True
+        self.leaving = False
         self._settings = settings
         self._clock = clock
         self._loop = loop
@@ -155,7 +157,7 @@ class Lifecycle:
     @property
     def ready(self) -> bool:
         """Whether the server has started and, with strict readiness, every model is ready."""
-        if not self._started or self.stopping:
+        if not self._started or self.leaving or self.stopping:
             return False
         settings = self._settings
         # what a client wants to be loaded, and cannot be, is no reason to send the others elsewhere
@@ -437,6 +439,11 @@ class Lifecycle:
             yield
         finally:
             waits[target] -= 1
+
+    def leave(self) -> None:
+        """Be ready no more, but answer requests until `stop`."""
+        self.leaving = True
+        self._table.tell_readiness()
 
     async def stop(self, timeout_s: float) -> bool:
         """Refuse new requests, answer those in flight, unload everything: whether that was done in time."""

@@ -92,7 +92,10 @@ class Scheduler(ABC):
         Raises:
             UnavailableError: the queue is full.
         """
-        self.queue.push(request)
+        if request.timeout_us or self.queue.expires:
+            self.queue.push(request, busy=not self._idle or self._idle[-1].only_full)
+        else:
+            self.queue.push(request)
         request.on_cancel = self._cancelled
         if self._idle and not self._looking and self.queue.size >= self._enough:
             self._looking = True
@@ -100,6 +103,9 @@ class Scheduler(ABC):
 
     def finished(self, runner: BatchRunner, batch: Batch) -> None:
         """A batch has run, and its instance may be free again."""
+        pace = self.queue.pace
+        if pace.measuring:
+            pace.ended(batch, self._clock.now())
         if self.limiter is not None:
             self.limiter.release(runner)
         if runner.free and runner not in self._idle:
@@ -110,6 +116,7 @@ class Scheduler(ABC):
 
     def returned(self, batch: Batch) -> None:
         """An instance has not begun the batch, and never will: its requests wait again."""
+        self.queue.pace.returned(batch)
         for request in reversed(batch.requests):
             self.queue.restore(request)
             request.on_cancel = self._cancelled
@@ -139,9 +146,12 @@ class Scheduler(ABC):
 
     def _look(self) -> None:
         self._looking = False
-        if self.queue.expires:
-            self.queue.expire()
-        while self._idle and self.queue.size:
+        queue, pace = self.queue, self.queue.pace
+        if queue.expires:
+            queue.expire()
+        while self._idle and queue.size:
+            if pace.measuring:
+                queue.expire_late(self._max_size * len(self._idle))
             if self._idle[-1].only_full and self.queue.size < self._max_size:
                 break
             requests = self._take() if self.limiter is None else self._take_limited(self.limiter)
@@ -158,9 +168,13 @@ class Scheduler(ABC):
             batch.closing = self._closing
             runner = self._idle.pop()
             self._started(batch)
+            if pace.measuring:
+                pace.began(batch, self._clock.now(), more=queue.size > 0)
             if self.signature.decoupled:
                 self._outcome.starting(batch)
             if runner.run(batch):
+                if pace.measuring:
+                    pace.ended(batch, self._clock.now())
                 if self.limiter is not None:
                     self.limiter.release(runner)
                 self._idle.append(runner)

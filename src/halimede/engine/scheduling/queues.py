@@ -2,17 +2,26 @@
 
 A level holds its requests in two lists. Those whose timeout passed under the action DELAY move to the second,
 which is served only when nothing unexpired of the same or a higher priority waits.
+
+A request that has a timeout is refused at once if it would wait for longer, by what executions take. Once requests
+have been refused, and until one comes that need not wait, an execution has to fit into the timeout as well. Requests
+that can no longer be answered in time do not run while others wait that can, so that an overloaded model does not
+spend its time on late answers.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
 from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
-from halimede.core.clock import MICROSECOND, Clock, Timer
+from halimede.core.clock import MICROSECOND, MILLISECOND, Clock
 from halimede.core.errors import UnavailableError
 from halimede.core.requests import InferRequest
+from halimede.engine.scheduling.deadlines import Deadlines
+from halimede.engine.scheduling.pace import Pace, seconds_to_wait
+
+_FEW = 32
+"""So many requests that were taken out of the middle are left where they are."""
 
 
 class _Waiting:
@@ -43,6 +52,9 @@ class _Waiting:
         self.gone.add(request)
         while self.requests and self.requests[0] in self.gone:
             self.gone.discard(self.requests.popleft())
+        if len(self.gone) > len(self.requests) // 2 + _FEW:  # they hold tensors
+            self.requests = deque(self)
+            self.gone.clear()
 
 
 class _Level:
@@ -61,9 +73,11 @@ class _Level:
     def timeout_us(self, request: InferRequest) -> int:
         """How long the request may wait, in microseconds; 0 for as long as it takes.
 
-        A request's own timeout may only shorten the policy's default.
+        A request's own timeout may shorten the policy's default where that allows it; without a default it holds.
         """
         default: int = self.policy.default_timeout_microseconds
+        if not default:
+            return request.timeout_us
         if self.policy.allow_timeout_override and 0 < request.timeout_us < default:
             return request.timeout_us
         return default
@@ -74,8 +88,13 @@ class RequestQueue:
 
     Attributes:
         size: the rows (batch sizes, each at least 1) of all requests that wait.
-        expires: requests may time out.
+        expires: requests time out by a policy: also those that an instance could take at that moment.
+        pace: how fast the queue is worked off.
+        overloaded: requests with timeouts were refused since one came that an instance could take at once.
+        own_timeouts: without a timeout of a policy, that of the request itself holds.
     """
+
+    own_timeouts = True
 
     def __init__(
         self,
@@ -96,10 +115,9 @@ class RequestQueue:
             policy.default_timeout_microseconds for policy in (self._default_policy, *self._policies.values())
         )
         self._plain = config.priority_levels <= 1 and self._first.policy == ModelQueuePolicy()
-        self._deadlines: list[tuple[int, int, InferRequest]] = []
-        self._expiring: dict[InferRequest, _Level] = {}
-        self._timer: Timer | None = None
-        self._pushed = 0
+        self._deadlines = Deadlines(clock, self.expire)
+        self.pace = Pace()
+        self.overloaded = False
         self.size = 0
 
     def __len__(self) -> int:
@@ -113,23 +131,27 @@ class RequestQueue:
             return iter(self._first.unexpired)
         return chain.from_iterable(chain(level.unexpired, level.delayed) for level in self._levels.values())
 
-    def push(self, request: InferRequest) -> None:
-        """Let the request wait.
+    def push(self, request: InferRequest, *, busy: bool = False) -> None:
+        """Let the request wait; `busy` if no instance could take it now.
 
         Raises:
-            UnavailableError: its level is full.
+            UnavailableError: its level is full, or it would wait for too long.
         """
         if self._plain:
+            if request.timeout_us and self.own_timeouts:
+                self._limit(request, self._first, request.timeout_us, busy)
             self._first.unexpired.requests.append(request)
         else:
             level = self._level(request)
             limit = level.policy.max_queue_size
             if limit and len(level) >= limit:
-                raise UnavailableError(request.prefix + "Exceeds maximum queue size")
-            level.unexpired.requests.append(request)
+                msg = request.prefix + "Exceeds maximum queue size"
+                wait_ns = self.pace.wait_ns(self.size, self._clock.now())
+                raise UnavailableError(msg, retry_after_s=seconds_to_wait(wait_ns))
             timeout_us = level.timeout_us(request)
-            if timeout_us:
-                self._expire(request, level, self._clock.now() + timeout_us * MICROSECOND)
+            if timeout_us and (self.own_timeouts or level.policy.default_timeout_microseconds):
+                self._limit(request, level, timeout_us, busy)
+            level.unexpired.requests.append(request)
         self.size += request.batch_size or 1
 
     def restore(self, request: InferRequest) -> None:
@@ -145,7 +167,8 @@ class RequestQueue:
         else:
             level = next(level for level in self._levels.values() if len(level))
             request = (level.unexpired if len(level.unexpired) else level.delayed).pop()
-            self._expiring.pop(request, None)
+        if self._deadlines:
+            self._deadlines.discard(request)
         self.size -= request.batch_size or 1
         return request
 
@@ -154,7 +177,7 @@ class RequestQueue:
         level = self._level(request)
         delayed = len(level.delayed) > 0 and request in level.delayed.requests
         (level.delayed if delayed else level.unexpired).remove(request)
-        self._expiring.pop(request, None)
+        self._deadlines.discard(request)
         self.size -= request.batch_size or 1
 
     def _level(self, request: InferRequest) -> _Level:
@@ -169,38 +192,74 @@ class RequestQueue:
             self._levels = dict(sorted(self._levels.items()))
         return level
 
-    def _expire(self, request: InferRequest, level: _Level, deadline: int) -> None:
-        self._expiring[request] = level
-        self._pushed += 1
-        heapq.heappush(self._deadlines, (deadline, self._pushed, request))
-        if self._timer is None or deadline < self._timer.when:
-            self._arm()
+    def _limit(self, request: InferRequest, level: _Level, timeout_us: int, busy: bool) -> None:
+        """Let the request wait for no longer than that.
 
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._deadlines and self._deadlines[0][2] not in self._expiring:
-            heapq.heappop(self._deadlines)
-        if self._deadlines:
-            self._timer = self._clock.call_at(self._deadlines[0][0], self._timer_fired)
+        Raises:
+            UnavailableError: it would.
+        """
+        timeout_ns = timeout_us * MICROSECOND
+        pace = self.pace
+        pace.measuring = True
+        if not busy:
+            self.overloaded = False
+        elif (self.size or self.overloaded) and level.policy.timeout_action != ModelQueuePolicy.DELAY:
+            wait_ns = pace.wait_ns(self._rows_before(request), self._clock.now())
+            execution_ns = pace.execution_ns if self.overloaded and fits(pace.execution_ns, timeout_ns) else 0
+            if wait_ns + execution_ns > (timeout_ns - timeout_ns // 8 if execution_ns else timeout_ns):
+                self.overloaded = True
+                msg = (
+                    f"Request timeout expired: it would wait for about {_milliseconds(wait_ns)} before an execution of "
+                    f"about {_milliseconds(pace.execution_ns)}, and its timeout is {_milliseconds(timeout_ns)}"
+                )
+                raise UnavailableError(msg, retry_after_s=seconds_to_wait(wait_ns))
+        self._deadlines.add(request, timeout_ns)
 
-    def _timer_fired(self) -> None:
-        self._timer = None
-        self.expire()
-        self._arm()
+    def _rows_before(self, request: InferRequest) -> int:
+        """At least so many rows wait that are served before the request's."""
+        if len(self._levels) == 1:
+            return self.size
+        own = self._level(request)
+        rows = 0
+        for level in self._levels.values():
+            rows += len(level)
+            if level is own:
+                break
+        return rows
 
     def expire(self) -> None:
         """Let the requests time out whose deadlines have passed, without waiting for the timer."""
         now = self._clock.now()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            request = heapq.heappop(self._deadlines)[2]
-            level = self._expiring.pop(request, None)
-            if level is None:
-                continue
-            level.unexpired.remove(request)
-            if level.policy.timeout_action == ModelQueuePolicy.DELAY:
-                level.delayed.requests.append(request)
-                continue
-            self.size -= request.batch_size or 1
-            self._on_timeout(request)
+        while (
+            (first := self._deadlines.first) is not None and first.when <= now and first.request is not None
+        ):
+            self._time_out(first.request)
+
+    def expire_late(self, rows: int) -> None:
+        """Let requests time out that could not be answered in time if they ran now, while more than `rows` wait."""
+        execution_ns = self.pace.execution_ns
+        now = self._clock.now()
+        while self.size > rows and (first := self._deadlines.first) is not None and first.request is not None:
+            if fits(execution_ns, first.when - now) or not fits(execution_ns, first.timeout_ns):
+                return
+            self._time_out(first.request)
+
+    def _time_out(self, request: InferRequest) -> None:
+        self._deadlines.discard(request)
+        level = self._level(request)
+        level.unexpired.remove(request)
+        if level.policy.timeout_action == ModelQueuePolicy.DELAY:
+            level.delayed.requests.append(request)
+            return
+        self.overloaded = True
+        self.size -= request.batch_size or 1
+        self._on_timeout(request)
+
+
+def fits(execution_ns: int, left_ns: int) -> bool:
+    """Whether an execution of about that time is over in the time that is left, even if it takes a quarter longer."""
+    return execution_ns + execution_ns // 4 <= left_ns
+
+
+def _milliseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / MILLISECOND:.4g} ms"

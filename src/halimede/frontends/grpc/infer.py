@@ -35,6 +35,7 @@ class ModelInfer:
         self._find = engine.find
         self._now = engine.clock.now
         self._tracing = engine.tracing
+        self._inflight = engine.inflight
         self._decode = decoder.decode
         self._forward_pattern = forward_pattern
 
@@ -49,6 +50,8 @@ class ModelInfer:
             forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
+            if self._inflight is not None:
+                self._inflight.admit(request)
         except NotLoadedError as error:
             call.on_cancel = self._loads.then(error, partial(self, call, message), partial(_fail, call))
             return

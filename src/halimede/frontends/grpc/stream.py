@@ -67,6 +67,7 @@ class ModelStreamInfer:
         self.find = engine.find
         self.now = engine.clock.now
         self.tracing = engine.tracing
+        self.inflight = engine.inflight
         self.call_soon = engine.clock.call_soon
         self.decode = decoder.decode
         self.forward_pattern = forward_pattern
@@ -127,6 +128,8 @@ class _Stream:
         pattern = handler.forward_pattern
         forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
         request = plan.request(answer.identifier, tensors, answer.respond, handler.now(), forwarded)
+        if handler.inflight is not None:
+            handler.inflight.admit(request)
         answer.begin(request, model.version)
         answer.decoupled = model.signature.decoupled
         self._running.add(answer)

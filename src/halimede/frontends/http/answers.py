@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from halimede.core.errors import CancelledError, HalimedeError
+from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.frontends.http.compression import UnsupportedEncodingError
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.protocol import Exchange, Handler, Headers
 from halimede.frontends.restrictions import Restriction
 
 RespondError = Callable[[Exchange, HalimedeError], None]
@@ -16,8 +16,12 @@ RespondError = Callable[[Exchange, HalimedeError], None]
 
 
 def respond_error(exchange: Exchange, error: HalimedeError) -> None:
-    """Answer with the error's status and text."""
-    headers = (("Accept-Encoding", "gzip, deflate"),) if isinstance(error, UnsupportedEncodingError) else ()
+    """Answer with the error's status and text, and with when to try again, if that is known."""
+    headers: Headers = ()
+    if isinstance(error, UnsupportedEncodingError):
+        headers = (("Accept-Encoding", "gzip, deflate"),)
+    elif isinstance(error, UnavailableError) and error.retry_after_s:
+        headers = (("Retry-After", str(error.retry_after_s)),)
     exchange.respond(error.code.http_status, (error_body(error.message),), headers=headers)
 
 
@@ -34,6 +38,26 @@ def refuse_restricted(exchange: Exchange, restrictions: Mapping[str, Restriction
     msg = f"This API is restricted, expecting header '{restriction.name}'"
     exchange.respond(403, (error_body(msg),))
     return True
+
+
+def refuse_all_but_health(
+    handler: Handler, is_health: Callable[[str], bool], error: HalimedeError
+) -> Handler:
+    """What answers with the error, but for health checks, which it leaves to the handler.
+
+    Args:
+        handler: what answers other connections.
+        is_health: whether a path is that of a health check.
+        error: why all else is refused.
+    """
+
+    def answer(exchange: Exchange) -> None:
+        if is_health(exchange.path):
+            handler(exchange)
+        else:
+            respond_error(exchange, error)
+
+    return answer
 
 
 class BackgroundAnswers:

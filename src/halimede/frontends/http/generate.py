@@ -49,6 +49,7 @@ class Generate:
         self._engine = engine
         self._now = engine.clock.now
         self._tracing = engine.tracing
+        self._inflight = engine.inflight
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
         self._compression = dialect.compression
@@ -89,6 +90,8 @@ class Generate:
             parameters=parameters or None,
             received_ns=received,
         )
+        if self._inflight is not None:
+            self._inflight.admit(request)
         answer.request = request
         exchange.begin(request)
         if self._tracing.active:

@@ -108,13 +108,15 @@ class _Frontend:
     # health
 
     def _server_live(self, exchange: Exchange, _route: Route) -> None:
-        self._respond_health(exchange, self._lifecycle.live)
+        lifecycle = self._lifecycle
+        self._respond_health(exchange, lifecycle.live, exiting=lifecycle.stopping)
 
     def _server_ready(self, exchange: Exchange, _route: Route) -> None:
-        self._respond_health(exchange, self._lifecycle.ready)
+        lifecycle = self._lifecycle
+        self._respond_health(exchange, lifecycle.ready, exiting=lifecycle.leaving or lifecycle.stopping)
 
-    def _respond_health(self, exchange: Exchange, healthy: bool) -> None:
-        if self._lifecycle.stopping:
+    def _respond_health(self, exchange: Exchange, healthy: bool, *, exiting: bool) -> None:
+        if exiting:
             exchange.respond(503, _EXITING)
         else:
             exchange.respond(200 if healthy else 400)

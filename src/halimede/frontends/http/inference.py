@@ -47,6 +47,7 @@ class Inference:
         self._engine = engine
         self._now = engine.clock.now
         self._tracing = engine.tracing
+        self._inflight = engine.inflight
         self._decoder = RequestDecoder(max_input_size)
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
@@ -109,6 +110,8 @@ class Inference:
             request.priority, request.timeout_us = scheduling.priority, scheduling.timeout_us
             request.sequence_id = scheduling.sequence_id
             request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
+        if self._inflight is not None:
+            self._inflight.admit(request)
         exchange.begin(request)
         if self._tracing.active:
             trace_if_sampled(self._tracing, exchange, request, self._now)

@@ -42,6 +42,7 @@ from halimede.frontends.http.streaming import ResponseStream
 from halimede.frontends.http.web_access import WebAccess, is_preflight
 from halimede.frontends.peers import client_text, peer_address
 from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError
+from halimede.frontends.server import Connections
 from halimede.frontends.traffic import CLIENT_GONE, Counts, new_counts
 
 logger = logging.getLogger("halimede")
@@ -287,7 +288,7 @@ class HttpProtocol(asyncio.Protocol):
         self,
         handler: Handler,
         limits: HttpLimits | None = None,
-        connections: "set[HttpProtocol] | None" = None,
+        connections: "Connections[HttpProtocol] | None" = None,
         json_length: JsonLength = json_length,
         access: WebAccess | None = None,
         counts: Counts | None = None,
@@ -301,7 +302,7 @@ class HttpProtocol(asyncio.Protocol):
         self._json_length = json_length
         self._limits = limits = limits or HttpLimits()
         self._budget = budget or ReceiveBudget()
-        self._connections = connections if connections is not None else set()
+        self._connections = connections if connections is not None else Connections()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         # per connection
@@ -551,7 +552,7 @@ class HttpProtocol(asyncio.Protocol):
         exchange = self._make_exchange(self, head, body)
         self._exchanges.append(exchange)
         self._since = 0.0
-        if not head.keep_alive:
+        if not head.keep_alive or self._connections.leaving:
             self._state = State.CLOSING
         elif len(self._exchanges) >= self._limits.pipelined:
             self._flow()

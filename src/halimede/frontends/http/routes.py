@@ -90,6 +90,11 @@ def group_of(path: str) -> str:
     return route.call.category if route is not None else ""
 
 
+def is_health(path: str) -> bool:
+    """Whether the path is that of a health check."""
+    return group_of(path) == "health"
+
+
 def _find_route(path: str) -> Route | None:
     for call in Call:
         match = call.pattern.fullmatch(path)

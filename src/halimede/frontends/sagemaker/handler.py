@@ -57,5 +57,5 @@ class _Frontend:
 
     def _ping(self, exchange: Exchange) -> None:
         lifecycle = self._lifecycle
-        live = lifecycle.live and not lifecycle.stopping
+        live = lifecycle.live and not (lifecycle.leaving or lifecycle.stopping)
         exchange.respond(200 if (live if self._live_is_enough else lifecycle.ready) else 400)

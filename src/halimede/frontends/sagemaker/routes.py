@@ -61,6 +61,11 @@ def group_of(path: str, method: str) -> str:
     return call.category if call is not None else ""
 
 
+def is_health(path: str) -> bool:
+    """Whether the path is that of a health check."""
+    return find_route(path) is _PING
+
+
 def _find_route(path: str) -> Route:
     if path == "/ping":
         return _PING

@@ -1,0 +1,78 @@
+"""How many connections an endpoint may have (`--http-max-connections`, `--grpc-max-connections`).
+
+One too many is not cut off: it is told so, and its client when to come back, since a client that is cut off tries again
+at once. Health checks are answered as ever, or a server with enough to do would be taken for one that is gone.
+"""
+
+import asyncio
+from collections.abc import Callable, Sized
+from typing import Any
+
+from halimede.core.errors import UnavailableError
+from halimede.frontends.server import Connections
+
+MOST_TURNED_AWAY = 256
+"""So many connections may be there to be told that they are too many; then one of these is cut off for each more."""
+
+
+def too_many(most: int) -> UnavailableError:
+    """What clients are told."""
+    msg = f"the server has {most} connections, as many as it may; try again later"
+    return UnavailableError(msg, retry_after_s=1)
+
+
+class ConnectionLimit:
+    """Makes the protocol of each new connection of an endpoint.
+
+    Attributes:
+        refused: connections that were one too many.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        connections: Sized,
+        make: Callable[[], asyncio.BaseProtocol],
+        make_refusing: Callable[[Connections[Any]], asyncio.BaseProtocol],
+    ) -> None:
+        """A limit of `most` connections.
+
+        Args:
+            most: so many get what `make` makes.
+            connections: those that there are.
+            make: the usual protocol.
+            make_refusing: one for a connection that is one too many; it keeps itself in what it is given.
+        """
+        self.refused = 0
+        self._most = most
+        self._connections = connections
+        self._make = make
+        self._make_refusing = make_refusing
+        self._turned_away: Connections[Any] = Connections()
+        self._turned_away.leaving = True
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        """What a connection speaks until it is there."""
+        return _Entrance(self)
+
+    def protocol(self) -> asyncio.BaseProtocol:
+        """What one more connection speaks."""
+        if len(self._connections) < self._most:
+            return self._make()
+        self.refused += 1
+        if len(self._turned_away) >= MOST_TURNED_AWAY:
+            next(iter(self._turned_away)).abort()
+        return self._make_refusing(self._turned_away)
+
+
+class _Entrance(asyncio.Protocol):
+    """Many connections may be accepted before the first of them is there: they are counted only then."""
+
+    def __init__(self, limit: ConnectionLimit) -> None:
+        self._limit = limit
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        protocol = self._limit.protocol()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
