@@ -153,6 +153,20 @@ class ServeOptions:
         "Use --disable-auto-complete-config.",
         status=Status.DEPRECATED,
     )
+    repoagent_directory: str = setting(
+        MODELS,
+        form("DIRECTORY"),
+        "/opt/tritonserver/repoagents",
+        "Directory of repository agents: the agent NAME of a model's model_repository_agents is the class in "
+        "DIRECTORY/NAME/agent.py. The agent checksum is always there.",
+    )
+    repoagent_timeout_secs: int = setting(
+        MODELS,
+        POSITIVE,
+        300,
+        "Longest time, in seconds, that a repository agent may take for one action; then it is stopped, and the load "
+        "fails.",
+    )
     model_load_thread_count: int = setting(MODELS, POSITIVE, 4, "How many models load at once.")
     model_load_retry_count: int = setting(
         MODELS, COUNT, 0, "Further attempts at a model version that failed to load."
@@ -440,7 +454,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
     _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
-    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
     _without(_IGNORED, CACHE, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
     _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
     _without(

@@ -106,6 +106,8 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         exit_on_error=options.exit_on_error,
         backend_config=backend_settings(options.backend_config),
         backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,
+        repoagent_directory=Path(options.repoagent_directory).absolute(),
+        repoagent_timeout_secs=options.repoagent_timeout_secs,
         hosted_root=Path(options.sagemaker_model_directory).absolute(),
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],

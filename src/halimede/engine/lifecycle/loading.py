@@ -25,7 +25,6 @@ from halimede.core.errors import (
     InternalError,
     InvalidArgumentError,
     OutOfMemoryError,
-    UnsupportedError,
 )
 from halimede.core.memory import trim_memory
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
@@ -65,7 +64,6 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
     try:
         with ExitStack() as undo:
             undo.callback(trim_memory)
-            refuse_unsupported(config)
             options = BackendOptions(
                 settings.backend_settings(config.backend),
                 settings.cpu_threads,
@@ -80,7 +78,6 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
                 backend.complete_config()
                 normalise(config, placed.gpus)
             validate(config, placed.gpus, placed.missing)
-            refuse_unsupported(config)
             backend.check_config()
             signature = Signature.from_config(config)
             specs = instance_specs(config)
@@ -160,17 +157,6 @@ def create_instances(
         if attempt.exception() is None:
             undo.callback(attempt.result().close)
     return [attempt.result() for attempt in attempts]
-
-
-def refuse_unsupported(config: ModelConfig) -> None:
-    """Refuse what this version of the server cannot do.
-
-    Raises:
-        UnsupportedError: the text names the setting.
-    """
-    if config.model_repository_agents.agents:
-        msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
-        raise UnsupportedError(msg)
 
 
 def refuse_runtime(source: ModelSource, directory: Path | None) -> None:
