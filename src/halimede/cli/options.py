@@ -103,6 +103,13 @@ class ServeOptions:
         "Directory of models. Required; repeat it to serve several.",
         aliases=("model-store",),
     )
+    model_namespacing: bool = setting(
+        MODELS,
+        BOOL,
+        False,
+        "Whether several repositories may hold models of the same name. Ensembles and models see those of their own "
+        "repository first; requests reach a model only if no other has its name. Otherwise such models are not served.",
+    )
     model_control_mode: str = setting(
         MODELS,
         choice("none", "poll", "explicit", "ondemand"),
@@ -487,7 +494,6 @@ SETTINGS: tuple[Setting, ...] = (
         _IGNORED, BACKENDS, NUMBER, "min-supported-compute-capability", 0.0, "Oldest GPUs that are used."
     ),
     _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
-    _without(_UNAVAILABLE, OTHER, BOOL, "model-namespacing", False, "Equal names in several repositories."),
     _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
     _without(
         _UNAVAILABLE,

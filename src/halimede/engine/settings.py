@@ -104,6 +104,7 @@ class EngineSettings:
         load_retry_count: further attempts at a version that failed to load.
         strict_readiness: the server is ready only while every model is.
         exit_on_error: the server ends if a model fails to load at start, and is never ready then.
+        model_namespacing: repositories may hold models of equal names; not in control mode ondemand.
         backend_config: backend → setting → value; settings under "" are for every backend.
         backend_directory: where backends written in Python are; None for nowhere.
         repoagent_directory: where repository agents are, each in a directory of its name.
@@ -131,6 +132,7 @@ class EngineSettings:
     load_retry_count: int = 0
     strict_readiness: bool = True
     exit_on_error: bool = False
+    model_namespacing: bool = False
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     backend_directory: Path | None = None
     repoagent_directory: Path = Path("/opt/tritonserver/repoagents")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.backends.base import BackendOptions, ModelSource
@@ -14,7 +13,9 @@ from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.cli.check.agents import agent_problems, may_be_replaced
 from halimede.cli.check.completion import autofill_problems, is_nowhere, no_version, unknown_backend
 from halimede.cli.check.contradictions import contradictions
+from halimede.cli.check.findings import Examination, Finding
 from halimede.cli.check.mismatches import Part, mismatches
+from halimede.cli.check.namespaces import namespaces
 from halimede.cli.check.python_imports import PythonImports
 from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
 from halimede.cli.check.resources import pool_problems, resource_problems, scope_problems
@@ -54,56 +55,14 @@ UNREAD_BY_BACKENDS = (
 """Settings that can be wrong without keeping a backend from its own look at the configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem and its place.
-
-    Attributes:
-        model: the model's name.
-        file: the file, or the directory, that is wrong or lacks something.
-        line: the line in it, 0 where it is none or unknown.
-        field: path of the field of the configuration, "" if it is none.
-        message: what is wrong.
-        fix: what would fix it; "" if that cannot be told.
-    """
-
-    model: str
-    file: Path
-    line: int
-    field: str
-    message: str
-    fix: str
-
-
-@dataclass(slots=True)
-class Examination:
-    """What was found about a model.
-
-    Attributes:
-        name: its name.
-        directory: its directory.
-        config: its configuration as far as it could be completed.
-        versions: the versions that its policy selects.
-        findings: what is wrong.
-        warnings: what is allowed, and may not do what it looks like; none are looked for if anything is wrong.
-        locations: where the fields of its configuration stand.
-    """
-
-    name: str
-    directory: Path
-    config: ModelConfig = field(default_factory=ModelConfig)
-    versions: list[int] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
-    locations: Locations = field(default_factory=Locations)
-
-
 def examine(
     repositories: Sequence[Path],
     config_name: str = "",
     import_timeout_s: float = IMPORT_TIMEOUT_S,
     limits: Sequence[ResourceLimit] = (),
     agents: Path = AGENT_DIRECTORY,
+    *,
+    namespaced: bool = False,
 ) -> list[Examination]:
     """What there is to say about each model of the repositories, by name.
 
@@ -113,25 +72,37 @@ def examine(
         import_timeout_s: how long the import of a Python model may take; 0 to import none.
         limits: how much there is of the rate limiter's resources; none if that is not known.
         agents: where repository agents are.
+        namespaced: repositories may hold models of equal names.
 
     Raises:
         OSError: a repository cannot be read.
     """
     with closing(PythonImports(import_timeout_s)) as imports:
-        examinations = _examine_each(repositories, config_name, imports, agents)
-    _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
-    _examine_resources({examination.name: examination for examination in examinations}, config_name, limits)
+        examinations = _examine_each(repositories, config_name, imports, agents, namespaced)
+    if namespaced:
+        with namespaces(examinations, repositories) as by_name:
+            _examine_together(by_name, config_name, limits)
+    else:
+        _examine_together({each.name: each for each in examinations}, config_name, limits)
     return sorted(examinations, key=lambda examination: examination.name)
 
 
+def _examine_together(
+    examinations: Mapping[str, Examination], config_name: str, limits: Sequence[ResourceLimit]
+) -> None:
+    """Hold models against each other, by the names of their configurations."""
+    _examine_ensembles(examinations, config_name)
+    _examine_resources(examinations, config_name, limits)
+
+
 def _examine_each(
-    repositories: Sequence[Path], config_name: str, imports: PythonImports, agents: Path
+    repositories: Sequence[Path], config_name: str, imports: PythonImports, agents: Path, namespaced: bool
 ) -> list[Examination]:
     examinations = []
     for name, directories in find_models(repositories).items():
         for directory in directories:
             examination = _examine_model(name, directory, config_name, imports, agents)
-            if len(directories) > 1:
+            if len(directories) > 1 and not namespaced:
                 places = ", ".join(str(each.parent) for each in directories)
                 message = f"model '{name}' is in several repositories ({places}), so none of them is served"
                 fix = "remove or rename all but one of them"
@@ -143,30 +114,28 @@ def _examine_each(
 def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str) -> None:
     """Hold ensembles against their models, inner ensembles before outer ones."""
     parts: dict[str, Part] = {
-        each.name: Part(
-            each.config, tuple(each.versions), not (each.findings or may_be_replaced(each.config))
-        )
-        for each in examinations.values()
+        name: Part(each.config, tuple(each.versions), not (each.findings or may_be_replaced(each.config)))
+        for name, each in examinations.items()
     }
-    waiting = [each for each in examinations.values() if is_ensemble(each.config)]
+    waiting = {name for name, each in examinations.items() if is_ensemble(each.config)}
     while waiting:
-        names = {each.name for each in waiting}
         # all of them at last: those that need each other in a circle
-        turn = [each for each in waiting if names.isdisjoint(parts[each.name].ahead)] or waiting
-        for each in turn:
+        turn = {name for name in waiting if waiting.isdisjoint(parts[name].ahead)} or waiting
+        for name in sorted(turn):
+            each = examinations[name]
             path = config_path(each.directory, config_name)
-            found = [_place(problem, path, each.locations) for problem in mismatches(each.config, parts)]
-            each.findings += found
-            parts[each.name] = Part(each.config, tuple(each.versions), not each.findings)
-        done = {each.name for each in turn}
-        waiting = [each for each in waiting if each.name not in done]
+            each.findings += [
+                _place(problem, path, each.locations) for problem in mismatches(each.config, parts)
+            ]
+            parts[name] = Part(each.config, tuple(each.versions), not each.findings)
+        waiting -= turn
 
 
 def _examine_resources(
     examinations: Mapping[str, Examination], config_name: str, limits: Sequence[ResourceLimit]
 ) -> None:
     """Hold the resources that models declare against each other, and against what there is."""
-    configs = {each.name: each.config for each in examinations.values()}
+    configs = {name: each.config for name, each in examinations.items()}
     for problem in (*scope_problems(configs), *pool_problems(configs, limits)):
         examination = examinations[problem.model]
         path = config_path(examination.directory, config_name)

@@ -49,7 +49,7 @@ class LiveVersions:
         if serving.holding is not None:
             serving.holding.leaving = True
         task = self._loop.create_task(self._retire(serving, users, gone, succeeded))
-        self._retiring[task] = serving.model.name
+        self._retiring[task] = serving.model.identifier
         task.add_done_callback(self._retiring.pop)
 
     async def _retire(
@@ -69,13 +69,13 @@ class LiveVersions:
         try:
             await self._memory.close(serving.holding, model.close)
         except Exception:  # a framework's; the version is gone all the same
-            logger.exception("closing '%s' version %d", model.name, model.version)
+            logger.exception("closing '%s' version %d", model.identifier, model.version)
         self._live.discard(serving)
         if serving.files is not None:
             await self.release(serving.files)
         if serving.agents is not None:
             serving.agents.release()
-        logger.info("successfully unloaded '%s' version %d", model.name, model.version)
+        logger.info("successfully unloaded '%s' version %d", model.identifier, model.version)
         if gone is not None:
             gone()
 
@@ -148,7 +148,7 @@ class LiveVersions:
         """
         models = [serving.model for serving in self._live]
         busy = [
-            (model.name, model.version, model.sequences or model.inflight)
+            (model.identifier, model.version, model.sequences or model.inflight)
             for model in models
             if model.inflight or model.sequences
         ]

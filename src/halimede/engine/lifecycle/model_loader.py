@@ -56,6 +56,7 @@ from halimede.engine.summaries import LatencySummaries
 from halimede.repository.basis import Basis
 from halimede.repository.fingerprint import Fingerprint
 from halimede.repository.layout import is_directory_name
+from halimede.repository.namespaced_steps import bind_steps
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve
 from halimede.repository.snapshots import Snapshot, sight_directory, sight_model
@@ -157,7 +158,7 @@ class ModelLoader:
             # Another configuration stays until the directory changes, unless the model was first loaded with it.
             stays = override.given and not override.files and record.versions
             record.overridden = snapshot if stays else None
-            if override.files and is_directory_name(record.name):
+            if override.files and is_directory_name(self._table.own_name(record.name)):
                 directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
                 files = OverrideFiles(directory, users=1)
             directory = _directory(record.name, snapshot, files)
@@ -207,13 +208,14 @@ class ModelLoader:
         directory = self._table.namespaces.directory(name)
         if directory is not None:
             return partial(sight_directory, directory)
-        return partial(sight_model, self._settings.model_repositories, name)
+        repositories = self._settings.model_repositories
+        return partial(sight_model, repositories, name, namespaced=self._table.namespaced)
 
     async def _resolve(self, name: str, directory: Path, override: Override) -> ResolvedModel:
         settings = self._settings
         work = partial(
             resolve,
-            name,
+            self._table.own_name(name),
             directory,
             config_name=settings.model_config_name,
             config_override=override.config,
@@ -221,7 +223,11 @@ class ModelLoader:
             gpus=settings.gpus,
             namespace=self._table.namespaces.find(name),
         )
-        return await self._loop.run_in_executor(self._disk, work)
+        resolved = await self._loop.run_in_executor(self._disk, work)
+        if namespace := self._table.namespace(name):
+            bind = partial(bind_steps, resolved.config, Path(namespace), settings.model_repositories)
+            await self._loop.run_in_executor(self._disk, bind)
+        return resolved
 
     def _refused(self, record: ModelRecord, snapshot: Snapshot, why: str) -> InternalError:
         """There is nothing to load, or it makes no sense: note why; what serves goes on."""

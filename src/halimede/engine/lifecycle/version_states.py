@@ -227,9 +227,11 @@ class IndexRow:
         version: the version, None if the row is about the model as a whole.
         state: a `VersionState`'s value, "" if nothing was attempted.
         reason: why it is in that state, "" if there is nothing to say.
+        namespace: the model's repository, "" where names need none.
     """
 
     name: str
     version: str | None = None
     state: str = ""
     reason: str = ""
+    namespace: str = ""
