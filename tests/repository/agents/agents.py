@@ -1,6 +1,7 @@
 """Agents for tests, written to disk."""
 
 import textwrap
+import time
 from pathlib import Path
 
 
@@ -23,3 +24,12 @@ def agents_text(*agents: tuple[str, dict[str, str]]) -> str:
         )
         texts.append(f'{{ name: "{name}" {pairs} }}')
     return f"model_repository_agents {{ agents [ {', '.join(texts)} ] }}\n"
+
+
+def until_gone(pid: int) -> None:
+    """Return when the process has ended; whoever has to may not have reaped it."""
+    deadline = time.monotonic() + 30
+    stat = Path(f"/proc/{pid}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

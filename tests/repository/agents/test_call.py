@@ -1,6 +1,5 @@
 import hashlib
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.agents.call import Action, AgentAnswer, AgentCall, AgentError, call_agent
 from halimede.repository.agents.declared import agent_file
-from tests.repository.agents.agents import write_agent
+from tests.repository.agents.agents import until_gone, write_agent
 
 LIMIT_S = 60.0
 
@@ -135,15 +134,6 @@ def test_what_an_agent_leaves_running_ends_with_it(call: Call, tmp_path: Path) -
     """
     call(methods)
     until_gone(int(note.read_text()))
-
-
-def until_gone(pid: int) -> None:
-    """Return when the process has ended; whoever has to may not have reaped it."""
-    deadline = time.monotonic() + 30
-    stat = Path(f"/proc/{pid}/stat")
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_an_agent_that_prints_without_end_is_stopped_and_the_log_stays_short(

@@ -246,15 +246,7 @@ class Lifecycle:
             raise InvalidArgumentError(
                 "Wildcard model name '*' must be the ONLY startup model if specified at all."
             )
-        return list(dict.fromkeys(each for name in wanted for each in self._names_to_load(name)))
-
-    def _names_to_load(self, name: str) -> list[str]:
-        """The names in the server of the models that a client means, as the repositories were last seen."""
-        table = self._table
-        if not table.namespaced:
-            return [name]
-        known = [each for each in {**table.catalog, **table.records} if name in (each, table.own_name(each))]
-        return known or [name]
+        return list(dict.fromkeys(each for name in wanted for each in self._table.names_to_load(name)))
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
@@ -283,7 +275,7 @@ class Lifecycle:
             await self._load_wanted(name, override)
             return
         await self.refresh()
-        loads = (self._load_wanted(each, override) for each in self._names_to_load(name))
+        loads = (self._load_wanted(each, override) for each in self._table.names_to_load(name))
         for outcome in await asyncio.gather(*loads, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

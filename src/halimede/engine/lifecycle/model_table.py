@@ -56,6 +56,10 @@ class ModelTable:
         """The names in the server of the models that a client means, as far as the server has to do with them."""
         return [name] if name in self.records else []
 
+    def names_to_load(self, name: str) -> list[str]:
+        """The names in the server of the models that a client wants loaded, as the repositories were last seen."""
+        return [name]
+
     def name_in_server(self, name: str, seen_from: str) -> str:
         """The name in the server of the model that another one calls `name`."""
         return self.namespaces.resolve(name, seen_from)

@@ -42,6 +42,11 @@ class NamespacedTable(ModelTable):
         keys = [name, *(prefix + name for prefix in self._prefixes)]
         return [key for key in keys if key in self.records and self._counts(self.records[key])]
 
+    def names_to_load(self, name: str) -> list[str]:
+        """The names in the server of the models that a client wants loaded, as the repositories were last seen."""
+        keys = [name, *(prefix + name for prefix in self._prefixes)]
+        return [key for key in keys if key in self.catalog or key in self.records] or [name]
+
     def _counts(self, record: ModelRecord) -> bool:
         """Whether the model may be what a client means: not one that is gone from its repository."""
         return record.known and (
