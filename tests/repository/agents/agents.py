@@ -2,6 +2,7 @@
 
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -30,6 +31,7 @@ def until_gone(pid: int) -> None:
     """Return when the process has ended; whoever has to may not have reaped it."""
     deadline = time.monotonic() + 30
     stat = Path(f"/proc/{pid}/stat")
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
