@@ -14,7 +14,7 @@ import logging
 import tempfile
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -63,10 +63,11 @@ class _Agent:
 class RepositoryAgents:
     """Starts the agents of models. Lives on the event loop."""
 
-    def __init__(self, settings: EngineSettings, loop: AbstractEventLoop) -> None:
-        """Agents are where the settings say, and may take as long as they say."""
+    def __init__(self, settings: EngineSettings, loop: AbstractEventLoop, disk: Executor) -> None:
+        """Agents are where the settings say, and may take as long as they say; `disk` looks for them."""
         self._settings = settings
         self._loop = loop
+        self._disk = disk
         # an agent that hangs keeps its thread; those of other models have their own
         self._threads = ThreadPoolExecutor(_MAX_THREADS, "halimede-agents")
 
@@ -84,12 +85,14 @@ class RepositoryAgents:
             OSError: a temporary directory cannot be made.
         """
         settings = self._settings
-        config = await self.run(
-            partial(read_config_with_agents, directory, settings.model_config_name, config_override)
+        config = await self._loop.run_in_executor(
+            self._disk, read_config_with_agents, directory, settings.model_config_name, config_override
         )
         if config is None:
             return None
-        agents = await self.run(partial(_find, config, settings.repoagent_directory, directory))
+        agents = await self._loop.run_in_executor(
+            self._disk, _find, config, settings.repoagent_directory, directory
+        )
         make = partial(PrivateDirectory.make, Path(tempfile.gettempdir()), "halimede-agents-")
         chain = AgentChain(self, name, config, directory, agents, await self.run(make))
         await chain.load()

@@ -111,7 +111,7 @@ class ModelLoader:
             clock, loop, disk, table, self._swaps, load_needed, cache, summaries=settings.summary_latencies
         )
         self._cache = cache
-        self._agents = RepositoryAgents(settings, loop)
+        self._agents = RepositoryAgents(settings, loop, disk)
 
     def close(self) -> None:
         """End the threads, when no load is under way any more."""

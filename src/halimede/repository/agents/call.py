@@ -6,6 +6,7 @@ Values of parameters may be secrets: no text that leaves this module repeats one
 import json
 import logging
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -145,11 +146,15 @@ def call_agent(call: AgentCall, timeout_s: float) -> AgentAnswer:
 
 def hide_parameters(text: str, parameters: Mapping[str, str]) -> str:
     """The text with the names of parameters in the place of their values."""
-    for name, value in sorted(parameters.items(), key=lambda item: -len(item[1])):
-        for part in {value, *value.splitlines()}:
+    names = {}
+    for name, value in parameters.items():
+        for part in (*value.splitlines(), value):
             if len(part) >= _SHORTEST_SECRET:
-                text = text.replace(part, f"<{name}>")
-    return text
+                names[part] = names[repr(part)[1:-1]] = name
+    if not names:
+        return text
+    pattern = "|".join(re.escape(part) for part in sorted(names, key=len, reverse=True))
+    return re.sub(pattern, lambda found: f"<{names[found[0]]}>", text)
 
 
 def _error(call: AgentCall, reason: str, actions: frozenset[Action] = frozenset(Action)) -> AgentError:
@@ -248,12 +253,11 @@ class _Output:
     def take(self, data: bytes) -> None:
         """Log the lines that are complete now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) >= _MAX_LINE:
+        if len(self._rest) >= _READ_BYTES:
             lines.append(self._rest)
             self._rest = b""
         for line in lines:
-            for start in range(0, len(line), _MAX_LINE):
-                self._log(line[start : start + _MAX_LINE])
+            self._log(line)
 
     def end(self) -> None:
         """Log what is left."""
@@ -267,6 +271,8 @@ class _Output:
             return
         call = self._call
         text = hide_parameters(line.decode(errors="replace"), call.parameters)
+        if len(text) > _MAX_LINE:
+            text = f"{text[:_MAX_LINE]} (and more)"
         if self._lines == _MAX_LINES:
             text = "(what it prints from here on is left out)"
         logger.info("agent '%s' of '%s': %s", call.agent, call.model, text)
