@@ -4,6 +4,7 @@ Blocks, so the lifecycle calls it off the event loop. What fails gives back all 
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -41,6 +42,9 @@ logger = logging.getLogger("halimede")
 
 _PYTHON_RUNTIME = "libtriton_python.so"
 """The only `runtime` that a Python model may name."""
+
+_SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"
+"""The environment variable that says whether instances are made at once: 0 or 1; otherwise the backend says it."""
 
 _MAX_SIDE_BY_SIDE = 16
 
@@ -145,7 +149,8 @@ def create_instances(
     Raises:
         HalimedeError: the backend refuses to make one.
     """
-    if not backend.creates_side_by_side or len(specs) == 1:
+    wanted = {"0": False, "1": True}.get(os.environ.get(_SIDE_BY_SIDE, ""), backend.creates_side_by_side)
+    if not wanted or len(specs) == 1:
         instances = []
         for spec in specs:
             instances.append(backend.create_instance(spec))
