@@ -1,5 +1,7 @@
 import hashlib
 import logging
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +86,7 @@ def reason(call: Call, *arguments: Any, **changes: Any) -> str:
         ("def load(self, model):\n    import os\n    os._exit(7)", "its process ended with status 7"),
         (
             "def load(self, model):\n    import os\n    os.kill(os.getpid(), 11)",
-            "agent 'a' failed at LOAD: its process was killed by SIGSEGV",
+            "agent 'a' failed at LOAD: its process was killed: Segmentation fault",
         ),
         (
             "def load(self, model):\n    import os\n    os.closerange(0, 100)",
@@ -131,6 +133,20 @@ def test_an_agent_that_hangs_is_stopped_with_what_it_started(call: Call, tmp_pat
     text = reason(call, methods, 5)
     assert text == "agent 'a' did not finish LOAD within 5 seconds and was stopped"
     until_gone(int(note.read_text()))
+
+
+def test_what_gets_away_from_an_agent_does_not_keep_its_call(call: Call, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    methods = f"""
+        def load(self, model):
+            import pathlib, subprocess, sys
+            child = subprocess.Popen(["yes"], stdout=sys.stderr, start_new_session=True)
+            pathlib.Path({str(note)!r}).write_text(str(child.pid))
+    """
+    try:
+        call(methods)
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)
 
 
 def test_what_an_agent_leaves_running_ends_with_it(call: Call, tmp_path: Path) -> None:

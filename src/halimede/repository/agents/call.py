@@ -26,6 +26,9 @@ logger = logging.getLogger("halimede")
 
 _PROGRAM = Path(__file__).with_name("program.py")
 _READ_BYTES = 65536
+_FULL_PIPE = 16
+"""So many reads empty a pipe, however large it may be."""
+
 _MAX_ANSWER = 1 << 20
 _MAX_LINE = 8192
 _MAX_LINES = 1000
@@ -130,7 +133,7 @@ def call_agent(call: AgentCall, timeout_s: float) -> AgentAnswer:
         raise _error(call, f"did not finish {action} within {timeout_s:g} seconds and was stopped")
     if answer is None:
         assert status is not None
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        how = f"was killed: {signal.strsignal(-status)}" if status < 0 else f"ended with status {status}"
         raise _error(call, f"failed at {action}: its process {how}")
     actions = frozenset(map(Action, answer["actions"]))
     if "refusal" in answer:
@@ -196,8 +199,7 @@ def _run(call: AgentCall, timeout_s: float) -> tuple[bytes, int | None]:
         finally:
             os.close(alive)
         opened.enter_context(process)
-        # before the process is waited for, so that its number is still its own; what it has started ends too
-        opened.callback(_kill_group, process.pid)
+        opened.callback(_kill_group, process.pid)  # before it is waited for: until then the number is its own
         exited = os.pidfd_open(process.pid)
         opened.callback(os.close, exited)
         assert process.stdout is not None
@@ -220,9 +222,11 @@ def _run(call: AgentCall, timeout_s: float) -> tuple[bytes, int | None]:
                     if not _read(pipe, takers[pipe]):
                         events.unregister(pipe)
                         del takers[pipe]
+            _kill_group(process.pid)
             for pipe, take in takers.items() if ended else ():
-                while _read(pipe, take):
-                    pass
+                for _ in range(_FULL_PIPE):  # more is not the agent's, but of something that got away from it
+                    if not _read(pipe, take):
+                        break
         output.end()
     return bytes(written), process.returncode if ended else None
 
