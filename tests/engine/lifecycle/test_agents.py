@@ -69,6 +69,12 @@ def run(world: World, agents: Agents) -> Callable[..., None]:
     return run
 
 
+def scratch(world: World) -> list[Path]:
+    """The directories that agents may write to."""
+    [directory] = world.temporary()
+    return list(directory.iterdir())
+
+
 async def refusal(lifecycle: Lifecycle, name: str) -> str:
     with pytest.raises(HalimedeError) as caught:
         await lifecycle.load(name, {})
@@ -97,7 +103,7 @@ def test_an_agent_that_refuses_fails_the_load_and_those_before_it_are_told(
     async def test(lifecycle: Lifecycle) -> None:
         assert await refusal(lifecycle, "m") == f"{POLLED}agent 'two' refused LOAD: no licence"
         assert agents.told() == ["one LOAD", "two LOAD", "two LOAD_FAIL", "one LOAD_FAIL"]
-        assert world.temporary() == []
+        assert scratch(world) == []
         await lifecycle.load("other", {})
         assert await lifecycle.model_ready("other")
 
@@ -177,7 +183,7 @@ def test_a_load_that_fails_is_told_to_the_agents(
     async def test(lifecycle: Lifecycle) -> None:
         assert "version 1 is at UNAVAILABLE state: Internal: broken" in await refusal(lifecycle, "m")
         assert agents.told() == ["one LOAD", "two LOAD", "two LOAD_FAIL", "one LOAD_FAIL"]
-        assert world.temporary() == []
+        assert scratch(world) == []
 
     run(test)
 
@@ -261,8 +267,8 @@ def test_a_model_is_loaded_from_where_its_agents_say(
         await lifecycle.load("m", {})
         assert model(lifecycle, "m").loaded.files == ["more", "weights"]
         assert list((directory / "1").iterdir()) == []
-        [scratch] = world.temporary()
-        assert scratch.stat().st_mode & 0o077 == 0
+        [directory_of_agents] = scratch(world)
+        assert directory_of_agents.stat().st_mode & 0o077 == 0
         await lifecycle.unload("m")
         await gone(lifecycle)
 
@@ -293,11 +299,11 @@ def test_a_reload_ends_the_old_files_when_their_requests_are_answered(
         await lifecycle.load("m", {})
         old = model(lifecycle, "m")
         old.begin()
-        [scratch] = world.temporary()
+        [old_files] = scratch(world)
         world.add("m", config=agents_text(("a", {"tag": "new"})))
         await lifecycle.load("m", {})
         assert model(lifecycle, "m") is not old
-        assert scratch in world.temporary()
+        assert old_files in scratch(world)
         old.end()
         await lifecycle.unload("m")
         await gone(lifecycle)

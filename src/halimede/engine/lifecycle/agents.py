@@ -11,7 +11,9 @@ model serves, or is gone, by then.
 
 import asyncio
 import logging
+import shutil
 import tempfile
+import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -38,7 +40,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("halimede")
 
-_MAX_THREADS = 1024
+_MAX_AT_ONCE = 32
+"""So many agents act at once: each has a process, and hundreds of models may be loaded at start."""
 
 
 @dataclass(slots=True)
@@ -68,8 +71,9 @@ class RepositoryAgents:
         self._settings = settings
         self._loop = loop
         self._disk = disk
-        # an agent that hangs keeps its thread; those of other models have their own
-        self._threads = ThreadPoolExecutor(_MAX_THREADS, "halimede-agents")
+        self._threads = ThreadPoolExecutor(_MAX_AT_ONCE, "halimede-agents")
+        self._private: PrivateDirectory | None = None
+        self._making = threading.Lock()
 
     async def load(self, name: str, directory: Path, config_override: str | None) -> "AgentChain | None":
         """Have a model loaded by the agents that its configuration names; None if it names none.
@@ -93,8 +97,8 @@ class RepositoryAgents:
         agents = await self._loop.run_in_executor(
             self._disk, _find, config, settings.repoagent_directory, directory
         )
-        make = partial(PrivateDirectory.make, Path(tempfile.gettempdir()), "halimede-agents-")
-        chain = AgentChain(self, name, config, directory, agents, await self.run(make))
+        scratch = await self._loop.run_in_executor(self._disk, self._make_scratch)
+        chain = AgentChain(self, name, config, directory, agents, scratch)
         await chain.load()
         return chain
 
@@ -110,9 +114,18 @@ class RepositoryAgents:
         """
         return await self.run(partial(call_agent, call, self._settings.repoagent_timeout_secs))
 
+    def _make_scratch(self) -> Path:
+        """A new directory, in that of this server alone."""
+        with self._making:
+            if self._private is None:
+                self._private = PrivateDirectory.make(Path(tempfile.gettempdir()), "halimede-agents-")
+        return Path(tempfile.mkdtemp(dir=self._private.path))
+
     def close(self) -> None:
         """End the threads, when no agent has anything to do any more."""
         self._threads.shutdown()
+        if self._private is not None:
+            self._private.remove()
 
 
 class AgentChain:
@@ -129,7 +142,7 @@ class AgentChain:
         config: ModelConfig,
         directory: Path,
         agents: Sequence[_Agent],
-        scratch: PrivateDirectory,
+        scratch: Path,
     ) -> None:
         """Agents that have done nothing yet, with a directory of their own, which goes with them."""
         self.location = directory
@@ -165,7 +178,7 @@ class AgentChain:
     async def fail(self) -> None:
         """The model could not be loaded."""
         await self._tell(Action.LOAD_FAIL, reversed(self._begun))
-        await self._runner.run(self._scratch.remove)
+        await self._runner.run(partial(shutil.rmtree, self._scratch, ignore_errors=True))
 
     def hold(self) -> None:
         """A version was loaded."""
@@ -183,7 +196,7 @@ class AgentChain:
         self.release()
         await self._unused.wait()
         await self._tell(Action.UNLOAD_COMPLETE, reversed(self._agents))
-        await self._runner.run(self._scratch.remove)
+        await self._runner.run(partial(shutil.rmtree, self._scratch, ignore_errors=True))
 
     async def _tell(self, action: Action, agents: Iterable[_Agent]) -> None:
         """Have the agents do what cannot fail the model any more."""
@@ -207,7 +220,7 @@ class AgentChain:
             config=self._config,
             parameters=agent.declared.parameters,
             state=agent.state,
-            scratch=self._scratch.path,
+            scratch=self._scratch,
         )
         try:
             answer = await self._runner.call(call)
