@@ -13,7 +13,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.core.clock import LoopClock
 from halimede.core.datatypes import FP32, INT32, UINT32
-from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError, UnsupportedError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.lifecycle.loading import load_version
@@ -184,18 +184,6 @@ def test_a_decoupled_model_answers_many_times_and_counts_once() -> None:
         assert all(each.compute_infer.count == 1 and each.compute_infer.ns > 0 for each in responses)
 
     run(REPEAT, scenario)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('model_repository_agents { agents { name: "checksum" } }', "model_repository_agents"),
-    ],
-)
-def test_what_this_version_cannot_do_is_refused_at_load(text: str, words: str) -> None:
-    config = IDENTITY.replace("dynamic_batching { }", "") + text
-    with pytest.raises(UnsupportedError, match=words):
-        load_version(source(config), EngineSettings((), gpus=()), NO_WORKERS)
 
 
 def test_a_load_that_fails_leaves_no_thread_behind() -> None:

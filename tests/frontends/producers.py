@@ -31,7 +31,7 @@ class Producer:
     """
 
     def __init__(self, loop: LoopThread) -> None:
-        self.name = "producer"
+        self.name = self.identifier = "producer"
         self.version = 1
         self.signature = Signature(
             0,

@@ -42,6 +42,10 @@ class FakeModel:
     inflight: int = 0
     config: ModelConfig = field(default_factory=ModelConfig)
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
+    identifier: str = ""
+
+    def __post_init__(self) -> None:
+        self.identifier = self.identifier or self.name
 
 
 ALL_FAMILIES = MetricsSettings(histogram_latencies=True, summary_quantiles=(0.5,))
@@ -169,6 +173,11 @@ def test_first_responses_are_told_on_request() -> None:
     scraped = scrape(answered(FakeModel()), settings=ALL_FAMILIES)
     assert scraped[name] == 1
     assert scraped[name.replace('"100"', '"500"')] == 2
+
+
+def test_the_namespace_is_a_label() -> None:
+    scraped = scrape(FakeModel(identifier="/models::digits"))
+    assert scraped['nv_inference_count{model="digits",namespace="/models",version="1"}'] == 0
 
 
 def test_tags_are_labels() -> None:

@@ -65,7 +65,7 @@ class ScriptedModel(Model):
 
     def __init__(self, name: str, *, decoupled: bool = False, gather: int = 0) -> None:
         """With `gather`, it echoes its requests once so many are there."""
-        self.name = name
+        self.name = self.identifier = name
         self.version = 1
         self.signature = Signature(0, {}, {}, decoupled=decoupled)
         self.requests: list[InferRequest] = []

@@ -24,7 +24,7 @@ class ModelSource:
     """Where a model version comes from, and how it is configured.
 
     Attributes:
-        name: the model's name.
+        name: the model's name in the server.
         version: the version.
         directory: the model's directory, which holds the version directories.
         config: the configuration; `BackendModel.complete_config` changes it in place.
@@ -34,6 +34,11 @@ class ModelSource:
     version: int
     directory: Path
     config: ModelConfig
+
+    @property
+    def client_name(self) -> str:
+        """What clients call the model."""
+        return self.config.name or self.name
 
     @property
     def version_directory(self) -> Path:

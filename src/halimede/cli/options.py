@@ -133,6 +133,13 @@ class ServeOptions:
         "Directory of models. Required; repeat it to serve several.",
         aliases=("model-store",),
     )
+    model_namespacing: bool = setting(
+        MODELS,
+        BOOL,
+        False,
+        "Whether several repositories may hold models of the same name. Ensembles and models see those of their own "
+        "repository first; requests reach a model only if no other has its name. Otherwise such models are not served.",
+    )
     model_control_mode: str = setting(
         MODELS,
         choice("none", "poll", "explicit", "ondemand"),
@@ -182,6 +189,20 @@ class ServeOptions:
         False,
         "Use --disable-auto-complete-config.",
         status=Status.DEPRECATED,
+    )
+    repoagent_directory: str = setting(
+        MODELS,
+        form("DIRECTORY"),
+        "/opt/tritonserver/repoagents",
+        "Directory of repository agents: the agent NAME of a model's model_repository_agents is the class in "
+        "DIRECTORY/NAME/agent.py. The agent checksum is always there.",
+    )
+    repoagent_timeout_secs: int = setting(
+        MODELS,
+        POSITIVE,
+        300,
+        "Longest time, in seconds, that a repository agent may take for one action; then it is stopped, and the load "
+        "fails.",
     )
     model_load_thread_count: int = setting(MODELS, POSITIVE, 4, "How many models load at once.")
     model_load_retry_count: int = setting(
@@ -543,7 +564,6 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
     _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
-    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
     _without(_IGNORED, CACHE, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
     _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
     _without(
@@ -577,7 +597,6 @@ SETTINGS: tuple[Setting, ...] = (
         _IGNORED, BACKENDS, NUMBER, "min-supported-compute-capability", 0.0, "Oldest GPUs that are used."
     ),
     _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
-    _without(_UNAVAILABLE, OTHER, BOOL, "model-namespacing", False, "Equal names in several repositories."),
     _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
     _without(
         _UNAVAILABLE,

@@ -96,6 +96,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
     """What the options say of the engine."""
     return EngineSettings(
         model_repositories=tuple(Path(name) for name in sorted(set(options.model_repository))),
+        model_namespacing=options.model_namespacing,
         control_mode=ControlMode(options.model_control_mode),
         repository_poll_secs=options.repository_poll_secs,
         load_models=tuple(dict.fromkeys(options.load_model)),
@@ -110,6 +111,8 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         exit_on_error=options.exit_on_error,
         backend_config=backend_settings(options.backend_config),
         backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,
+        repoagent_directory=Path(options.repoagent_directory).absolute(),
+        repoagent_timeout_secs=options.repoagent_timeout_secs,
         hosted_root=Path(options.sagemaker_model_directory).absolute(),
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
@@ -131,10 +134,11 @@ async def _load(lifecycle: Lifecycle, failures: StartFailures) -> bool:
         return False
     finally:
         lifecycle.on_progress.remove(failures)
-    rows = [
-        (row.name, row.version or "", f"{row.state}: {row.reason}" if row.reason else row.state)
-        for row in lifecycle.index()
-    ]
+    rows = []
+    for row in lifecycle.index():
+        name = f"{row.namespace}::{row.name}" if row.namespace else row.name
+        status = f"{row.state}: {row.reason}" if row.reason else row.state
+        rows.append((name, row.version or "", status))
     log_table(logger, "Models", table(("Model", "Version", "Status"), rows))
     return loaded
 

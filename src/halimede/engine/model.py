@@ -71,7 +71,8 @@ class Model:
             InvalidArgumentError: the limiter can never let an instance run.
         """
         self.loaded = loaded
-        self.name = loaded.source.name
+        self.name = loaded.source.client_name
+        self.identifier = loaded.source.name
         self.version = loaded.source.version
         self.config: ModelConfig = loaded.source.config
         self.signature: Signature = loaded.signature
@@ -150,7 +151,7 @@ class Model:
         declared = next(
             (each.rate_limiter for each in self.config.instance_group if each.name == group), None
         )
-        name = WorkerName(self.name, self.version, entry.spec.name)
+        name = WorkerName(self.identifier, self.version, entry.spec.name)
         if declared is None or not self._limiter.add(runner, name, declared, entry.spec.device):
             return False
         self._scheduler.limiter = self._limiter

@@ -14,7 +14,11 @@ class ServedModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """What clients call the model."""
+
+    @property
+    def identifier(self) -> str:
+        """Its name in the server, which no other model has: ``<repository>::<name>`` with namespaces of models."""
 
     @property
     def version(self) -> int:

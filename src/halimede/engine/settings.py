@@ -106,8 +106,11 @@ class EngineSettings:
         strict_readiness: the server is ready only while every model is.
         max_inflight_requests: requests of clients that may be in flight at once; 0 for any number.
         exit_on_error: the server ends if a model fails to load at start, and is never ready then.
+        model_namespacing: repositories may hold models of equal names; not in control mode ondemand.
         backend_config: backend → setting → value; settings under "" are for every backend.
         backend_directory: where backends written in Python are; None for nowhere.
+        repoagent_directory: where repository agents are, each in a directory of its name.
+        repoagent_timeout_secs: longest time that a repository agent may take for one action.
         hosted_root: where models lie that a platform brings (`--sagemaker-model-directory`).
         cpu_threads: CPU threads that all instances share out.
         gpus: numbers of the GPUs that models may use.
@@ -133,8 +136,11 @@ class EngineSettings:
     strict_readiness: bool = True
     max_inflight_requests: int = 0
     exit_on_error: bool = False
+    model_namespacing: bool = False
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     backend_directory: Path | None = None
+    repoagent_directory: Path = Path("/opt/tritonserver/repoagents")
+    repoagent_timeout_secs: int = 300
     hosted_root: Path = Path("/opt/ml/models")
     cpu_threads: int = field(default_factory=cpu_budget)
     gpus: tuple[int, ...] = field(default_factory=visible_gpus)

@@ -64,7 +64,7 @@ def models_for_statistics(lifecycle: Lifecycle, name: str = "", version: int = -
     if not name:
         return models
     models = [model for model in models if model.name == name]
-    if not models:
+    if len({model.identifier for model in models}) != 1:
         raise InvalidArgumentError(f"requested model '{name}' is not available")
     if version != -1:
         models = [model for model in models if model.version == version]

@@ -433,6 +433,8 @@ def labels(model: ServedModel, **more: str) -> str:
         for key, value in model.config.metric_tags.items()
     }
     named |= {"model": model.name, "version": str(model.version)} | more
+    if namespace := model.identifier.removesuffix(model.name):
+        named["namespace"] = namespace.removesuffix("::")
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(named.items()))
 
 

@@ -17,18 +17,30 @@ def check_repositories(repositories: Sequence[Path]) -> None:
     Raises:
         InvalidArgumentError: one is not there, is not a directory, or may not be read.
     """
+    for repository, why in unreadable(repositories).items():
+        raise InvalidArgumentError(
+            f"model repository '{repository}' cannot be read ({why}); "
+            "it must be a directory that holds one directory a model"
+        )
+
+
+def unreadable(repositories: Sequence[Path]) -> dict[Path, str]:
+    """The repositories that cannot be read, each with the reason."""
+    reasons = {}
     for repository in repositories:
         try:
             next(repository.iterdir(), None)
         except OSError as error:
-            raise InvalidArgumentError(
-                f"model repository '{repository}' cannot be read ({error.strerror}); "
-                "it must be a directory that holds one directory a model"
-            ) from error
+            reasons[repository] = error.strerror or str(error)
+    return reasons
 
 
-def find_models(repositories: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
+def find_models(repositories: Sequence[Path], *, namespaced: bool = False) -> dict[str, tuple[Path, ...]]:
     """Every model's directories, by name; a name that has more than one is ambiguous.
+
+    Args:
+        repositories: where to look.
+        namespaced: give `identifier`s in the place of names; each has one directory.
 
     Raises:
         OSError: a repository cannot be read.
@@ -37,8 +49,27 @@ def find_models(repositories: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     for repository in distinct(repositories):
         for entry in sorted(repository.iterdir()):
             if entry.is_dir():
-                found[entry.name] = (*found.get(entry.name, ()), entry)
+                name = identifier(repository, entry.name) if namespaced else entry.name
+                found[name] = (*found.get(name, ()), entry)
     return found
+
+
+def identifier(repository: Path, name: str) -> str:
+    """What tells a model from those of equal names in other repositories (`--model-namespacing`)."""
+    return f"{repository}::{name}"
+
+
+def find_identified(repositories: Sequence[Path], identified: str) -> tuple[Path, ...]:
+    """The directory of the model with that `identifier`; empty if there is none.
+
+    Raises:
+        OSError: the file system refuses to look.
+    """
+    for repository in distinct(repositories):
+        prefix = identifier(repository, "")
+        if identified.startswith(prefix):
+            return find_model((repository,), identified.removeprefix(prefix))
+    return ()
 
 
 def find_model(repositories: Sequence[Path], name: str) -> tuple[Path, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.repository.fingerprint import Fingerprint, fingerprint
-from halimede.repository.layout import find_model, find_models
+from halimede.repository.layout import find_identified, find_model, find_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,18 @@ class Snapshot:
 ABSENT = Snapshot()
 
 
-def sight_model(repositories: Sequence[Path], name: str) -> Snapshot:
+def sight_model(repositories: Sequence[Path], name: str, *, namespaced: bool = False) -> Snapshot:
     """What there is of one model.
+
+    Args:
+        repositories: where to look.
+        name: the model's name, or its identifier.
+        namespaced: it is the identifier.
 
     Raises:
         OSError: a repository cannot be read.
     """
-    return _sight(find_model(repositories, name))
+    return _sight((find_identified if namespaced else find_model)(repositories, name))
 
 
 def sight_directory(directory: Path) -> Snapshot:
@@ -38,13 +43,14 @@ def sight_directory(directory: Path) -> Snapshot:
     return _sight((directory,) if directory.is_dir() else ())
 
 
-def sight_models(repositories: Sequence[Path]) -> dict[str, Snapshot]:
-    """What there is of every model, by name.
+def sight_models(repositories: Sequence[Path], *, namespaced: bool = False) -> dict[str, Snapshot]:
+    """What there is of every model, by name, or by identifier if `namespaced`.
 
     Raises:
         OSError: a repository cannot be read.
     """
-    return {name: _sight(directories) for name, directories in find_models(repositories).items()}
+    found = find_models(repositories, namespaced=namespaced)
+    return {name: _sight(directories) for name, directories in found.items()}
 
 
 def _sight(directories: tuple[Path, ...]) -> Snapshot:

@@ -73,7 +73,7 @@ class PythonModel(BackendModel):
         if not path.is_file():
             raise InternalError(f"Python model file not found in '{path}'")
         return {
-            "model_name": source.name,
+            "model_name": source.client_name,
             "instance_name": source.name,
             "version_directory": str(source.version_directory),
             "model_directory": str(source.directory),
@@ -128,7 +128,7 @@ class PythonModel(BackendModel):
             "model_instance_device_id": str(spec.device),
             "model_repository": str(source.directory),
             "model_version": str(source.version),
-            "model_name": source.name,
+            "model_name": source.client_name,
         }
         launch = Launch(
             {**self._launch.settings, "instance_name": spec.name},

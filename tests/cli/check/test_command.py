@@ -311,13 +311,10 @@ def test_a_wrong_name_hides_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_unknown_backend_and_unsupported_settings_are_told(tmp_path: Path) -> None:
+def test_unknown_backends_are_told(tmp_path: Path) -> None:
     onnx_models.write_model(tmp_path, "m", None, 'backend: "zzz"')
-    agents = 'model_repository_agents { agents { name: "checksum" } }'
-    onnx_models.write_model(tmp_path, "n", None, f'backend: "identity" {agents}')
-    unknown, unsupported = problems(tmp_path)
+    (unknown,) = problems(tmp_path)
     assert str(unknown["message"]).startswith("unable to find backend library for backend 'zzz'")
-    assert unsupported["field"] == "model_repository_agents"
 
 
 def test_a_gpu_that_is_not_there_is_told_once_and_the_model_looked_at_all_the_same(

@@ -42,7 +42,7 @@ class Worker(WorkerInstance):
     def __init__(self, world: "World", name: WorkerName, script: Script) -> None:
         self.free = self.healthy = True
         self.trouble = None
-        self.name = name
+        self.name = self.identifier = name
         self.batch: Batch | None = None
         self.calls: dict[ModelCall, InferRequest | None] = {}
         self._world = world

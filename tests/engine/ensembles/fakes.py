@@ -113,7 +113,7 @@ class FakeModel:
     takes_device_tensors = False
 
     def __init__(self, config: ModelConfig, answer: Answer | None = None) -> None:
-        self.name = config.name
+        self.name = self.identifier = config.name
         self.version = 3
         self.config = config
         self.signature = Signature.from_config(config)

@@ -67,7 +67,8 @@ class FakeModel:
     ) -> None:
         self.cache = cache
         self.loaded = loaded
-        self.name = loaded.source.name
+        self.name = loaded.source.client_name
+        self.identifier = loaded.source.name
         self.version = loaded.source.version
         self.config = loaded.source.config
         self.inflight = 0
@@ -143,7 +144,8 @@ class FakeEnsemble(FakeModel):
         cache: CacheAccess | None,
     ) -> None:
         self.cache = cache
-        self.name = source.name
+        self.name = source.client_name
+        self.identifier = source.name
         self.version = source.version
         self.config = ModelConfig()
         self.config.CopyFrom(source.config)

@@ -221,18 +221,6 @@ def test_ensemble_that_is_wrong_by_itself_is_refused_before_its_models_are_loade
     world.run(test)
 
 
-def test_ensemble_that_asks_for_what_there_is_not_is_refused(world: World) -> None:
-    world.add_steps("a")
-    world.add_ensemble("e", "a", more=TENSORS + 'model_repository_agents { agents { name: "x" } }')
-
-    async def test(lifecycle: Lifecycle) -> None:
-        assert "'model_repository_agents'" in await refusal(lifecycle, "e")
-        assert "'model_repository_agents'" in told(world)
-        assert states(lifecycle) == {"a": "", "e": ""}
-
-    world.run(test)
-
-
 def test_scheduling_without_the_platform_is_refused(world: World) -> None:
     directory = world.add_ensemble("e", "a")
     text = (directory / "config.pbtxt").read_text()

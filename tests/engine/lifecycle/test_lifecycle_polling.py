@@ -10,7 +10,7 @@ from halimede.core.errors import InternalError, NotFoundError
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.lifecycle.polling import Polling
 from halimede.engine.settings import ControlMode
-from tests.engine.lifecycle.fakes import World, gone, is_ready, make_world, rows
+from tests.engine.lifecycle.fakes import CONFIG, World, gone, is_ready, make_world, rows
 
 
 @pytest.fixture
@@ -48,6 +48,37 @@ def test_added_changed_and_deleted_models_are_noticed(world: World) -> None:
         await settle(lifecycle)
         assert lifecycle.versions("added") == [1]
         assert world.loads.count(("m", 1)) == 1
+
+    world.run(test, ControlMode.POLL)
+
+
+def test_models_of_a_repository_that_is_away_are_served_and_the_others_looked_at(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = world.directory / "other"
+    away = world.directory / "away"
+    (other / "far" / "1").mkdir(parents=True)
+    (other / "far" / "config.pbtxt").write_text(CONFIG)
+    world.others.append(other)
+    world.add("near")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        other.rename(away)
+        world.add("added")
+        (world.repository / "far" / "1").mkdir(parents=True)
+        await settle(lifecycle)
+        assert f"failed to poll model repository '{other}': No such file or directory" in caplog.messages
+        assert [model.name for model in lifecycle.loaded_models()] == ["added", "far", "near"]
+        (world.repository / "far" / "1").rmdir()
+        (world.repository / "far").rmdir()
+        await settle(lifecycle)
+        away.rename(other)
+        await settle(lifecycle)
+        assert sorted(world.loads) == [("added", 1), ("far", 1), ("near", 1)]
+        shutil.rmtree(other / "far")
+        await settle(lifecycle)
+        await gone(lifecycle)
+        assert [model.name for model in lifecycle.loaded_models()] == ["added", "near"]
 
     world.run(test, ControlMode.POLL)
 

@@ -1,13 +1,15 @@
 """What becomes of errors while a version is loaded."""
 
 import errno
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import pytest
 
-from halimede.backends.base import ModelSource
+from halimede.backends.base import BackendModel, Instance, InstanceSpec, ModelSource
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
@@ -19,7 +21,7 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.engine.lifecycle import loading
-from halimede.engine.lifecycle.loading import load_version
+from halimede.engine.lifecycle.loading import create_instances, load_version
 from halimede.engine.settings import EngineSettings
 from halimede.workers.host import WorkerHost
 
@@ -102,3 +104,46 @@ def test_a_runtime_that_python_models_do_not_have_is_refused(tmp_path: Path, run
         f"unable to find {kind} library '{runtime}' for model 'm', searched: '{tmp_path}/1' '{tmp_path}' "
         f"'{tmp_path}/backends/python'. "
     )
+
+
+class TwoAtOnce:
+    """A backend that notes which threads make its instances; the first waits for the second, if it comes."""
+
+    def __init__(self, creates_side_by_side: bool) -> None:
+        self.creates_side_by_side = creates_side_by_side
+        self.together = False
+        self._both = threading.Barrier(2)
+
+    def create_instance(self, _spec: InstanceSpec) -> Instance:
+        """Notes whether another instance is being made."""
+        if threading.current_thread() is not threading.main_thread():
+            self._both.wait(30)
+            self.together = True
+        return cast(Instance, self)
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+@pytest.mark.parametrize(
+    ("variable", "creates_side_by_side", "together"),
+    [
+        (None, True, True),
+        (None, False, False),
+        ("0", True, False),
+        ("1", False, True),
+        ("nonsense", True, True),
+        ("", False, False),
+    ],
+)
+def test_an_environment_variable_says_whether_instances_are_made_at_once(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, creates_side_by_side: bool, together: bool
+) -> None:
+    monkeypatch.delenv("TRITON_PARALLEL_INSTANCE_LOADING", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TRITON_PARALLEL_INSTANCE_LOADING", variable)
+    backend = TwoAtOnce(creates_side_by_side)
+    specs = [InstanceSpec(f"m_{index}", index, "KIND_CPU", 0) for index in range(2)]
+    with ExitStack() as undo:
+        assert len(create_instances(cast(BackendModel, backend), specs, undo)) == 2
+    assert backend.together is together

@@ -101,7 +101,7 @@ class FakeModel:
         labels: dict[str, list[str]] | None = None,
         answer: Callable[[InferRequest], None] | None = None,
     ) -> None:
-        self.name = name
+        self.name = self.identifier = name
         self.version = version
         spec = TensorSpec("OUTPUT0", datatype, (-1,), (-1,))
         self.signature = Signature(

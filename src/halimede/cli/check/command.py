@@ -11,7 +11,8 @@ import orjson
 
 from halimede.backends.registry import backend_name
 from halimede.cli.check.checks import model_instead
-from halimede.cli.check.examine import IMPORT_TIMEOUT_S, Examination, Finding, examine
+from halimede.cli.check.examine import AGENT_DIRECTORY, IMPORT_TIMEOUT_S, examine
+from halimede.cli.check.findings import Examination, Finding
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
@@ -49,6 +50,19 @@ from halimede.repository.layout import check_repositories
     metavar="NAME:COUNT[:DEVICE]",
     help="How much there will be of a resource of the rate limiter, as the server is told. Repeatable.",
 )
+@click.option(
+    "--repoagent-directory",
+    type=click.Path(path_type=Path),
+    default=AGENT_DIRECTORY,
+    show_default=True,
+    metavar="DIRECTORY",
+    help="Directory of repository agents, as the server is told.",
+)
+@click.option(
+    "--model-namespacing",
+    is_flag=True,
+    help="Several repositories may hold models of the same name, as the server is told.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -57,6 +71,8 @@ def command(
     form: str,
     import_timeout: float,
     resources: tuple[str, ...],
+    repoagent_directory: Path,
+    model_namespacing: bool,
 ) -> None:
     """Report all problems of all models, with file, line and suggested fix.
 
@@ -72,7 +88,14 @@ def command(
             raise click.UsageError(message)
     limits = resource_limits(resources)
     with _quiet():
-        examinations = examine(repositories, model_config_name, import_timeout, limits)
+        examinations = examine(
+            repositories,
+            model_config_name,
+            import_timeout,
+            limits,
+            repoagent_directory,
+            namespaced=model_namespacing,
+        )
     click.echo(_json(examinations) if form == "json" else _text(examinations))
     if any(examination.findings for examination in examinations):
         context.exit(1)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.backends.base import BackendOptions, ModelSource
@@ -11,9 +10,12 @@ from halimede.backends.initial_states import initial_state
 from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import PYTHON, backend_class, backend_name
+from halimede.cli.check.agents import agent_problems, may_be_replaced
 from halimede.cli.check.completion import autofill_problems, is_nowhere, no_version, unknown_backend
 from halimede.cli.check.contradictions import contradictions
+from halimede.cli.check.findings import Examination, Finding
 from halimede.cli.check.mismatches import Part, mismatches
+from halimede.cli.check.namespaces import namespaces
 from halimede.cli.check.python_imports import PythonImports
 from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
 from halimede.cli.check.resources import pool_problems, resource_problems, scope_problems
@@ -28,7 +30,7 @@ from halimede.config.validate.instances import instance_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.gpus import visible_gpus
-from halimede.engine.lifecycle.loading import refuse_runtime, refuse_unsupported
+from halimede.engine.lifecycle.loading import refuse_runtime
 from halimede.engine.settings import ResourceLimit
 from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
@@ -38,6 +40,9 @@ from halimede.repository.versions import find_versions, select_versions
 IMPORT_TIMEOUT_S = 60.0
 """How long the import of a Python model may take."""
 
+AGENT_DIRECTORY = Path("/opt/tritonserver/repoagents")
+"""Where repository agents are, unless a flag says otherwise."""
+
 UNREAD_BY_BACKENDS = (
     "name",
     "dynamic_batching",
@@ -45,52 +50,9 @@ UNREAD_BY_BACKENDS = (
     "model_metrics",
     "response_cache",
     "instance_group",
+    "model_repository_agents",
 )
 """Settings that can be wrong without keeping a backend from its own look at the configuration."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem and its place.
-
-    Attributes:
-        model: the model's name.
-        file: the file, or the directory, that is wrong or lacks something.
-        line: the line in it, 0 where it is none or unknown.
-        field: path of the field of the configuration, "" if it is none.
-        message: what is wrong.
-        fix: what would fix it; "" if that cannot be told.
-    """
-
-    model: str
-    file: Path
-    line: int
-    field: str
-    message: str
-    fix: str
-
-
-@dataclass(slots=True)
-class Examination:
-    """What was found about a model.
-
-    Attributes:
-        name: its name.
-        directory: its directory.
-        config: its configuration as far as it could be completed.
-        versions: the versions that its policy selects.
-        findings: what is wrong.
-        warnings: what is allowed, and may not do what it looks like; none are looked for if anything is wrong.
-        locations: where the fields of its configuration stand.
-    """
-
-    name: str
-    directory: Path
-    config: ModelConfig = field(default_factory=ModelConfig)
-    versions: list[int] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
-    locations: Locations = field(default_factory=Locations)
 
 
 def examine(
@@ -98,6 +60,9 @@ def examine(
     config_name: str = "",
     import_timeout_s: float = IMPORT_TIMEOUT_S,
     limits: Sequence[ResourceLimit] = (),
+    agents: Path = AGENT_DIRECTORY,
+    *,
+    namespaced: bool = False,
 ) -> list[Examination]:
     """What there is to say about each model of the repositories, by name.
 
@@ -106,25 +71,38 @@ def examine(
         config_name: use ``configs/<name>.pbtxt`` where it exists.
         import_timeout_s: how long the import of a Python model may take; 0 to import none.
         limits: how much there is of the rate limiter's resources; none if that is not known.
+        agents: where repository agents are.
+        namespaced: repositories may hold models of equal names.
 
     Raises:
         OSError: a repository cannot be read.
     """
     with closing(PythonImports(import_timeout_s)) as imports:
-        examinations = _examine_each(repositories, config_name, imports)
-    _examine_ensembles({examination.name: examination for examination in examinations}, config_name)
-    _examine_resources({examination.name: examination for examination in examinations}, config_name, limits)
+        examinations = _examine_each(repositories, config_name, imports, agents, namespaced)
+    if namespaced:
+        with namespaces(examinations, repositories) as by_name:
+            _examine_together(by_name, config_name, limits)
+    else:
+        _examine_together({each.name: each for each in examinations}, config_name, limits)
     return sorted(examinations, key=lambda examination: examination.name)
 
 
+def _examine_together(
+    examinations: Mapping[str, Examination], config_name: str, limits: Sequence[ResourceLimit]
+) -> None:
+    """Hold models against each other, by the names of their configurations."""
+    _examine_ensembles(examinations, config_name)
+    _examine_resources(examinations, config_name, limits)
+
+
 def _examine_each(
-    repositories: Sequence[Path], config_name: str, imports: PythonImports
+    repositories: Sequence[Path], config_name: str, imports: PythonImports, agents: Path, namespaced: bool
 ) -> list[Examination]:
     examinations = []
     for name, directories in find_models(repositories).items():
         for directory in directories:
-            examination = _examine_model(name, directory, config_name, imports)
-            if len(directories) > 1:
+            examination = _examine_model(name, directory, config_name, imports, agents)
+            if len(directories) > 1 and not namespaced:
                 places = ", ".join(str(each.parent) for each in directories)
                 message = f"model '{name}' is in several repositories ({places}), so none of them is served"
                 fix = "remove or rename all but one of them"
@@ -136,35 +114,37 @@ def _examine_each(
 def _examine_ensembles(examinations: Mapping[str, Examination], config_name: str) -> None:
     """Hold ensembles against their models, inner ensembles before outer ones."""
     parts: dict[str, Part] = {
-        each.name: Part(each.config, tuple(each.versions), not each.findings)
-        for each in examinations.values()
+        name: Part(each.config, tuple(each.versions), not (each.findings or may_be_replaced(each.config)))
+        for name, each in examinations.items()
     }
-    waiting = [each for each in examinations.values() if is_ensemble(each.config)]
+    waiting = {name for name, each in examinations.items() if is_ensemble(each.config)}
     while waiting:
-        names = {each.name for each in waiting}
         # all of them at last: those that need each other in a circle
-        turn = [each for each in waiting if names.isdisjoint(parts[each.name].ahead)] or waiting
-        for each in turn:
+        turn = {name for name in waiting if waiting.isdisjoint(parts[name].ahead)} or waiting
+        for name in sorted(turn):
+            each = examinations[name]
             path = config_path(each.directory, config_name)
-            found = [_place(problem, path, each.locations) for problem in mismatches(each.config, parts)]
-            each.findings += found
-            parts[each.name] = Part(each.config, tuple(each.versions), not each.findings)
-        done = {each.name for each in turn}
-        waiting = [each for each in waiting if each.name not in done]
+            each.findings += [
+                _place(problem, path, each.locations) for problem in mismatches(each.config, parts)
+            ]
+            parts[name] = Part(each.config, tuple(each.versions), not each.findings)
+        waiting -= turn
 
 
 def _examine_resources(
     examinations: Mapping[str, Examination], config_name: str, limits: Sequence[ResourceLimit]
 ) -> None:
     """Hold the resources that models declare against each other, and against what there is."""
-    configs = {each.name: each.config for each in examinations.values()}
+    configs = {name: each.config for name, each in examinations.items()}
     for problem in (*scope_problems(configs), *pool_problems(configs, limits)):
         examination = examinations[problem.model]
         path = config_path(examination.directory, config_name)
         examination.findings.append(_place(problem, path, examination.locations))
 
 
-def _examine_model(name: str, directory: Path, config_name: str, imports: PythonImports) -> Examination:
+def _examine_model(
+    name: str, directory: Path, config_name: str, imports: PythonImports, agents: Path
+) -> Examination:
     result = Examination(name, directory)
     path = config_path(directory, config_name)
     locations = Locations()
@@ -178,13 +158,15 @@ def _examine_model(name: str, directory: Path, config_name: str, imports: Python
             result.findings.append(Finding(name, path, line, "", error.message, fix))
             return result
     config = result.config
+    if may_be_replaced(config):
+        return _examine_replaced(result, path, agents)
     problems = [*_repeated_keys(config, name, locations), *autofill_problems(config, name, directory)]
     placed = placement(config, visible_gpus())
     normalise(config, placed.gpus)
     named = is_nowhere(config, directory) or any(each.where in ("backend", "platform") for each in problems)
     found = find_problems(config, placed.gpus, placed.missing)
     problems += [each for each in found if not (named and each.where == "backend")]
-    problems += _unsupported(config)
+    problems += agent_problems(config, directory, agents)
     problems += resource_problems(config)
     if not named:
         problems += unknown_backend(config, directory)
@@ -213,6 +195,23 @@ def _examine_model(name: str, directory: Path, config_name: str, imports: Python
     return result
 
 
+def _examine_replaced(result: Examination, path: Path, agents: Path) -> Examination:
+    """What there is to say about a model whose files are not those that it is loaded from."""
+    config = result.config
+    problems = [
+        *_repeated_keys(config, result.name, result.locations),
+        *agent_problems(config, result.directory, agents),
+    ]
+    result.findings += [_place(problem, path, result.locations) for problem in problems]
+    result.versions = select_versions(config.version_policy, find_versions(result.directory))
+    if not problems:
+        names = ", ".join(f"'{agent.name}'" for agent in config.model_repository_agents.agents)
+        message = f"the model is not looked at any further: its files may be replaced by its agents {names}"
+        warning = Problem(result.name, "model_repository_agents", message)
+        result.warnings.append(_place(warning, path, result.locations))
+    return result
+
+
 def _place(problem: Problem, path: Path, locations: Locations) -> Finding:
     line = locations.line(problem.where)
     return Finding(problem.model, path, line, problem.where, problem.message, problem.fix)
@@ -233,13 +232,6 @@ def _repeated_keys(config: ModelConfig, name: str, locations: Locations) -> Iter
         else:
             message = f"{path} is given more than once; only the entry on line {line} counts"
         yield Problem(name, path, message, "remove all but one of them")
-
-
-def _unsupported(config: ModelConfig) -> Iterator[Problem]:
-    try:
-        refuse_unsupported(config)
-    except HalimedeError as error:
-        yield Problem(config.name, "model_repository_agents", error.message)
 
 
 def _labels(config: ModelConfig, directory: Path) -> Iterator[Problem]:

@@ -228,7 +228,7 @@ class _Instances:
     """The instances of a model, for those that look for circles."""
 
     def __init__(self, model: Model) -> None:
-        self.name = model.name
+        self.name = model.identifier
         self.decoupled = model.signature.decoupled
         self._model = model
 
@@ -236,7 +236,7 @@ class _Instances:
         """Each instance, and the requests whose execution there is not over."""
         model = self._model
         return {
-            WorkerName(model.name, model.version, entry.spec.name): entry.instance.requests
+            WorkerName(model.identifier, model.version, entry.spec.name): entry.instance.requests
             for entry in model.loaded.instances
             if not entry.passive
         }

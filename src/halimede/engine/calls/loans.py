@@ -127,7 +127,7 @@ class _Blocked:
         return [
             (request, caller)
             for request, caller, model in self._queued
-            if caller in self.callers and (model.name, model.version) == (name.model, name.version)
+            if caller in self.callers and (model.identifier, model.version) == (name.model, name.version)
         ]
 
     def ranks(self, loans: Mapping[WorkerName, int]) -> dict[WorkerName, int]:
@@ -136,7 +136,7 @@ class _Blocked:
         edges = list(self._executing)
         for _, caller, model in self._queued:
             for entry in model.loaded.instances:
-                edges.append((caller, WorkerName(model.name, model.version, entry.spec.name)))
+                edges.append((caller, WorkerName(model.identifier, model.version, entry.spec.name)))
         changed = True
         while changed:
             changed = False
@@ -191,7 +191,7 @@ class _Blocked:
 def _serves(model: Model, callers: Container[WorkerName], waiting: Container[WorkerName]) -> bool:
     """Whether an instance takes requests of the model some day, but for these that wait for calls or the limiter."""
     for entry in model.loaded.instances:
-        name = WorkerName(model.name, model.version, entry.spec.name)
+        name = WorkerName(model.identifier, model.version, entry.spec.name)
         if entry.passive or name in waiting:
             continue
         instance = entry.instance

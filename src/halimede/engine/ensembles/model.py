@@ -60,10 +60,13 @@ class EnsembleModel:
             statistics: where it is counted.
             cache: where its responses are kept, if they are.
         """
-        self.name = source.name
+        self.name = source.client_name
+        self.identifier = source.name
         self.version = source.version
         self.config = ModelConfig()
         self.config.CopyFrom(source.config)
+        for step in self.config.ensemble_scheduling.step:
+            step.model_name = step.model_name.removeprefix(f"{step.model_namespace}::")
         self.config.model_transaction_policy.decoupled = plan.signature.decoupled
         self.plan = plan
         self.signature = plan.signature

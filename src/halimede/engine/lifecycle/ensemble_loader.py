@@ -32,7 +32,7 @@ from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.lifecycle.cached_content import content_of
 from halimede.engine.lifecycle.dependencies import circle, dependents, lacking
-from halimede.engine.lifecycle.loading import first_response_bounds, refuse_unsupported
+from halimede.engine.lifecycle.loading import first_response_bounds
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import (
     UNLOADED,
@@ -118,7 +118,6 @@ class EnsembleLoader:
         record.pending = needs
         try:
             validate(config)
-            refuse_unsupported(config)
             # an ensemble that needs itself would wait for itself for ever
             if not circle(record.name, needs, self._table.records):
                 failures = await self.load_needed(needs)

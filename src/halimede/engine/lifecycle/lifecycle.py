@@ -31,6 +31,7 @@ from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
 from halimede.engine.lifecycle.load_slots import LoadSlots
 from halimede.engine.lifecycle.model_loader import ModelLoader
 from halimede.engine.lifecycle.model_table import AMBIGUOUS, ModelTable, Progress
+from halimede.engine.lifecycle.namespaced_table import NamespacedTable
 from halimede.engine.lifecycle.on_demand_table import OnDemandTable
 from halimede.engine.lifecycle.operations import Operations
 from halimede.engine.lifecycle.polling import Polling
@@ -71,7 +72,13 @@ class Lifecycle:
         self._disk = ThreadPoolExecutor(2, "halimede-disk")
         on_demand = settings.control_mode is ControlMode.ON_DEMAND
         ledger = Ledger(settings.model_memory_budget)
-        self._table = OnDemandTable(ledger) if on_demand else ModelTable()
+        self._table: ModelTable
+        if on_demand:
+            self._table = OnDemandTable(ledger)
+        elif settings.model_namespacing:
+            self._table = NamespacedTable(settings.model_repositories)
+        else:
+            self._table = ModelTable()
         self.memory = ModelMemory(
             ledger, self._table, clock, loop, self._disk, self._evict if on_demand else None
         )
@@ -195,13 +202,12 @@ class Lifecycle:
         if self.stopping:
             return
         try:
-            found = await self._loop.run_in_executor(
-                self._disk, find_models, self._settings.model_repositories
-            )
+            work = partial(find_models, self._settings.model_repositories, namespaced=self._table.namespaced)
+            found = await self._loop.run_in_executor(self._disk, work)
         except OSError as error:
             logger.error("cannot look for models: %s", error)
             return
-        self._table.catalog = {name: len(directories) > 1 for name, directories in found.items()}
+        self._table.set_catalog({name: len(directories) > 1 for name, directories in found.items()})
 
     # Start, load, unload, stop
 
@@ -242,7 +248,7 @@ class Lifecycle:
             raise InvalidArgumentError(
                 "Wildcard model name '*' must be the ONLY startup model if specified at all."
             )
-        return list(dict.fromkeys(wanted))
+        return list(dict.fromkeys(each for name in wanted for each in self._table.names_to_load(name)))
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
@@ -267,6 +273,16 @@ class Lifecycle:
             raise InternalError(
                 f"failed to load '{name}', failed to poll from model repository: {error}"
             ) from error
+        if not self._table.namespaced:
+            await self._load_wanted(name, override)
+            return
+        await self.refresh()
+        loads = (self._load_wanted(each, override) for each in self._table.names_to_load(name))
+        for outcome in await asyncio.gather(*loads, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _load_wanted(self, name: str, override: Override) -> None:
         with self._operations.wanted(name):
             await self._operations.load(name, partial(self._load, override=override))
 
@@ -284,9 +300,9 @@ class Lifecycle:
             UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
         """
         self._require_explicit()
-        if name not in self._table.records:
-            return
-        left = await self._unload(name)
+        left = []
+        for each in self._table.meant(name):
+            left += await self._unload(each)
         while unload_dependents and left:
             need = left.pop()
             if need in self._table.records:
@@ -367,7 +383,7 @@ class Lifecycle:
 
     def name_in_server(self, name: str, seen_from: str) -> str:
         """The name in the server of the model that another one calls `name`."""
-        return self._table.namespaces.resolve(name, seen_from)
+        return self._table.name_in_server(name, seen_from)
 
     async def adopt(self, namespace: Namespace, needed: Container[str]) -> None:
         """Load the models of an archive, and know them from then on.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 
 from halimede.core.clock import SECOND, Clock
+from halimede.engine.lifecycle.agents import AgentChain
 from halimede.engine.lifecycle.version_states import OverrideFiles, Serving
 from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.served_model import ServedModel
@@ -24,12 +25,15 @@ class LiveVersions:
         self._memory = memory
         self._live: set[Serving] = set()
         self._retiring: dict[asyncio.Task[None], str] = {}  # each with the model's name
+        self._ending: set[asyncio.Task[None]] = set()
 
     def add(self, serving: Serving) -> None:
         """Count a version that was loaded; its files are kept until it is retired."""
         self._live.add(serving)
         if serving.files is not None:
             serving.files.users += 1
+        if serving.agents is not None:
+            serving.agents.hold()
 
     def retire(
         self, serving: Serving, gone: Callable[[], None] | None = None, *, succeeded: bool = False
@@ -45,7 +49,7 @@ class LiveVersions:
         if serving.holding is not None:
             serving.holding.leaving = True
         task = self._loop.create_task(self._retire(serving, users, gone, succeeded))
-        self._retiring[task] = serving.model.name
+        self._retiring[task] = serving.model.identifier
         task.add_done_callback(self._retiring.pop)
 
     async def _retire(
@@ -65,11 +69,13 @@ class LiveVersions:
         try:
             await self._memory.close(serving.holding, model.close)
         except Exception:  # a framework's; the version is gone all the same
-            logger.exception("closing '%s' version %d", model.name, model.version)
+            logger.exception("closing '%s' version %d", model.identifier, model.version)
         self._live.discard(serving)
         if serving.files is not None:
             await self.release(serving.files)
-        logger.info("successfully unloaded '%s' version %d", model.name, model.version)
+        if serving.agents is not None:
+            serving.agents.release()
+        logger.info("successfully unloaded '%s' version %d", model.identifier, model.version)
         if gone is not None:
             gone()
 
@@ -81,6 +87,12 @@ class LiveVersions:
                 await self._loop.run_in_executor(self._disk, overrides.remove, files.directory)
             except OSError as error:
                 logger.error("cannot delete temporary directory '%s': %s", files.directory, error)
+
+    def end_agents(self, agents: AgentChain) -> None:
+        """Have the agents unload a model, whose versions are being retired. Returns at once."""
+        task = self._loop.create_task(agents.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def stop(self) -> list[ServedModel]:
         """Let no version accept another request, but for those that ensembles with requests in flight use.
@@ -120,9 +132,14 @@ class LiveVersions:
         return list(reversed(order))
 
     async def closed(self, names: Container[str] | None = None) -> None:
-        """Return when every retired version is closed, or every one of the models of these names."""
+        """Return when every retired version is closed, or every one of the models of these names.
+
+        Without names, the repository agents have finished too. Nothing else waits for them.
+        """
         while tasks := [task for task, name in self._retiring.items() if names is None or name in names]:
             await asyncio.wait(tasks)
+        if names is None and self._ending:
+            await asyncio.wait(self._ending)
 
     def report_inflight(self, seconds: int) -> None:
         """Log which versions have requests in flight, and that the wait for them ends in `seconds`.
@@ -131,7 +148,7 @@ class LiveVersions:
         """
         models = [serving.model for serving in self._live]
         busy = [
-            (model.name, model.version, model.sequences or model.inflight)
+            (model.identifier, model.version, model.sequences or model.inflight)
             for model in models
             if model.inflight or model.sequences
         ]

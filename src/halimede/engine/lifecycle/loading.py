@@ -4,6 +4,7 @@ Blocks, so the lifecycle calls it off the event loop. What fails gives back all 
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -25,7 +26,6 @@ from halimede.core.errors import (
     InternalError,
     InvalidArgumentError,
     OutOfMemoryError,
-    UnsupportedError,
 )
 from halimede.core.memory import trim_memory
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
@@ -42,6 +42,9 @@ logger = logging.getLogger("halimede")
 
 _PYTHON_RUNTIME = "libtriton_python.so"
 """The only `runtime` that a Python model may name."""
+
+_SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"
+"""The environment variable that says whether instances are made at once: 0 or 1; otherwise the backend says it."""
 
 _MAX_SIDE_BY_SIDE = 16
 
@@ -65,7 +68,6 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
     try:
         with ExitStack() as undo:
             undo.callback(trim_memory)
-            refuse_unsupported(config)
             options = BackendOptions(
                 settings.backend_settings(config.backend),
                 settings.cpu_threads,
@@ -80,7 +82,6 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
                 backend.complete_config()
                 normalise(config, placed.gpus)
             validate(config, placed.gpus, placed.missing)
-            refuse_unsupported(config)
             backend.check_config()
             signature = Signature.from_config(config)
             specs = instance_specs(config)
@@ -148,7 +149,8 @@ def create_instances(
     Raises:
         HalimedeError: the backend refuses to make one.
     """
-    if not backend.creates_side_by_side or len(specs) == 1:
+    wanted = {"0": False, "1": True}.get(os.environ.get(_SIDE_BY_SIDE, ""), backend.creates_side_by_side)
+    if not wanted or len(specs) == 1:
         instances = []
         for spec in specs:
             instances.append(backend.create_instance(spec))
@@ -160,17 +162,6 @@ def create_instances(
         if attempt.exception() is None:
             undo.callback(attempt.result().close)
     return [attempt.result() for attempt in attempts]
-
-
-def refuse_unsupported(config: ModelConfig) -> None:
-    """Refuse what this version of the server cannot do.
-
-    Raises:
-        UnsupportedError: the text names the setting.
-    """
-    if config.model_repository_agents.agents:
-        msg = f"model '{config.name}' sets 'model_repository_agents', which are not available in this version"
-        raise UnsupportedError(msg)
 
 
 def refuse_runtime(source: ModelSource, directory: Path | None) -> None:

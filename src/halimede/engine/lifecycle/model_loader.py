@@ -11,6 +11,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from halimede.backends.base import ModelSource
 from halimede.config.ensembles import is_ensemble
@@ -28,6 +29,7 @@ from halimede.core.errors import (
 from halimede.core.out_of_memory import lacks_memory
 from halimede.engine.cache.access import cache_access
 from halimede.engine.cache.store import Cache
+from halimede.engine.lifecycle.agents import AgentChain, RepositoryAgents
 from halimede.engine.lifecycle.cached_content import content_of
 from halimede.engine.lifecycle.ensemble_loader import EnsembleLoader, LoadNeeded
 from halimede.engine.lifecycle.instance_updates import can_change, make_instances
@@ -52,7 +54,9 @@ from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.settings import EngineSettings
 from halimede.engine.summaries import LatencySummaries
 from halimede.repository.basis import Basis
+from halimede.repository.fingerprint import Fingerprint
 from halimede.repository.layout import is_directory_name
+from halimede.repository.namespaced_steps import bind_steps
 from halimede.repository.overrides import Override, write_files
 from halimede.repository.resolve import ResolvedModel, resolve
 from halimede.repository.snapshots import Snapshot, sight_directory, sight_model
@@ -107,10 +111,12 @@ class ModelLoader:
             clock, loop, disk, table, self._swaps, load_needed, cache, summaries=settings.summary_latencies
         )
         self._cache = cache
+        self._agents = RepositoryAgents(settings, loop, disk)
 
     def close(self) -> None:
         """End the threads, when no load is under way any more."""
         self._loaders.shutdown()
+        self._agents.close()
 
     def unload(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered."""
@@ -120,6 +126,7 @@ class ModelLoader:
         record.reason = ""
         record.blueprint = None
         self._swaps.withdraw(record)
+        self._change_agents(record, None)
 
     async def load(self, record: ModelRecord, override: Override, expected: Snapshot | None = None) -> None:
         """Load the model as it is on disk now, or as overridden; nothing happens if nothing changed.
@@ -136,6 +143,7 @@ class ModelLoader:
             UnavailableError: the server is stopping.
         """
         files: OverrideFiles | None = None
+        agents: AgentChain | None = None
         snapshot = Snapshot()
         try:
             snapshot = await self.look(record.name)
@@ -150,23 +158,42 @@ class ModelLoader:
             # Another configuration stays until the directory changes, unless the model was first loaded with it.
             stays = override.given and not override.files and record.versions
             record.overridden = snapshot if stays else None
-            if override.files and is_directory_name(record.name):
+            if override.files and is_directory_name(self._table.own_name(record.name)):
                 directory = await self._loop.run_in_executor(self._disk, write_files, override.files)
                 files = OverrideFiles(directory, users=1)
-            resolved = await self._resolve(record.name, snapshot, override, files)
+            directory = _directory(record.name, snapshot, files)
+            agents = await self._agents.load(record.name, directory, override.config)
+            if agents is not None:
+                directory = agents.location
+            resolved = await self._resolve(record.name, directory, override)
         except Exception as error:
             if not isinstance(error, HalimedeError | OSError):
                 logger.exception("failed to poll '%s'", record.name)
+            if agents is not None:
+                await agents.fail()
             if files is not None:
                 await self._live.release(files)
             refusal = self._refused(record, snapshot, str(error))
             raise (OutOfMemoryError(refusal.message) if lacks_memory(error) else refusal) from error
         try:
-            await self._load_versions(record, resolved, snapshot, files)
+            await self._load_versions(record, resolved, snapshot, files, agents)
+        except BaseException:
+            if agents is not None:
+                await agents.fail()
+            raise
         finally:
             if files is not None:
                 await self._live.release(files)
         record.intact = True
+        self._change_agents(record, agents)
+        if agents is not None:
+            await agents.complete()
+
+    def _change_agents(self, record: ModelRecord, agents: AgentChain | None) -> None:
+        """Have the agents that a model had unload it; from now on it has these."""
+        if record.agents is not None:
+            self._live.end_agents(record.agents)
+        record.agents = agents
 
     async def look(self, name: str) -> Snapshot:
         """What there is of a model on disk.
@@ -181,23 +208,14 @@ class ModelLoader:
         directory = self._table.namespaces.directory(name)
         if directory is not None:
             return partial(sight_directory, directory)
-        return partial(sight_model, self._settings.model_repositories, name)
+        repositories = self._settings.model_repositories
+        return partial(sight_model, repositories, name, namespaced=self._table.namespaced)
 
-    async def _resolve(
-        self, name: str, snapshot: Snapshot, override: Override, files: OverrideFiles | None
-    ) -> ResolvedModel:
-        if files is not None:
-            directory = files.directory
-        elif len(snapshot.directories) == 1:
-            directory = snapshot.directories[0]
-        elif snapshot.directories:
-            raise InvalidArgumentError(AMBIGUOUS)
-        else:
-            raise NotFoundError(f"there is no directory '{name}' in the model repositories")
+    async def _resolve(self, name: str, directory: Path, override: Override) -> ResolvedModel:
         settings = self._settings
         work = partial(
             resolve,
-            name,
+            self._table.own_name(name),
             directory,
             config_name=settings.model_config_name,
             config_override=override.config,
@@ -205,7 +223,11 @@ class ModelLoader:
             gpus=settings.gpus,
             namespace=self._table.namespaces.find(name),
         )
-        return await self._loop.run_in_executor(self._disk, work)
+        resolved = await self._loop.run_in_executor(self._disk, work)
+        if namespace := self._table.namespace(name):
+            bind = partial(bind_steps, resolved.config, Path(namespace), settings.model_repositories)
+            await self._loop.run_in_executor(self._disk, bind)
+        return resolved
 
     def _refused(self, record: ModelRecord, snapshot: Snapshot, why: str) -> InternalError:
         """There is nothing to load, or it makes no sense: note why; what serves goes on."""
@@ -217,15 +239,24 @@ class ModelLoader:
         return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
 
     async def _load_versions(
-        self, record: ModelRecord, resolved: ResolvedModel, snapshot: Snapshot, files: OverrideFiles | None
+        self,
+        record: ModelRecord,
+        resolved: ResolvedModel,
+        snapshot: Snapshot,
+        files: OverrideFiles | None,
+        agents: AgentChain | None,
     ) -> None:
-        """Load the versions that changed, swap them in, and unload those that are no longer selected."""
+        """Load the versions that changed, swap them in, and unload those that are no longer selected.
+
+        What agents had a hand in may always have changed.
+        """
         record.reason = ""
         record.refused = False
         record.selects_none = not resolved.versions
         if record.selects_none:
             raise self._without_versions(record, resolved)
-        bases = {number: _basis(resolved, snapshot, files, number) for number in resolved.versions}
+        known = None if files is not None or agents is not None else snapshot.contents
+        bases = {number: _basis(resolved, known, number) for number in resolved.versions}
         if is_ensemble(resolved.config):
             await self._ensembles.load(record, resolved, bases)
             logger.info("successfully loaded '%s'", record.name)
@@ -239,7 +270,7 @@ class ModelLoader:
         ) as holdings:
             models = await self._load_changed(record, resolved, bases, holdings)
         servings = {
-            number: Serving(model, bases[number], files, holding=holdings[number])
+            number: Serving(model, bases[number], files, holding=holdings[number], agents=agents)
             for number, model in models.items()
         }
         record.blueprint = None
@@ -421,11 +452,24 @@ def load_with_retries(
         return error
 
 
-def _basis(
-    resolved: ResolvedModel, snapshot: Snapshot, files: OverrideFiles | None, number: int
-) -> Basis | None:
+def _directory(name: str, snapshot: Snapshot, files: OverrideFiles | None) -> Path:
+    """The model's directory, before agents look at it.
+
+    Raises:
+        HalimedeError: there is none, or there are several.
+    """
+    if files is not None:
+        return files.directory
+    if not snapshot.directories:
+        raise NotFoundError(f"there is no directory '{name}' in the model repositories")
+    if len(snapshot.directories) > 1:
+        raise InvalidArgumentError(AMBIGUOUS)
+    return snapshot.directories[0]
+
+
+def _basis(resolved: ResolvedModel, contents: Fingerprint | None, number: int) -> Basis | None:
     """What the version would be loaded from; None for files that nothing is known of."""
-    if files is not None or snapshot.contents is None or number not in snapshot.contents.versions:
+    if contents is None or number not in contents.versions:
         return None
     config = ModelConfig()
     config.CopyFrom(resolved.config)
@@ -433,7 +477,7 @@ def _basis(
     config.ClearField("instance_group")
     return Basis(
         resolved.directory,
-        (snapshot.contents.shared, snapshot.contents.versions[number]),
+        (contents.shared, contents.versions[number]),
         config.SerializeToString(deterministic=True),
         tuple(group.SerializeToString(deterministic=True) for group in resolved.config.instance_group),
     )

@@ -1,6 +1,7 @@
 """The models that the server knows: what answers a request for one, and what the index says of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.core.hints import names_hint
@@ -27,11 +28,14 @@ class ModelTable:
         failed: the server could not start, and answers for no model.
         on_progress: called at each change of a version's state.
         on_readiness: called when the server may have become ready, or not ready; also at each such change.
+        namespaced: names in the server are identifiers, and no directory's.
     """
+
+    namespaced: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.records: dict[str, ModelRecord] = {}
-        self.catalog: dict[str, bool] = {}
+        self.catalog: Mapping[str, bool] = {}
         self.namespaces = Namespaces()
         self.stopping = False
         self.failed = False
@@ -39,6 +43,30 @@ class ModelTable:
         self.on_readiness: list[Callable[[], None]] = []
         self._latest: dict[str, ServedModel] = {}
         self._exact: dict[tuple[str, int], ServedModel] = {}
+
+    def own_name(self, name: str) -> str:
+        """What clients call the model of that name in the server."""
+        return name
+
+    def namespace(self, _name: str) -> str:
+        """The repository of the model of that name in the server, "" where names need none."""
+        return ""
+
+    def meant(self, name: str) -> list[str]:
+        """The names in the server of the models that a client means, as far as the server has to do with them."""
+        return [name] if name in self.records else []
+
+    def names_to_load(self, name: str) -> list[str]:
+        """The names in the server of the models that a client wants loaded, as the repositories were last seen."""
+        return [name]
+
+    def name_in_server(self, name: str, seen_from: str) -> str:
+        """The name in the server of the model that another one calls `name`."""
+        return self.namespaces.resolve(name, seen_from)
+
+    def set_catalog(self, catalog: Mapping[str, bool]) -> None:
+        """Note which models are on disk, and which of them in more than one repository."""
+        self.catalog = catalog
 
     def find(self, name: str, version: int = -1) -> ServedModel:
         """The loaded model of that name; the highest ready version for -1. Two look-ups at most.
@@ -76,10 +104,14 @@ class ModelTable:
         Models of archives are left out: they are no business of other models' clients.
         """
         text = f"Request for unknown model: '{name}' is not found"
-        if name in self.catalog:
+        if self._in_repository(name):
             return NotFoundError(f"{text}. It is in a repository, but not loaded")
-        loaded = [each for each, _ in self._exact if self.namespaces.find(each) is None]
-        return NotFoundError(text + names_hint(name, set(loaded), "loaded models"))
+        loaded = {self.own_name(each) for each, _ in self._exact if self.namespaces.find(each) is None}
+        return NotFoundError(text + names_hint(name, loaded, "loaded models"))
+
+    def _in_repository(self, name: str) -> bool:
+        """Whether a model that clients call so is on disk."""
+        return name in self.catalog
 
     def check(self) -> None:
         """Refuse to answer for models if the server could not start.
@@ -120,15 +152,16 @@ class ModelTable:
         hosted = {name for name in self.records if self.namespaces.find(name) is not None}
         for name in sorted(self.catalog.keys() | hosted):
             record = self.records.get(name) or ModelRecord(name)
+            own_name, namespace = self.own_name(name), self.namespace(name)
             if self.catalog.get(name):
                 rows.append(IndexRow(name, None, VersionState.UNAVAILABLE.value, AMBIGUOUS))
             elif record.versions:
                 rows += [
-                    IndexRow(name, str(number), version.state.value, version.reason)
+                    IndexRow(own_name, str(number), version.state.value, version.reason, namespace)
                     for number, version in sorted(record.versions.items())
                 ]
             elif name in self.catalog and not record.selects_none:
-                rows.append(IndexRow(name))
+                rows.append(IndexRow(own_name, namespace=namespace))
         return [row for row in rows if row.state == VersionState.READY.value] if ready_only else rows
 
     def move(
@@ -170,7 +203,11 @@ class ModelTable:
 
     def hide(self, model: ServedModel) -> None:
         """From now on, send no requests to the version, which may still be used by ensembles."""
-        if self._exact.get((model.name, model.version)) is model:
-            del self._exact[model.name, model.version]
-        if self._latest.get(model.name) is model:
-            del self._latest[model.name]
+        self._remove(model.identifier, model)
+
+    def _remove(self, name: str, model: ServedModel) -> None:
+        """Let the name no longer lead to the version."""
+        if self._exact.get((name, model.version)) is model:
+            del self._exact[name, model.version]
+        if self._latest.get(name) is model:
+            del self._latest[name]

@@ -1,18 +1,19 @@
 """Looking at the repositories time and again (`--model-control-mode=poll`).
 
 A change is acted on when two looks in a row have seen the same, so that a copy that is still being written is left
-alone.
+alone. While a repository cannot be read, its models stay as they are, and the other repositories are looked at.
 """
 
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.engine.lifecycle.model_table import ModelTable
+from halimede.repository.layout import unreadable
 from halimede.repository.snapshots import ABSENT, Snapshot, sight_models
 
 logger = logging.getLogger("halimede")
@@ -86,14 +87,17 @@ class Polling:
         """
         self._looking = True
         try:
-            seen = await self._loop.run_in_executor(self._disk, sight_models, self._repositories)
+            seen, away = await self._loop.run_in_executor(self._disk, self._sight)
         except OSError as error:
             logger.error("Poll failed: %s", error)
             return
         finally:
             self._looking = False
+        for name, each in self._table.records.items():
+            if each.snapshot is not None and any(place.parent in away for place in each.snapshot.directories):
+                seen[name] = each.snapshot  # what is served goes on until its repository can be read again
         before, self._last_look = self._last_look, seen
-        self._table.catalog = {name: len(snapshot.directories) > 1 for name, snapshot in seen.items()}
+        self._table.set_catalog({name: len(snapshot.directories) > 1 for name, snapshot in seen.items()})
         if before is None or self._table.stopping:
             return
         actions = []
@@ -107,3 +111,11 @@ class Polling:
             act = self._load if len(snapshot.directories) == 1 else self._withdraw
             actions.append(act(name, snapshot))
         await asyncio.gather(*actions)
+
+    def _sight(self) -> tuple[dict[str, Snapshot], Collection[Path]]:
+        """What there is of every model, and the repositories that cannot be read. Blocks."""
+        away = unreadable(self._repositories)
+        for repository, why in away.items():
+            logger.error("failed to poll model repository '%s': %s", repository, why)
+        readable = [repository for repository in self._repositories if repository not in away]
+        return sight_models(readable, namespaced=self._table.namespaced), away

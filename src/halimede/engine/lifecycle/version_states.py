@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.engine.lifecycle.agents import AgentChain
 from halimede.engine.memory.ledger import Holding
 from halimede.engine.served_model import ServedModel
 from halimede.repository.basis import Basis
@@ -67,6 +68,7 @@ class Serving:
         files: the temporary directory that it was loaded from, None for one in a repository.
         uses: the versions that an ensemble sends its requests to; they serve until it has finished.
         holding: what it takes of the memory; None for an ensemble, which takes next to nothing.
+        agents: the repository agents that loaded its files, None for none.
     """
 
     model: ServedModel
@@ -74,6 +76,7 @@ class Serving:
     files: OverrideFiles | None = None
     uses: "tuple[Serving, ...]" = ()
     holding: Holding | None = None
+    agents: AgentChain | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +154,7 @@ class ModelRecord:
             models that it needs do; else None.
         pending: the models that the ensemble needs that is being loaded now.
         waits: the models whose load or unload it waits for while it is being loaded itself, and how often.
+        agents: the repository agents of the last load that succeeded, None for none.
     """
 
     name: str
@@ -169,6 +173,7 @@ class ModelRecord:
     blueprint: Blueprint | None = None
     pending: tuple[str, ...] = ()
     waits: Counter[str] = field(default_factory=Counter)
+    agents: AgentChain | None = None
 
     @property
     def ready(self) -> bool:
@@ -222,9 +227,11 @@ class IndexRow:
         version: the version, None if the row is about the model as a whole.
         state: a `VersionState`'s value, "" if nothing was attempted.
         reason: why it is in that state, "" if there is nothing to say.
+        namespace: the model's repository, "" where names need none.
     """
 
     name: str
     version: str | None = None
     state: str = ""
     reason: str = ""
+    namespace: str = ""
