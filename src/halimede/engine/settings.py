@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from halimede.core.cpus import cpu_budget
 from halimede.core.gpus import visible_gpus
+
+if TYPE_CHECKING:  # it needs an extra
+    from halimede.repository.cloud.repositories import CloudRepositories
 
 
 class ControlMode(Enum):
@@ -92,7 +96,7 @@ class EngineSettings:
     """Settings of the engine; each is the `halimede serve` flag of the same name.
 
     Attributes:
-        model_repositories: directories of models.
+        model_repositories: directories of models; some may mirror buckets.
         control_mode: how models come and go.
         repository_poll_secs: seconds between two looks at the repositories, in poll mode; 0 for never.
         load_models: models to load at start in the modes explicit and ondemand; ``*`` alone for all.
@@ -115,6 +119,7 @@ class EngineSettings:
         cache: the response cache, None for none.
         rate_limit: whether instances execute only while they hold the resources that they declare.
         rate_limit_resources: how much there is of these; without any, as much as any instance declares.
+        cloud: the repositories in buckets; None for none.
     """
 
     model_repositories: tuple[Path, ...]
@@ -140,6 +145,7 @@ class EngineSettings:
     cache: LocalCacheSettings | RedisCacheSettings | None = None
     rate_limit: bool = False
     rate_limit_resources: tuple[ResourceLimit, ...] = ()
+    cloud: "CloudRepositories | None" = None
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """`--backend-config` for one backend, over the settings for every backend."""

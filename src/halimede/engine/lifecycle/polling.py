@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from halimede.core.clock import SECOND, Clock, Timer
+from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.repository.snapshots import ABSENT, Snapshot, sight_models
 
@@ -31,6 +32,7 @@ class Polling:
     def __init__(
         self,
         repositories: Sequence[Path],
+        buckets: Buckets,
         table: ModelTable,
         clock: Clock,
         loop: AbstractEventLoop,
@@ -42,6 +44,7 @@ class Polling:
 
         Args:
             repositories: where to look.
+            buckets: what some of them mirror.
             table: the models.
             clock: the time.
             loop: the event loop.
@@ -51,6 +54,7 @@ class Polling:
         """
         self.under_way: set[asyncio.Task[None]] = set()
         self._repositories = repositories
+        self._buckets = buckets
         self._table = table
         self._clock = clock
         self._loop = loop
@@ -86,6 +90,7 @@ class Polling:
         """
         self._looking = True
         try:
+            await self._buckets.update_all()
             seen = await self._loop.run_in_executor(self._disk, sight_models, self._repositories)
         except OSError as error:
             logger.error("Poll failed: %s", error)

@@ -1,0 +1,78 @@
+"""Why a bucket does not give what it is asked for, in a line, and what to do."""
+
+import re
+
+from halimede.core.errors import UnavailableError
+from halimede.repository.cloud.locations import Location, credentials_advice
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})[^:]*")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_LONGEST = 300
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
+_NO_CREDENTIALS = ("Credentials", "CredentialsError", "metadata", "169.254.169.254", "token")
+
+
+class BucketError(UnavailableError):
+    """A bucket does not give what it is asked for; the text names bucket and key, and what to do."""
+
+
+class ReplacedError(BucketError):
+    """An object was replaced or removed after it was listed."""
+
+
+def is_final(error: Exception) -> bool:
+    """Whether the same request would fail again."""
+    return isinstance(error, FileNotFoundError) or _status(error) in (400, 401, 403, 404, 412)
+
+
+def is_replaced(error: Exception) -> bool:
+    """Whether there is no such object any more, or another one."""
+    return isinstance(error, FileNotFoundError) or _status(error) in (404, 412, 416)
+
+
+def failure(location: Location, key: str, doing: str, error: Exception) -> BucketError:
+    """What to tell of an error.
+
+    Args:
+        location: the repository.
+        key: the key, or what keys begin with.
+        doing: what was tried, as ``read`` or ``list``.
+        error: obstore's.
+    """
+    where = f"cannot {doing} {location.url} (bucket '{location.bucket}', key '{key}')"
+    status = _status(error)
+    text = reason(error)
+    if any(code in str(error) for code in _NO_BUCKET):
+        return BucketError(f"{where}: there is no such bucket ({text}). Check the URL and the endpoint")
+    if status in (401, 403):
+        return BucketError(
+            f"{where}: {location.service.title} refuses it ({text}). {credentials_advice(location.service)} "
+            "and that they may list the bucket and read its objects"
+        )
+    if is_replaced(error):
+        return ReplacedError(f"{where}: it was replaced or removed after it was listed ({text}). Try again")
+    if status == 0 and any(part in str(error) for part in _NO_CREDENTIALS):
+        return BucketError(
+            f"{where}: no credentials were found ({text}). {credentials_advice(location.service)}"
+        )
+    server = location.endpoint or location.service.title
+    return BucketError(
+        f"{where}: {server} gives no proper answer ({text}). Check the endpoint and the network"
+    )
+
+
+def reason(error: Exception) -> str:
+    """What obstore says of an error, in a line: the service's own words if there are any."""
+    text = str(error)
+    status = _STATUS.search(text)
+    if status is None:
+        return " ".join(text.partition("\n\nDebug source")[0].split())[:_LONGEST]
+    said = [found[1] for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None]
+    return " ".join(": ".join([status[0].removeprefix("non-2xx status code: "), *said]).split())[:_LONGEST]
+
+
+def _status(error: Exception) -> int:
+    """The HTTP status of an error, 0 if there was none."""
+    found = _STATUS.search(str(error))
+    return 0 if found is None else int(found[1])
