@@ -8,6 +8,8 @@ from halimede.repository.cloud.locations import Location, credentials_advice
 _STATUS = re.compile(r"non-2xx status code: (\d{3})[^:]*")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_REQUEST = re.compile(r"Error performing ([A-Z]+ \S+) in .* - (.*)", re.DOTALL)
+_CAUSE = re.compile(r'message: "([^"]+)"')
 _LONGEST = 300
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
 _NO_CREDENTIALS = ("Credentials", "CredentialsError", "metadata", "169.254.169.254", "token")
@@ -67,7 +69,11 @@ def reason(error: Exception) -> str:
     text = str(error)
     status = _STATUS.search(text)
     if status is None:
-        return " ".join(text.partition("\n\nDebug source")[0].split())[:_LONGEST]
+        said, _, details = text.partition("\n\nDebug source")
+        request = _REQUEST.search(said)
+        said = said if request is None else f"{request[1]}: {request[2]}"
+        cause = _CAUSE.search(details)
+        return " ".join(f"{said}{'' if cause is None else f': {cause[1]}'}".split())[:_LONGEST]
     said = [found[1] for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None]
     return " ".join(": ".join([status[0].removeprefix("non-2xx status code: "), *said]).split())[:_LONGEST]
 
