@@ -9,6 +9,7 @@ from halimede.repository.cloud.cache import Cache
 from halimede.repository.cloud.downloads import Downloads
 from halimede.repository.cloud.locations import parse_location
 from halimede.repository.cloud.mirror import Mirror
+from halimede.repository.cloud.requests import Requests
 
 IDENTITY = """backend: "identity"
 input [{ name: "X", data_type: TYPE_FP32, dims: [-1] }]
@@ -27,12 +28,13 @@ def mirror(
     url: str, directory: Path, limit: int | float = 1.0, cache: Cache | None = None
 ) -> Iterator[Mirror]:
     """A mirror as a server has it, as long as the block lasts."""
-    fetches = Downloads()
-    found = Mirror(parse_location(url), cache or Cache(directory, limit), fetches)
+    requests = Requests()
+    found = Mirror(parse_location(url), cache or Cache(directory, limit), requests, Downloads())
     try:
         yield found
     finally:
-        fetches.stop()
+        requests.stop()
+        requests.close()
         found.close()
 
 

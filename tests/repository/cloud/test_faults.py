@@ -10,6 +10,7 @@ import pytest
 from halimede.core.errors import HalimedeError
 from halimede.repository.cloud import downloads
 from halimede.repository.cloud.failures import BucketError, ReplacedError
+from halimede.repository.cloud.repositories import CloudRepositories
 from halimede.repository.layout import find_models
 from tests.repository.cloud.mirrors import IDENTITY, fetch, files, mirror
 from tests.support.buckets import Answer, Bucket, Proxy, Request
@@ -290,10 +291,10 @@ def test_a_fetch_that_hangs_ends_when_the_server_stops(url: str, front: Proxy, t
         thread = threading.Thread(target=run)
         thread.start()
         assert asked.wait(60)
-        found._downloads.stop()
-        gate.set()
+        found._requests.stop()
         thread.join(60)
         assert not thread.is_alive()
+        gate.set()
     assert [str(each) for each in fetches] == ["Server is stopping, models are no longer fetched"]
 
 
@@ -309,3 +310,39 @@ def test_a_full_disk_is_told_with_what_to_do(
             HalimedeError, match="No space left on device; free some of the disk, or name another"
         ):
             fetch(found, "m")
+
+
+def test_many_threads_note_and_forget_the_same_models(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put_all({f"m{number}/config.pbtxt": IDENTITY for number in range(3)})
+    errors: list[BaseException] = []
+    with mirror(bucket.url(), tmp_path) as found:
+
+        def look(number: int) -> None:
+            try:
+                for _ in range(5):
+                    found.update_all()
+                    found.update(f"m{number % 3}")
+                    found.update_names()
+                    found.fetch(f"m{number % 3}", "", None, lambda _: True)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=look, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert errors == []
+        assert all(files(found.directory / f"m{number}") for number in range(3))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "nul\0", "x" * 300, "\udc80"])
+def test_a_name_that_no_model_can_have_is_no_model(name: str, bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put_all({"m/config.pbtxt": IDENTITY})
+    cloud = CloudRepositories([bucket.url()], str(tmp_path), 1.0)
+    try:
+        cloud.update(name, cloud.directories)
+        assert find_models(cloud.directories) == {}
+    finally:
+        cloud.stop()
+        cloud.close()

@@ -53,20 +53,20 @@ class Buckets:
             HalimedeError: a bucket cannot be listed, or holds no repository there.
         """
         if self._cloud is not None:
-            await self._loop.run_in_executor(self._cloud.threads, self._cloud.check)
+            await self._loop.run_in_executor(self._cloud.lookers, self._cloud.check)
 
     async def update_names(self) -> None:
         """Learn which models there are, as far as the buckets tell soon."""
         if self._cloud is None:
             return
         if self._naming is None or self._naming.done():
-            self._naming = self._loop.run_in_executor(self._cloud.threads, self._cloud.update_names)
+            self._naming = self._loop.run_in_executor(self._cloud.lookers, self._cloud.update_names)
         await asyncio.wait([self._naming], timeout=_PATIENCE_S)
 
     async def update_all(self) -> None:
         """Learn what there is of every model, as far as the buckets tell."""
         if self._cloud is not None:
-            await self._loop.run_in_executor(self._cloud.threads, self._cloud.update_all)
+            await self._loop.run_in_executor(self._cloud.lookers, self._cloud.update_all)
 
     async def update(self, name: str) -> None:
         """Learn what there is of a model.
@@ -76,7 +76,7 @@ class Buckets:
         """
         cloud = self._cloud
         if cloud is not None:
-            await self._loop.run_in_executor(cloud.threads, cloud.update, name, self._repositories)
+            await self._loop.run_in_executor(cloud.lookers, cloud.update, name, self._repositories)
 
     async def fetch(self, directories: Sequence[Path], override: Override) -> None:
         """Fetch what is to be loaded of a model with these directories, unless that is there.
@@ -87,7 +87,7 @@ class Buckets:
         cloud = self._cloud
         if cloud is not None and len(directories) == 1 and not override.files:
             await self._loop.run_in_executor(
-                cloud.threads, cloud.fetch, directories[0], self._config_name, override.config, self._in_use
+                cloud.fetchers, cloud.fetch, directories[0], self._config_name, override.config, self._in_use
             )
 
     def used(self, directories: Sequence[Path]) -> None:

@@ -3,10 +3,9 @@
 Beside a file lies its journal: a byte for each of its pieces, which is 1 once the piece is there.
 """
 
+import asyncio
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
-from halimede.core.errors import OutOfMemoryError, UnavailableError
+from halimede.core.errors import OutOfMemoryError
 from halimede.repository.cloud.failures import ReplacedError, failure, is_final
 from halimede.repository.cloud.listing import BucketObject, plain_tag
 from halimede.repository.cloud.locations import Location
@@ -66,63 +65,46 @@ class Download:
 
 
 class Downloads:
-    """Fetches objects, for many models at once. Any thread may use it."""
+    """Fetches objects, for many models at once. Lives on the event loop of requests."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_AT_A_TIME, "halimede-fetch")
-        self._stop = threading.Event()
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
 
-    def stop(self) -> None:
-        """Have what is under way end soon, with an error."""
-        self._stop.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def run(
+    async def run(
         self,
         store: ObjectStore,
         location: Location,
         files: Sequence[Download],
         progress: Callable[[int], None],
     ) -> None:
-        """Fetch objects. Blocks. What has been fetched when this fails is used by the next attempt.
+        """Fetch objects. What has been fetched when this fails is used by the next attempt.
 
         Args:
             store: the bucket.
             location: the repository, for texts.
             files: what to fetch.
-            progress: called on any thread with how many further bytes there are.
+            progress: called with how many further bytes there are.
 
         Raises:
             ReplacedError: an object was replaced or removed after it was listed.
             BucketError: the bucket does not give it.
             OutOfMemoryError: the disk is full.
-            UnavailableError: the server is stopping.
         """
-        failed = threading.Event()
-        under_way: list[Future[None]] = []
+        pieces = []
+        for file in files:
+            file.path.touch()
+            pieces += [_Piece(store, location, file, begin, progress) for begin in file.missing]
+        tasks = [asyncio.ensure_future(self._run(piece)) for piece in pieces]
         try:
-            for file in files:
-                file.path.touch()
-                for begin in file.missing:
-                    piece = _Piece(store, location, file, begin, progress, (self._stop, failed))
-                    under_way.append(self._threads.submit(piece.run))
-        except RuntimeError:  # the threads have ended
-            raise _stopping() from None
-        wait(under_way, return_when=FIRST_EXCEPTION)
-        failed.set()
-        for future in under_way:
-            future.cancel()
-        wait(under_way)
-        errors = [future.exception() for future in under_way if not future.cancelled()]
-        for error in errors:
-            if error is not None and not isinstance(error, _AbandonedError):
-                raise error
-        if len(errors) < len(under_way) or any(errors):
-            raise _stopping()
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-
-class _AbandonedError(Exception):
-    """Another piece has failed, or the server is stopping."""
+    async def _run(self, piece: "_Piece") -> None:
+        async with self._slots:
+            await piece.run()
 
 
 class _Piece:
@@ -135,7 +117,6 @@ class _Piece:
         file: Download,
         begin: int,
         progress: Callable[[int], None],
-        stops: tuple[threading.Event, ...],
     ) -> None:
         self._store = store
         self._location = location
@@ -143,56 +124,47 @@ class _Piece:
         self._have = self._begin = begin
         self._end = begin + file.length(begin)
         self._progress = progress
-        self._stops = stops
 
-    def run(self) -> None:
+    async def run(self) -> None:
         """Fetch it; connections that break are made again, after pauses that grow."""
         failures = 0
-        descriptor = os.open(self._file.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(self._file.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             while self._have < self._end:
                 before = self._have
                 try:
-                    for chunk in self._answer():
-                        self._check()
-                        self._write(descriptor, chunk)
-                    if self._have < self._end:
-                        raise ConnectionError(
-                            f"the answer ended after {self._have - before:,} of {self._end - before:,} bytes"
-                        )
+                    await self._receive(descriptor)
                 except _FAILURES as error:
                     failures = 1 if self._have > before else failures + 1
                     if is_final(error) or failures == _ATTEMPTS:
                         raise failure(self._location, self._file.key, "read", error) from None
-                    self._pause(min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S))
+                    await asyncio.sleep(min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S))
         finally:
             os.close(descriptor)
         self._note()
 
-    def _answer(self) -> Iterator[bytes]:
-        self._check()
+    async def _receive(self, descriptor: int) -> None:
+        """Fetch what is missing, as far as one answer brings it."""
+        begin = self._have
         expected = self._file.expected
-        answer = obstore.get(
+        answer = await obstore.get_async(
             self._store,
             self._file.key,
-            options={"range": (self._have, self._end), "if_match": f'"{expected.tag}"'},
+            options={"range": (begin, self._end), "if_match": f'"{expected.tag}"'},
         )
         found = BucketObject(answer.meta["size"], plain_tag(answer.meta["e_tag"]))
-        if found != expected or tuple(answer.range) != (self._have, self._end):
+        if found != expected or tuple(answer.range) != (begin, self._end):
             raise ReplacedError(
                 f"cannot read {self._location.url} (bucket '{self._location.bucket}', key '{self._file.key}'): "
                 f"{found.size:,} bytes with ETag '{found.tag}' come where {expected.size:,} with '{expected.tag}' "
                 "were listed. Try again"
             )
-        return iter(answer.stream(min_chunk_size=_CHUNK_BYTES))
-
-    def _check(self) -> None:
-        if any(stop.is_set() for stop in self._stops):
-            raise _AbandonedError
-
-    def _pause(self, seconds: float) -> None:
-        self._stops[0].wait(seconds)
-        self._check()
+        async for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
+            self._write(descriptor, chunk)
+        if self._have < self._end:
+            raise ConnectionError(
+                f"the answer ended after {self._have - begin:,} of {self._end - begin:,} bytes"
+            )
 
     def _write(self, descriptor: int, chunk: bytes) -> None:
         rest = memoryview(chunk)[: self._end - self._have]
@@ -219,7 +191,3 @@ def disk_full(path: Path, error: OSError) -> OutOfMemoryError:
         f"models cannot be kept in {path.parent}: {error.strerror or error}; free some of the disk, or name another "
         "directory with --cloud-cache-directory"
     )
-
-
-def _stopping() -> UnavailableError:
-    return UnavailableError("Server is stopping, models are no longer fetched")

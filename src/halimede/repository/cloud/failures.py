@@ -74,8 +74,8 @@ def reason(error: Exception) -> str:
         said = said if request is None else f"{request[1]}: {request[2]}"
         cause = _CAUSE.search(details)
         return " ".join(f"{said}{'' if cause is None else f': {cause[1]}'}".split())[:_LONGEST]
-    said = [found[1] for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None]
-    return " ".join(": ".join([status[0].removeprefix("non-2xx status code: "), *said]).split())[:_LONGEST]
+    words = [found[1] for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text)) is not None]
+    return " ".join(": ".join([status[0].removeprefix("non-2xx status code: "), *words]).split())[:_LONGEST]
 
 
 def _status(error: Exception) -> int:

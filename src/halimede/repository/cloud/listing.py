@@ -1,6 +1,5 @@
 """What a bucket has of a model: its objects, by path, with their sizes and ETags."""
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +96,17 @@ def plain_tag(tag: object) -> str:
     return str(tag or "").removeprefix("W/").strip('"')
 
 
+def can_be_file(name: str) -> bool:
+    """Whether a part of a key can be the name of a file or a directory."""
+    encoded = name.encode(errors="ignore")
+    return (
+        name not in ("", ".", "..")
+        and not {"/", "\0"} & set(name)
+        and len(encoded) <= _LONGEST_NAME
+        and encoded.decode() == name
+    )
+
+
 def _listing(location: Location, model: str, objects: dict[str, BucketObject]) -> Listing:
     parents = {parent for path in objects for parent in _parents(path)}
     files: dict[str, BucketObject] = {}
@@ -123,7 +133,7 @@ def _parents(path: str) -> Iterable[str]:
 
 def _check_names(location: Location, model: str, path: str) -> None:
     for part in (model, *path.split("/")):
-        if part in ("", ".", "..") or "\0" in part or len(os.fsencode(part)) > _LONGEST_NAME:
+        if not can_be_file(part):
             raise BucketError(
                 f"{location.url}: the key '{location.key(model, path)}' cannot be the name of a file; rename the object"
             )

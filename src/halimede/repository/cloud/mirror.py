@@ -7,8 +7,10 @@ put in its place when all of it is there, so that a fetch that fails changes not
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from halimede.repository.cloud.failures import BucketError, failure
 from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, group_by_model, write_record
 from halimede.repository.cloud.locations import Location, credentials_advice
 from halimede.repository.cloud.progress import Progress
+from halimede.repository.cloud.requests import Requests
 from halimede.repository.cloud.stores import open_store
 from halimede.repository.versions import select_versions
 
@@ -39,7 +42,7 @@ class Mirror:
         directory: its models.
     """
 
-    def __init__(self, location: Location, cache: Cache, downloads: Downloads) -> None:
+    def __init__(self, location: Location, cache: Cache, requests: Requests, downloads: Downloads) -> None:
         """A mirror that shows what was there when the last server ended.
 
         Raises:
@@ -48,7 +51,9 @@ class Mirror:
         self.location = location
         self._store = open_store(location)
         self._cache = cache
+        self._requests = requests
         self._downloads = downloads
+        self._noting = threading.Lock()
         place, self._lock = cache.open_place(location)
         self.directory = place / "models"
         self._partial = place / "partial"
@@ -83,15 +88,16 @@ class Mirror:
         """Learn which models there are: the files that lie beside them."""
         path = self.location.path
         try:
-            found = obstore.list_with_delimiter(self._store, path or None)
+            found = self._requests.run(partial(obstore.list_with_delimiter_async, self._store, path or None))
         except _FAILURES as error:
             raise failure(self.location, path, "list", error) from error
         names = {prefix.rpartition("/")[2] for prefix in found["common_prefixes"]}
         if not names:
             self._check_gone(self.directory.iterdir())
-        for name in names:
-            (self.directory / name).mkdir(exist_ok=True)
-        self._keep(names)
+        with self._noting:
+            for name in names:
+                (self.directory / name).mkdir(exist_ok=True)
+            self._keep(names)
         return {str(each["path"]).rpartition("/")[2] for each in found["objects"]}
 
     def update_all(self) -> None:
@@ -103,9 +109,10 @@ class Mirror:
         listings = self._list(self.location.path)
         if not listings:
             self._check_gone(self.directory.iterdir())
-        for name, listing in listings.items():
-            self._note(name, listing)
-        self._keep(listings.keys())
+        with self._noting:
+            for name, listing in listings.items():
+                self._note(name, listing)
+            self._keep(listings.keys())
 
     def update(self, name: str) -> None:
         """Learn what there is of a model.
@@ -114,15 +121,17 @@ class Mirror:
             BucketError: it cannot be listed.
         """
         listing = self._list(self.location.key(name)).get(name)
-        if listing is not None:
-            self._note(name, listing)
-        else:
+        if listing is None:
             self._check_gone([self.directory / name])
-            self._remove(self.directory / name)
+        with self._noting:
+            if listing is None:
+                self._remove(self.directory / name)
+            else:
+                self._note(name, listing)
 
     def _list(self, prefix: str) -> dict[str, Listing]:
         try:
-            found = obstore.list(self._store, prefix or None).collect()
+            found = self._requests.run(lambda: obstore.list(self._store, prefix or None).collect_async())
         except _FAILURES as error:
             raise failure(self.location, prefix, "list", error) from error
         return group_by_model(self.location, found)
@@ -139,7 +148,7 @@ class Mirror:
         key = next((self.location.key(name, path) for name, listing in known for path in listing.objects), "")
         if key:
             try:
-                obstore.head(self._store, key)
+                self._requests.run(partial(obstore.head_async, self._store, key))
             except FileNotFoundError:
                 return
             except _FAILURES as error:
@@ -233,16 +242,17 @@ class Mirror:
         """Fetch files, though not into their place: where each of them is."""
         if not missing:
             return {}
-        partial = self._partial / name
-        partial.mkdir(exist_ok=True)
+        place = self._partial / name
+        place.mkdir(parents=True, exist_ok=True)
         files = {}
         for path, expected in missing.items():
             identity = f"{path}\0{expected.tag}\0{expected.size}"
-            staged = partial / sha256(identity.encode()).hexdigest()[:32]
+            staged = place / sha256(identity.encode()).hexdigest()[:32]
             files[path] = Download(self.location.key(name, path), expected, staged)
         size = sum(each.size for each in missing.values())
         with self._cache.reserved(self.directory / name, size, in_use):
-            self._downloads.run(self._store, self.location, list(files.values()), progress)
+            fetch = partial(self._downloads.run, self._store, self.location, list(files.values()), progress)
+            self._requests.run(fetch)
         return {path: file.path for path, file in files.items()}
 
 

@@ -1,7 +1,6 @@
 """How far a fetch is, in the log: in tenths for large models, and what it came to for all."""
 
 import logging
-import threading
 import time
 
 from halimede.repository.cloud.locations import Location
@@ -12,7 +11,7 @@ _LARGE_BYTES = 64 << 20
 
 
 class Progress:
-    """How far the fetch of a model is. Any thread may add to it."""
+    """How far the fetch of a model is."""
 
     def __init__(self, name: str, location: Location, files: int, size: int) -> None:
         self._name = name
@@ -21,17 +20,15 @@ class Progress:
         self._size = size
         self._done = 0
         self._told = 0
-        self._mutex = threading.Lock()
         self._began = time.monotonic()
 
     def add(self, count: int) -> None:
         """So many further bytes are there."""
-        with self._mutex:
-            self._done += count
-            tenths = 10 * self._done // self._size
-            if self._size < _LARGE_BYTES or not self._told < tenths < 10:
-                return
-            self._told = tenths
+        self._done += count
+        tenths = 10 * self._done // self._size
+        if self._size < _LARGE_BYTES or not self._told < tenths < 10:
+            return
+        self._told = tenths
         logger.info(
             "fetching '%s' from %s: %d of %d MB (%d%%)",
             self._name,

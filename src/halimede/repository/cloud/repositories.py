@@ -4,15 +4,17 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.repository.cloud.cache import Cache, InUse
 from halimede.repository.cloud.downloads import Downloads
 from halimede.repository.cloud.failures import BucketError
-from halimede.repository.cloud.listing import RECORDS
+from halimede.repository.cloud.listing import RECORDS, can_be_file
 from halimede.repository.cloud.locations import Location, Service, parse_location
 from halimede.repository.cloud.mirror import Mirror
+from halimede.repository.cloud.requests import Requests
 
 logger = logging.getLogger("halimede")
 
@@ -26,11 +28,12 @@ _AT_A_TIME = 16
 
 
 class CloudRepositories:
-    """The repositories in buckets. Any thread may use it; all methods but `used` block.
+    """The repositories in buckets. Any thread may use it; all methods but `stop` and `used` block.
 
     Attributes:
-        directories: what mirrors each of the URLs, in their order.
-        threads: where to call what blocks.
+        directories: what mirrors the repositories.
+        lookers: threads that learn what there is.
+        fetchers: threads that fetch it; looks do not wait for them.
     """
 
     def __init__(
@@ -51,24 +54,29 @@ class CloudRepositories:
         Raises:
             InvalidArgumentError: a URL or credentials are malformed, or the directory cannot be used.
         """
-        self.threads = ThreadPoolExecutor(_AT_A_TIME, "halimede-buckets")
-        self._downloads = Downloads()
+        self.lookers = ThreadPoolExecutor(_AT_A_TIME, "halimede-looks")
+        self.fetchers = ThreadPoolExecutor(_AT_A_TIME, "halimede-fetches")
+        self._requests = Requests()
+        downloads = Downloads()
         caches: dict[Path, Cache] = {}
         self._mirrors: list[Mirror] = []
-        for url in urls:
-            location = parse_location(url)
+        locations = [parse_location(url) for url in urls]
+        for location in {replace(each, url=""): each for each in locations}.values():
             path = _cache_directory(location, directory, environment)
-            cache = caches.setdefault(path, Cache(path, limit)) if path not in caches else caches[path]
-            self._mirrors.append(Mirror(location, cache, self._downloads))
+            if path not in caches:
+                caches[path] = Cache(path, limit)
+            self._mirrors.append(Mirror(location, caches[path], self._requests, downloads))
         self.directories = [mirror.directory for mirror in self._mirrors]
 
     def stop(self) -> None:
         """Have what is under way end soon, with an error."""
-        self._downloads.stop()
+        self._requests.stop()
 
     def close(self) -> None:
         """Let other servers use what has been fetched; when nothing is under way any more."""
-        self.threads.shutdown()
+        self.lookers.shutdown()
+        self.fetchers.shutdown()
+        self._requests.close()
         for mirror in self._mirrors:
             mirror.close()
 
@@ -92,7 +100,8 @@ class CloudRepositories:
     def update(self, name: str, repositories: Sequence[Path]) -> None:
         """Learn what there is of a model.
 
-        A bucket that cannot be listed only matters to models that are in none of the others.
+        Nothing happens if no model can have that name. A bucket that cannot be listed only matters to models that are
+        in none of the others.
 
         Args:
             name: the model.
@@ -101,6 +110,8 @@ class CloudRepositories:
         Raises:
             BucketError: a bucket cannot be listed that may have it.
         """
+        if not can_be_file(name):
+            return
         failed: list[tuple[Mirror, BucketError]] = []
         for mirror in self._mirrors:
             try:
