@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.azurite import ACCOUNT, KEY, azurite, make_container, put_all
 from tests.support.buckets import Answer, Bucket, Proxy, Request, environment, proxy
+from tests.support.gcs import BUCKET, gcs_emulator
 from tests.support.host import start_host
 from tests.support.server import ServerProcess, running
 
@@ -63,12 +65,12 @@ def local(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(cache: Path, *flags: str, ready: bool = True) -> Iterator[ServerProcess]:
+def serving(cache: Path, *flags: str, ready: bool = True, **variables: str) -> Iterator[ServerProcess]:
     command = [
         sys.executable, "-m", "halimede", "serve", f"--cloud-cache-directory={cache}", "--http-address=127.0.0.1",
         "--http-port=0", "--allow-grpc=false", "--allow-metrics=false", *flags,
     ]  # fmt: skip
-    with running(command, 1, ready=ready, environment=environment()) as server:
+    with running(command, 1, ready=ready, environment=environment(**variables)) as server:
         yield server
 
 
@@ -119,6 +121,24 @@ def test_models_of_a_bucket_and_a_directory_are_served_together(
     ) as server:
         assert index(server) == {"a": "READY", "b": "READY", "local": "READY"}
         assert infer(server, "a") == infer(server, "local") == [1, 2]
+
+
+def test_buckets_of_several_services_are_served_together(bucket: Bucket, local: Path, tmp_path: Path) -> None:
+    with azurite() as azure, gcs_emulator() as google:
+        put_all(make_container(azure, "models"), {"azure/config.pbtxt": IDENTITY, "azure/1/weights": "x"})
+        google.put("repository/google/config.pbtxt", IDENTITY)
+        google.put("repository/google/1/weights", "x")
+        urls = [
+            bucket.url(),
+            f"gs://{BUCKET}/repository",
+            f"as://{azure}/{ACCOUNT}/models/repository",
+            str(local),
+        ]
+        repositories = [f"--model-repository={url}" for url in urls]
+        keys = {"AZURE_STORAGE_KEY": KEY, "STORAGE_EMULATOR_HOST": google.url}
+        with serving(tmp_path / "cache", *repositories, **keys) as server:
+            assert index(server) == dict.fromkeys(["a", "azure", "b", "google", "local"], "READY")
+            assert infer(server, "azure") == infer(server, "google") == [1, 2]
 
 
 def test_only_the_models_that_are_asked_for_are_fetched(bucket: Bucket, front: Proxy, tmp_path: Path) -> None:
@@ -205,7 +225,7 @@ def test_polling_follows_the_bucket_and_outlives_its_absence(
         bucket.put_all({"c/config.pbtxt": IDENTITY, "c/1/weights": "c"})
         until(server, lambda: index(server).get("c") == "READY", "the new model")
         front.fault = away
-        server.wait_for("gives no proper answer")
+        server.wait_for(f"failed to poll model repository '{bucket.url(endpoint=front.url)}': cannot list")
         assert index(server) == dict.fromkeys("abc", "READY")
         assert infer(server, "a") == [1, 2]
         front.fault = forbidden

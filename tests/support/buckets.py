@@ -37,15 +37,15 @@ class Bucket:
         name: its name.
     """
 
-    def __init__(self, endpoint: str, name: str) -> None:
+    def __init__(self, endpoint: str, name: str, key: str = "test", secret: str = "test") -> None:
         self.endpoint = endpoint
         self.name = name
         self.client: Any = boto3.client(
             "s3",
             endpoint_url=endpoint,
             region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
             config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
         )
         self.client.create_bucket(Bucket=name)

@@ -144,7 +144,7 @@ class CloudRepositories:
             try:
                 act(mirror)
             except (HalimedeError, OSError) as error:
-                logger.error("%s", error)
+                logger.error("failed to poll model repository '%s': %s", mirror.location.url, error)
 
 
 def _cache_directory(location: Location, chosen: str, environment: Mapping[str, str]) -> Path:
