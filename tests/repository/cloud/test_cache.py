@@ -98,6 +98,20 @@ def test_a_fetch_that_nobody_went_on_with_makes_room_first(models: Bucket, tmp_p
         assert not list(partial.glob("*"))
 
 
+def test_what_a_fetch_under_way_has_put_aside_stays(models: Bucket, tmp_path: Path) -> None:
+    with mirror(models.url(), tmp_path) as found:
+        fetch(found, "a")
+        partial = found.directory.parent / "partial" / "b"
+        partial.mkdir()
+        (partial / "0123").write_bytes(os.urandom(MB))
+        os.utime(partial, (0, 0))
+    with mirror(models.url(), tmp_path, limit=int(2.5 * MB)) as found:
+        with found._cache.model_lock(found.directory / "b"):
+            fetch(found, "c")
+        assert (partial / "0123").exists()
+        assert fetched(found.directory) == {"c"}
+
+
 def test_a_directory_that_cannot_be_made_is_told_with_the_flag(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(

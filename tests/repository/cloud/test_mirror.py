@@ -179,6 +179,23 @@ def test_a_url_that_names_a_model_is_refused_with_the_repository_around_it(
     )
 
 
+def test_a_bucket_that_is_a_model_itself_is_refused(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("config.pbtxt", IDENTITY)
+    with (
+        mirror(bucket.url(""), tmp_path) as found,
+        pytest.raises(InvalidArgumentError, match="is a model, not a dir"),
+    ):
+        found.check()
+
+
+def test_a_configuration_that_is_gone_selects_nothing_any_more(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put_all({"m/config.pbtxt": IDENTITY + ALL, "m/1/x": b"1", "m/2/x": b"2"})
+    with mirror(bucket.url(), tmp_path) as found:
+        assert set(files(fetch(found, "m"))) == {"config.pbtxt", "1/x", "2/x"}
+        bucket.delete("repository/m/config.pbtxt")
+        assert set(files(fetch(found, "m"))) == {"2/x"}
+
+
 def test_two_servers_of_one_repository_each_have_a_mirror(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put_all({"m/config.pbtxt": IDENTITY, "m/1/x": b"1"})
     with mirror(bucket.url(), tmp_path) as one, mirror(bucket.url(), tmp_path) as other:

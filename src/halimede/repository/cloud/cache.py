@@ -159,9 +159,8 @@ class Cache:
         fetching = {fetched, *self._fetching}
         fetching |= {_partial(model) for model in fetching}
         for path in self._entries():
-            size = disk_bytes(path)
-            if size and path not in fetching and not self._is_used(path, in_use):
-                yield _last_use(path), size, path
+            if path not in fetching and _has_files(path) and not self._is_used(path, in_use):
+                yield _last_use(path), disk_bytes(path), path
 
     def _is_used(self, path: Path, in_use: InUse) -> bool:
         place = path.parent.parent
@@ -180,7 +179,7 @@ class Cache:
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(descriptor)
             return True
-        model_lock = self._locks.setdefault(path, threading.Lock())
+        model_lock = self._locks.setdefault(place / "models" / path.name, threading.Lock())
         if not model_lock.acquire(blocking=False):
             return False
         try:
@@ -198,6 +197,13 @@ def remove_files(model: Path) -> None:
             shutil.rmtree(entry, ignore_errors=True)
         elif entry.name != RECORDS[0]:
             entry.unlink(missing_ok=True)
+
+
+def _has_files(path: Path) -> bool:
+    """Whether anything has been fetched of a model."""
+    with suppress(FileNotFoundError):
+        return any(entry.name != RECORDS[0] for entry in path.iterdir())
+    return False
 
 
 def _partial(model: Path) -> Path:

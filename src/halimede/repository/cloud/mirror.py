@@ -72,9 +72,12 @@ class Mirror:
         files = self._update_names()
         if "config.pbtxt" in files:
             above = self.location.url.rpartition("/")[0]
-            raise InvalidArgumentError(
-                f"'{self.location.url}' is a model, not a directory of models; name what is around it, '{above}'"
+            fix = (
+                f"name what is around it, '{above}'"
+                if self.location.path
+                else "move it below a name of its own"
             )
+            raise InvalidArgumentError(f"'{self.location.url}' is a model, not a directory of models; {fix}")
 
     def update_names(self) -> None:
         """Learn which models there are.
@@ -212,7 +215,8 @@ class Mirror:
         staged = self._stage(name, fetched.missing(configs), in_use, lambda _: None)
         named = f"configs/{config_name}.pbtxt"
         path = named if config_name and named in configs else "config.pbtxt"
-        policy = _version_policy(staged.get(path, directory / path), config_override)
+        config = staged.get(path, directory / path) if path in configs else None
+        policy = _version_policy(config, config_override)
         versions = select_versions(policy, listing.versions)
         wanted = {path: each for path, each in listing.objects.items() if _is_wanted(path, versions)}
         others = {path: each for path, each in fetched.missing(wanted).items() if path not in configs}
@@ -220,6 +224,7 @@ class Mirror:
         staged |= self._stage(name, others, in_use, progress.add)
         if others:
             progress.finish()
+        fetched.forget(staged.keys())
         for path, file in staged.items():
             target = directory / path
             _clear_way(directory, target)
@@ -286,6 +291,10 @@ class _Fetched:
             return False
         return self._objects.get(path) == wanted and size == wanted.size
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """Note that some files are about to be replaced."""
+        self.write({path: each for path, each in self._objects.items() if path not in set(paths)})
+
     def write(self, objects: Mapping[str, BucketObject]) -> None:
         """Note what is there now, and that it is used."""
         document = {path: [each.size, each.tag] for path, each in objects.items()}
@@ -304,13 +313,13 @@ def _is_wanted(path: str, versions: Iterable[int]) -> bool:
     return number is None or number in versions
 
 
-def _version_policy(path: Path, override: str | None) -> ModelVersionPolicy:
+def _version_policy(path: Path | None, override: str | None) -> ModelVersionPolicy:
     """Which versions a configuration selects; the highest if there is none, or it makes no sense."""
     config = ModelConfig()
     with suppress(HalimedeError, OSError):  # whoever loads the model tells
         if override is not None:
             config = parse_json(override)
-        elif path.exists():
+        elif path is not None:
             config = read_config(path)
     if config.version_policy.WhichOneof("policy_choice") is None:
         config.version_policy.latest.num_versions = 1
