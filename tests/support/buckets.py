@@ -4,7 +4,7 @@ import http.client
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -196,7 +196,8 @@ def proxy(upstream: str, fault: Fault = unchanged) -> Iterator[Proxy]:
                 self.wfile.flush()
                 answer.gate.wait(60)
             if self.command != "HEAD":
-                self.wfile.write(answer.body[: answer.sent])
+                with suppress(ConnectionError):  # whoever asked is gone
+                    self.wfile.write(answer.body[: answer.sent])
             if answer.sent is not None:
                 self.close_connection = True
 

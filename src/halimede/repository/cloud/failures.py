@@ -11,8 +11,17 @@ _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _REQUEST = re.compile(r"Error performing ([A-Z]+ \S+) in .* - (.*)", re.DOTALL)
 _CAUSE = re.compile(r'message: "([^"]+)"')
 _LONGEST = 300
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
-_NO_CREDENTIALS = ("Credentials", "CredentialsError", "metadata", "169.254.169.254", "token")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_REFUSED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
+"""Refusals whose status is that of a malformed request."""
+
+_ACCOUNT_SERVERS = (
+    "169.254.169.254",
+    "metadata.google.internal",
+    "oauth2.googleapis.com",
+    "login.microsoftonline",
+)
+"""Where obstore asks for the machine's account, if the environment has no credentials."""
 
 
 class BucketError(UnavailableError):
@@ -45,19 +54,20 @@ def failure(location: Location, key: str, doing: str, error: Exception) -> Bucke
     where = f"cannot {doing} {location.url} (bucket '{location.bucket}', key '{key}')"
     status = _status(error)
     text = reason(error)
-    if any(code in str(error) for code in _NO_BUCKET):
+    code = _CODE.search(str(error))
+    if code is not None and code[1] in _NO_BUCKET:
         return BucketError(f"{where}: there is no such bucket ({text}). Check the URL and the endpoint")
-    if status in (401, 403):
+    if status in (401, 403) or (code is not None and code[1] in _REFUSED):
         return BucketError(
             f"{where}: {location.service.title} refuses it ({text}). {credentials_advice(location.service)} "
             "and that they may list the bucket and read its objects"
         )
+    if any(server in str(error) for server in _ACCOUNT_SERVERS):
+        return BucketError(
+            f"{where}: there are no credentials ({text}). {credentials_advice(location.service)}"
+        )
     if is_replaced(error):
         return ReplacedError(f"{where}: it was replaced or removed after it was listed ({text}). Try again")
-    if status == 0 and any(part in str(error) for part in _NO_CREDENTIALS):
-        return BucketError(
-            f"{where}: no credentials were found ({text}). {credentials_advice(location.service)}"
-        )
     server = location.endpoint or location.service.title
     return BucketError(
         f"{where}: {server} gives no proper answer ({text}). Check the endpoint and the network"
