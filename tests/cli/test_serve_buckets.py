@@ -6,7 +6,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,14 @@ def local(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(cache: Path, *flags: str, ready: bool = True, **variables: str) -> Iterator[ServerProcess]:
+def serving(
+    cache: Path, *flags: str, ready: bool = True, variables: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
     command = [
         sys.executable, "-m", "halimede", "serve", f"--cloud-cache-directory={cache}", "--http-address=127.0.0.1",
         "--http-port=0", "--allow-grpc=false", "--allow-metrics=false", *flags,
     ]  # fmt: skip
-    with running(command, 1, ready=ready, environment=environment(**variables)) as server:
+    with running(command, 1, ready=ready, environment=environment(**(variables or {}))) as server:
         yield server
 
 
@@ -136,7 +138,7 @@ def test_buckets_of_several_services_are_served_together(bucket: Bucket, local: 
         ]
         repositories = [f"--model-repository={url}" for url in urls]
         keys = {"AZURE_STORAGE_KEY": KEY, "STORAGE_EMULATOR_HOST": google.url}
-        with serving(tmp_path / "cache", *repositories, **keys) as server:
+        with serving(tmp_path / "cache", *repositories, variables=keys) as server:
             assert index(server) == dict.fromkeys(["a", "azure", "b", "google", "local"], "READY")
             assert infer(server, "azure") == infer(server, "google") == [1, 2]
 
@@ -156,6 +158,18 @@ def test_only_the_models_that_are_asked_for_are_fetched(bucket: Bucket, front: P
         status, answer = load(server, "missing")
         assert status == 500
         assert "there is no directory 'missing' in the model repositories" in answer["error"]
+
+
+def test_on_demand_a_model_is_fetched_when_it_is_asked_for(
+    bucket: Bucket, front: Proxy, tmp_path: Path
+) -> None:
+    repository = f"--model-repository={bucket.url(endpoint=front.url)}"
+    with serving(tmp_path / "cache", repository, "--model-control-mode=ondemand") as server:
+        assert front.gets("/weights") == []
+        assert infer(server, "b") == [1, 2]
+        assert [each.path.rpartition("repository/")[2] for each in front.gets("/weights")] == ["b/1/weights"]
+        status, _ = post(server, "/v2/models/missing/infer", {"inputs": []})
+        assert status == 404
 
 
 def test_a_restart_fetches_nothing_that_has_not_changed(bucket: Bucket, front: Proxy, tmp_path: Path) -> None:
