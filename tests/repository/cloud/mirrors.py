@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from halimede.repository.cloud import downloads
 from halimede.repository.cloud.cache import Cache
 from halimede.repository.cloud.downloads import Downloads
 from halimede.repository.cloud.locations import parse_location
@@ -24,12 +23,10 @@ def nothing(_directory: Path) -> bool:
 
 
 @contextmanager
-def mirror(
-    url: str, directory: Path, limit: int | float = 1.0, cache: Cache | None = None
-) -> Iterator[Mirror]:
+def mirror(url: str, directory: Path, limit: int | float = 1.0) -> Iterator[Mirror]:
     """A mirror as a server has it, as long as the block lasts."""
     requests = Requests()
-    found = Mirror(parse_location(url), cache or Cache(directory, limit), requests, Downloads())
+    found = Mirror(parse_location(url), Cache(directory, limit), requests, Downloads())
     try:
         yield found
     finally:
@@ -58,6 +55,3 @@ def files(directory: Path) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file() and not path.name.startswith(".halimede-")
     }
-
-
-PIECE = downloads.PIECE_BYTES

@@ -183,13 +183,13 @@ class Cache:
         if not model_lock.acquire(blocking=False):
             return False
         try:
-            remove_files(path)
+            _remove_files(path)
         finally:
             model_lock.release()
         return True
 
 
-def remove_files(model: Path) -> None:
+def _remove_files(model: Path) -> None:
     """Remove what has been fetched of a model, though not what is known of it."""
     (model / RECORDS[1]).unlink(missing_ok=True)
     for entry in model.iterdir():

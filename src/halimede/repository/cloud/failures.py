@@ -37,7 +37,7 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, FileNotFoundError) or _status(error) in (400, 401, 403, 404, 412)
 
 
-def is_replaced(error: Exception) -> bool:
+def _is_replaced(error: Exception) -> bool:
     """Whether there is no such object any more, or another one."""
     return isinstance(error, FileNotFoundError) or _status(error) in (404, 412, 416)
 
@@ -66,7 +66,7 @@ def failure(location: Location, key: str, doing: str, error: Exception) -> Bucke
         return BucketError(
             f"{where}: there are no credentials ({text}). {credentials_advice(location.service)}"
         )
-    if is_replaced(error):
+    if _is_replaced(error):
         return ReplacedError(f"{where}: it was replaced or removed after it was listed ({text}). Try again")
     server = location.endpoint or location.service.title
     return BucketError(
