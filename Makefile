@@ -69,6 +69,7 @@ test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh curl curl
 	scripts/need-debian-package.sh openssl openssl
 	scripts/need-debian-package.sh redis-server redis-server
+	scripts/need-npm-package.sh azurite@3.35.0 azurite-blob
 	scripts/test.sh $(BIN)/pytest
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh

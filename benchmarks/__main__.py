@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     asynchronous,
+    buckets,
     capture,
     eviction,
     footprint,
@@ -47,6 +48,7 @@ SUBJECTS = (
     frameworks,
     python_backend,
     repository_control,
+    buckets,
     implicit_state,
     hosting,
     asynchronous,

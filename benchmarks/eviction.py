@@ -2,14 +2,11 @@
 
 import http.client
 import json
-import shutil
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import models
 from benchmarks.errors import BenchmarkError
@@ -87,31 +84,8 @@ def served() -> Iterator[Server]:
     """A server with room for so many of the models, and for half of another one."""
     budget = f"{(ROOM + 0.5) * WEIGHTS_MB:g}MB"
     arguments = ["--model-control-mode=ondemand", f"--model-memory-budget={budget}", "--log-warning=false"]
-    with halimede(repository(), arguments=arguments) as server:
+    with halimede(models.numbered("eviction", MODELS, WEIGHTS_MB), arguments=arguments) as server:
         yield server
-
-
-def repository() -> Path:
-    """Models `m0`, `m1`, …: FP32 [n] and a number that is the least of many equal ones."""
-    directory = models.REPOSITORIES / "eviction"
-    shutil.rmtree(directory, ignore_errors=True)
-    port = helper.make_tensor_value_info
-    for number in range(MODELS):
-        weights = np.full(WEIGHTS_MB * 250_000, number, np.float32)
-        graph = helper.make_graph(
-            [
-                helper.make_node("Gather", ["weights", "index"], ["number"]),
-                helper.make_node("Add", ["INPUT0", "number"], ["OUTPUT0"]),
-            ],
-            f"m{number}",
-            [port("INPUT0", TensorProto.FLOAT, ["n"]), port("index", TensorProto.INT64, [1])],
-            [port("OUTPUT0", TensorProto.FLOAT, ["n"])],
-            [numpy_helper.from_array(weights, "weights")],
-        )
-        version = directory / f"m{number}" / "1"
-        version.mkdir(parents=True)
-        (version / "model.onnx").write_bytes(models.checked(graph).SerializeToString())
-    return directory
 
 
 def connect(server: Server) -> http.client.HTTPConnection:

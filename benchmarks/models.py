@@ -154,6 +154,29 @@ def resnet50_model() -> onnx.ModelProto:
     return checked(graph)
 
 
+def numbered(name: str, count: int, megabytes: int) -> Path:
+    """Models `m0`, `m1`, …: FP32 [n] and a number that is the least of many equal ones, which take so much."""
+    directory = REPOSITORIES / name
+    shutil.rmtree(directory, ignore_errors=True)
+    port = helper.make_tensor_value_info
+    for number in range(count):
+        weights = np.full(megabytes * 250_000, number, np.float32)
+        graph = helper.make_graph(
+            [
+                helper.make_node("Gather", ["weights", "index"], ["number"]),
+                helper.make_node("Add", ["INPUT0", "number"], ["OUTPUT0"]),
+            ],
+            f"m{number}",
+            [port("INPUT0", TensorProto.FLOAT, ["n"]), port("index", TensorProto.INT64, [1])],
+            [port("OUTPUT0", TensorProto.FLOAT, ["n"])],
+            [numpy_helper.from_array(weights, "weights")],
+        )
+        version = directory / f"m{number}" / "1"
+        version.mkdir(parents=True)
+        (version / "model.onnx").write_bytes(checked(graph).SerializeToString())
+    return directory
+
+
 def checked(graph: onnx.GraphProto) -> onnx.ModelProto:
     """The graph as a model that ONNX Runtime 1.18 reads."""
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

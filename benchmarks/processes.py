@@ -183,7 +183,7 @@ def halimede(
         yield server
 
 
-def server_arguments(repository: Path, ports: Sequence[int]) -> list[str]:
+def server_arguments(repository: Path | str, ports: Sequence[int]) -> list[str]:
     """Arguments for a quiet server on the ports for HTTP, gRPC and metrics; they are the same for tritonserver."""
     arguments = [f"--model-repository={repository}", "--log-info=false"]
     for service, port in zip(("http", "grpc", "metrics"), ports, strict=True):

@@ -129,8 +129,9 @@ class ServeOptions:
 
     model_repository: tuple[str, ...] = repeated(
         MODELS,
-        form("DIRECTORY"),
-        "Directory of models. Required; repeat it to serve several.",
+        form("DIRECTORY|URL"),
+        "Directory of models, or a bucket's: s3://BUCKET/PATH, gs://BUCKET/PATH or as://ACCOUNT/CONTAINER/PATH. "
+        "Required; repeat it to serve several.",
         aliases=("model-store",),
     )
     model_namespacing: bool = setting(
@@ -173,6 +174,20 @@ class ServeOptions:
         COUNT,
         15,
         "Seconds between two looks at the repositories, in control mode poll; 0 for never.",
+    )
+    cloud_cache_directory: str = setting(
+        MODELS,
+        form("DIRECTORY"),
+        "",
+        "Where models of buckets are kept on disk, so that a restart fetches only what has changed.",
+        shown_default="$XDG_CACHE_HOME/halimede/models or ~/.cache/halimede/models",
+    )
+    cloud_cache_size: str = setting(
+        MODELS,
+        form("BYTES|SHARE"),
+        "80%",
+        "Disk that models of buckets may take together: bytes (200GiB) or a share of the disk. As it runs out, models "
+        "that are not loaded are removed from it, those that were used longest ago first.",
     )
     model_config_name: str = setting(
         MODELS,

@@ -11,6 +11,7 @@ from halimede import __version__
 from halimede.cli import tuning
 from halimede.cli.check.checks import backend_settings, cache_settings, metrics_switches, model_memory_budget
 from halimede.cli.check.rate_limits import resource_limits
+from halimede.cli.cloud import model_repositories
 from halimede.cli.endpoints import endpoints
 from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
@@ -94,8 +95,9 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
 
 def engine_settings(options: ServeOptions) -> EngineSettings:
     """What the options say of the engine."""
+    repositories, cloud = model_repositories(options)
     return EngineSettings(
-        model_repositories=tuple(Path(name) for name in sorted(set(options.model_repository))),
+        model_repositories=repositories,
         model_namespacing=options.model_namespacing,
         control_mode=ControlMode(options.model_control_mode),
         repository_poll_secs=options.repository_poll_secs,
@@ -121,6 +123,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         rate_limit=options.rate_limit != "off",
         rate_limit_resources=resource_limits(options.rate_limit_resource),
         tracing=trace_config(options),
+        cloud=cloud,
     )
 
 

@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from halimede.core.cpus import cpu_budget
 from halimede.core.gpus import visible_gpus
 from halimede.engine.tracing.settings import TraceConfig
+
+if TYPE_CHECKING:  # it needs an extra
+    from halimede.repository.cloud.repositories import CloudRepositories
 
 
 class ControlMode(Enum):
@@ -93,7 +97,7 @@ class EngineSettings:
     """Settings of the engine; each is the `halimede serve` flag of the same name.
 
     Attributes:
-        model_repositories: directories of models.
+        model_repositories: directories of models; some may mirror buckets.
         control_mode: how models come and go.
         repository_poll_secs: seconds between two looks at the repositories, in poll mode; 0 for never.
         load_models: models to load at start in the modes explicit and ondemand; ``*`` alone for all.
@@ -121,6 +125,7 @@ class EngineSettings:
         rate_limit: whether instances execute only while they hold the resources that they declare.
         rate_limit_resources: how much there is of these; without any, as much as any instance declares.
         tracing: which requests are traced at first, and where traces go (`--trace-config`).
+        cloud: the repositories in buckets; None for none.
     """
 
     model_repositories: tuple[Path, ...]
@@ -151,6 +156,7 @@ class EngineSettings:
     rate_limit: bool = False
     rate_limit_resources: tuple[ResourceLimit, ...] = ()
     tracing: TraceConfig = field(default_factory=TraceConfig)
+    cloud: "CloudRepositories | None" = None
 
     def backend_settings(self, backend: str) -> dict[str, str]:
         """`--backend-config` for one backend, over the settings for every backend."""

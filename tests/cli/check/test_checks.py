@@ -48,9 +48,15 @@ def test_a_missing_repository_is_told_by_name(tmp_path: Path, options: ServeOpti
     assert refusal(replace(options, model_repository=(str(file),))).endswith("is not a directory")
 
 
-def test_a_bucket_is_refused(options: ServeOptions) -> None:
-    assert refusal(replace(options, model_repository=("s3://bucket/models",))) == (
-        "--model-repository s3://bucket/models: object storage is not available in this version"
+def test_a_bucket_needs_a_url_of_the_right_form(options: ServeOptions) -> None:
+    assert refusal(replace(options, model_repository=("s3://",))) == (
+        "--model-repository: 's3://' is no URL of a model repository; expected s3://BUCKET/PATH or "
+        "s3://https://HOST:PORT/BUCKET/PATH"
+    )
+    check(replace(options, model_repository=("s3://bucket/models", "gs://bucket", "as://account/container")))
+    assert refusal(replace(options, cloud_cache_size="much")) == (
+        "--cloud-cache-size: 'much' is no size; it must be a number of bytes (200GiB, 500MB) or a share of the disk "
+        "(80%, 0.8)"
     )
 
 

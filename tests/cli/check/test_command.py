@@ -606,3 +606,12 @@ def test_tensors_that_auto_complete_config_lists_are_those_of_the_model(tmp_path
     assert code == 0
     assert "a FP32[3]" in output
     assert "hello" not in output
+
+
+def test_a_bucket_is_refused_with_what_to_do() -> None:
+    code, output = check("s3://bucket/models")
+    assert code == 2
+    assert (
+        "'s3://bucket/models' is in a bucket, and only directories are checked; copy it to one first"
+        in output
+    )

@@ -16,9 +16,11 @@ from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
 from halimede.cli.trace_options import trace_config
 from halimede.config.model_files import looks_like_model
+from halimede.core.errors import HalimedeError
 from halimede.core.memory import memory_limit
 from halimede.engine.memory.budget import DEFAULT_SHARE, budget_bytes, parse_budget
 from halimede.engine.settings import LocalCacheSettings, RedisCacheSettings
+from halimede.repository.cloud.locations import is_bucket_url, parse_location
 
 logger = logging.getLogger("halimede")
 
@@ -28,7 +30,6 @@ DEFAULT_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 _RECEIVED_WHERE_UNKNOWN = 1 << 30
 """Memory for request bodies where the system does not tell how much memory there is."""
 
-_BUCKETS = ("s3://", "gs://", "as://")
 _SAGEMAKER = "SageMaker requests"
 
 
@@ -152,9 +153,9 @@ def _check_models(options: ServeOptions) -> None:
         msg = "--model-repository must be specified: name a directory of models"
         raise click.UsageError(msg)
     for repository in options.model_repository:
-        if repository.startswith(_BUCKETS):
-            msg = f"--model-repository {repository}: object storage is not available in this version"
-            raise click.UsageError(msg)
+        if is_bucket_url(repository):
+            check_bucket(repository)
+            continue
         if not repository or (options.exit_on_error and not Path(repository).is_dir()):
             what = "is not a directory" if repository and Path(repository).exists() else "does not exist"
             msg = f"--model-repository: '{repository}' {what}"
@@ -162,6 +163,7 @@ def _check_models(options: ServeOptions) -> None:
         if message := model_instead(Path(repository)):
             msg = f"--model-repository: {message}"
             raise click.UsageError(msg)
+    cloud_cache_size(options.cloud_cache_size)
     if options.load_model and options.model_control_mode not in ("explicit", "ondemand"):
         msg = (
             "Use of '--load-model' requires setting '--model-control-mode=explicit' as well. Mode ondemand takes it "
@@ -174,6 +176,35 @@ def _check_models(options: ServeOptions) -> None:
     if "*" in options.load_model and len(set(options.load_model)) > 1:
         msg = "Wildcard model name '*' must be the ONLY startup model if specified at all."
         raise click.UsageError(msg)
+
+
+def check_bucket(url: str) -> None:
+    """Nothing, if a URL can be that of a repository in a bucket.
+
+    Raises:
+        click.UsageError: it cannot.
+    """
+    try:
+        parse_location(url)
+    except HalimedeError as error:
+        msg = f"--model-repository: {error}"
+        raise click.UsageError(msg) from None
+
+
+def cloud_cache_size(text: str) -> int | float:
+    """`--cloud-cache-size`: bytes as an int, or a share of the disk as a float between 0 and 1.
+
+    Raises:
+        click.UsageError: it says no such thing.
+    """
+    try:
+        return parse_budget(text)
+    except ValueError:
+        msg = (
+            f"--cloud-cache-size: '{text}' is no size; it must be a number of bytes (200GiB, 500MB) or a share of the "
+            "disk (80%, 0.8)"
+        )
+        raise click.UsageError(msg) from None
 
 
 def model_instead(repository: Path) -> str:

@@ -17,12 +17,26 @@ from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError
+from halimede.repository.cloud.locations import is_bucket_url
 from halimede.repository.layout import check_repositories
+
+
+class _Repository(click.Path):
+    """A directory of models."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and is_bucket_url(value):
+            self.fail(
+                f"'{value}' is in a bucket, and only directories are checked; copy it to one first",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
 
 
 @click.command("check")
 @click.argument(
-    "repositories", metavar="REPOSITORY...", nargs=-1, required=True, type=click.Path(path_type=Path)
+    "repositories", metavar="REPOSITORY...", nargs=-1, required=True, type=_Repository(path_type=Path)
 )
 @click.option(
     "--model-config-name", default="", metavar="NAME", help="Use configs/NAME.pbtxt where a model has it."

@@ -26,6 +26,7 @@ from halimede.engine.calls.custom_metrics import CustomMetrics
 from halimede.engine.calls.loans import Loans
 from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_services import WorkerServices
+from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.dependencies import circle, is_spare, users_first
 from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
 from halimede.engine.lifecycle.load_slots import LoadSlots
@@ -98,6 +99,8 @@ class Lifecycle:
         check_backend_settings(python)
         self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
         self.cache = open_cache(settings.cache, clock, loop)
+        repositories = settings.model_repositories
+        self._buckets = Buckets(settings.cloud, repositories, settings.model_config_name, self._table, loop)
         self._loader = ModelLoader(
             settings,
             clock,
@@ -105,6 +108,7 @@ class Lifecycle:
             self._disk,
             self._table,
             self._live,
+            self._buckets,
             self._workers,
             self.memory,
             self._load_needed,
@@ -114,7 +118,7 @@ class Lifecycle:
         self._started = False
         self._starting = asyncio.Lock()
         self._polling = Polling(
-            settings.model_repositories, self._table, clock, loop, self._disk, self._attempt, self._withdraw
+            repositories, self._buckets, self._table, clock, loop, self._disk, self._attempt, self._withdraw
         )
 
     @property
@@ -201,6 +205,7 @@ class Lifecycle:
         """Learn which models the repositories hold now, for `index`."""
         if self.stopping:
             return
+        await self._buckets.update_names()
         try:
             work = partial(find_models, self._settings.model_repositories, namespaced=self._table.namespaced)
             found = await self._loop.run_in_executor(self._disk, work)
@@ -217,7 +222,7 @@ class Lifecycle:
         If a repository cannot be read, the server stays up, but is not live, and answers for no model.
 
         Raises:
-            InvalidArgumentError: a repository cannot be read, or `*` is not the only model to load.
+            HalimedeError: a repository cannot be read, or `*` is not the only model to load.
         """
         settings = self._settings
         async with self._starting:
@@ -225,7 +230,8 @@ class Lifecycle:
                 return False
             try:
                 await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
-            except InvalidArgumentError:
+                await self._buckets.check()
+            except HalimedeError:
                 self.live = False
                 self._table.failed = True
                 raise
@@ -467,6 +473,7 @@ class Lifecycle:
         self._table.tell_readiness()
         deadline = self._clock.now() + round(timeout_s * SECOND)
         self._polling.stop()
+        self._buckets.stop()
         for model in self._live.stop():
             self._table.hide(model)
         await self.memory.stop()
@@ -485,6 +492,7 @@ class Lifecycle:
         if self.cache is not None:
             await self.cache.close()
         await self._loop.run_in_executor(None, self._workers.close)
+        await self._buckets.close()
         self._disk.shutdown()
         self.live = False
         return True

@@ -30,6 +30,7 @@ from halimede.core.out_of_memory import lacks_memory
 from halimede.engine.cache.access import cache_access
 from halimede.engine.cache.store import Cache
 from halimede.engine.lifecycle.agents import AgentChain, RepositoryAgents
+from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.cached_content import content_of
 from halimede.engine.lifecycle.ensemble_loader import EnsembleLoader, LoadNeeded
 from halimede.engine.lifecycle.instance_updates import can_change, make_instances
@@ -82,6 +83,7 @@ class ModelLoader:
         disk: ThreadPoolExecutor,
         table: ModelTable,
         live: LiveVersions,
+        buckets: Buckets,
         workers: WorkerHost,
         memory: ModelMemory,
         load_needed: LoadNeeded,
@@ -103,6 +105,7 @@ class ModelLoader:
         self._loaders = ThreadPoolExecutor(_MAX_THREADS, "halimede-load")
         self._table = table
         self._live = live
+        self._buckets = buckets
         self._workers = workers
         self._memory = memory
         self._limiter = limiter
@@ -120,6 +123,8 @@ class ModelLoader:
 
     def unload(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered."""
+        if record.snapshot is not None:
+            self._buckets.used(record.snapshot.directories)
         record.intact = False
         record.snapshot = None
         record.overridden = None
@@ -153,6 +158,7 @@ class ModelLoader:
             if unchanged and not (override.given or record.dormant):
                 await self._ensembles.load_needed(record.needs)
                 return
+            await self._buckets.fetch(snapshot.directories, override)
             record.intact = False
             record.snapshot = None if override.given else snapshot
             # Another configuration stays until the directory changes, unless the model was first loaded with it.
@@ -196,11 +202,14 @@ class ModelLoader:
         record.agents = agents
 
     async def look(self, name: str) -> Snapshot:
-        """What there is of a model on disk.
+        """What there is of a model in the repositories.
 
         Raises:
             OSError: a repository cannot be read.
+            BucketError: a bucket cannot be listed.
         """
+        if self._table.namespaces.directory(name) is None:
+            await self._buckets.update(self._table.own_name(name))
         return await self._loop.run_in_executor(self._disk, self._look_for(name))
 
     def _look_for(self, name: str) -> Callable[[], Snapshot]:

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from halimede.core.clock import SECOND, Clock, Timer
+from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.repository.layout import unreadable
 from halimede.repository.snapshots import ABSENT, Snapshot, sight_models
@@ -32,6 +33,7 @@ class Polling:
     def __init__(
         self,
         repositories: Sequence[Path],
+        buckets: Buckets,
         table: ModelTable,
         clock: Clock,
         loop: AbstractEventLoop,
@@ -43,6 +45,7 @@ class Polling:
 
         Args:
             repositories: where to look.
+            buckets: what some of them mirror.
             table: the models.
             clock: the time.
             loop: the event loop.
@@ -52,6 +55,7 @@ class Polling:
         """
         self.under_way: set[asyncio.Task[None]] = set()
         self._repositories = repositories
+        self._buckets = buckets
         self._table = table
         self._clock = clock
         self._loop = loop
@@ -87,6 +91,7 @@ class Polling:
         """
         self._looking = True
         try:
+            await self._buckets.update_all()
             seen, away = await self._loop.run_in_executor(self._disk, self._sight)
         except OSError as error:
             logger.error("Poll failed: %s", error)

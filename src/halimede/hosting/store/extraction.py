@@ -1,15 +1,14 @@
 """A model archive on disk made into the model's directory, and stopped when nobody waits for it any more."""
 
 import asyncio
-import os
 import shutil
 import subprocess
 from concurrent.futures import Executor
-from contextlib import suppress
 from pathlib import Path
 
 from halimede.core.errors import HalimedeError, InvalidArgumentError, OutOfMemoryError
 from halimede.hosting.errors import ApiError, invalid
+from halimede.repository.disk_use import disk_bytes
 from halimede.repository.model_archives import extract_model
 
 
@@ -75,13 +74,3 @@ class Extraction:
         self._stopped = True
         if self._process is not None:
             self._process.kill()
-
-
-def disk_bytes(directory: Path) -> int:
-    """What the files of a directory take on disk, as far as others do not remove them meanwhile; blocks."""
-    total = 0
-    for place, _, names in os.walk(directory):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512  # noqa: PTH118 - speed
-    return total

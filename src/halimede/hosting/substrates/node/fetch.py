@@ -13,8 +13,8 @@ from halimede.hosting.store.source import Offer
 from halimede.hosting.substrates.node.cancellation import Cancellation
 from halimede.hosting.substrates.node.download import Progress, download
 from halimede.hosting.substrates.node.layout import About, Layout, key_of
-from halimede.hosting.substrates.node.locks import lock
 from halimede.hosting.substrates.node.room import Room
+from halimede.repository.locks import lock
 
 _REFUSED_S = 60.0
 """For so long nobody tries again to use an archive that cannot be extracted."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError
-from halimede.hosting.store.extraction import disk_bytes
 from halimede.hosting.store.source import Offer
 from halimede.hosting.substrates.node.cancellation import Cancellation
 from halimede.hosting.substrates.node.layout import About, Layout
-from halimede.hosting.substrates.node.locks import is_locked, lock
+from halimede.repository.disk_use import disk_bytes
+from halimede.repository.locks import is_locked, lock
 from halimede.repository.model_archives import MODEL
 
 _LOOK_S = 0.05

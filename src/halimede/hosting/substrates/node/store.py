@@ -15,8 +15,8 @@ from halimede.hosting.substrates.node.cancellation import Cancellation, ExpiredE
 from halimede.hosting.substrates.node.download import Progress, disk_failed
 from halimede.hosting.substrates.node.fetch import Fetch, fetched_bytes
 from halimede.hosting.substrates.node.layout import About, Layout, key_of
-from halimede.hosting.substrates.node.locks import lock
 from halimede.hosting.substrates.node.room import Room
+from halimede.repository.locks import lock
 
 _LOOK_S = 0.1
 """How often a process looks how far another has come."""

@@ -1,0 +1,1 @@
+"""Model repositories in buckets, mirrored on disk."""
