@@ -46,6 +46,7 @@ from halimede.frontends.sagemaker.settings import (
     SagemakerSettings,
 )
 from halimede.frontends.server import Connections, Endpoint, tls_context
+from halimede.frontends.shared_memory.registry import Regions
 from halimede.frontends.traffic import Traffic, new_counts
 
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
@@ -63,6 +64,7 @@ class _Shared:
         access: which requests over HTTP are refused for the names that they give.
         budget: the memory of unfinished bodies.
         traffic: the connections and the counts of each endpoint, for the metrics.
+        regions: clients' shared memory.
     """
 
     options: ServeOptions
@@ -72,6 +74,7 @@ class _Shared:
     access: WebAccess
     budget: ReceiveBudget
     traffic: list[Traffic]
+    regions: Regions
 
     def http(
         self,
@@ -122,7 +125,8 @@ def endpoints(
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
-    shared = _Shared(options, engine, log, requests, access, budget, [])
+    regions = Regions(allowed=options.allow_client_shm)
+    shared = _Shared(options, engine, log, requests, access, budget, [], regions)
     if options.allow_grpc:
         yield _grpc(shared)
     if options.allow_http:
@@ -145,6 +149,7 @@ def _grpc(shared: _Shared) -> Endpoint:
             log=shared.log,
             code_upload=CodeUpload(options.allow_model_code_upload),
             request_log=requests,
+            regions=shared.regions,
         ),
     )
     limits = GrpcSettings(
@@ -191,6 +196,7 @@ def _http(shared: _Shared) -> Endpoint:
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
             log=shared.log,
             code_upload=CodeUpload(options.allow_model_code_upload),
+            regions=shared.regions,
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
@@ -217,6 +223,7 @@ def _sagemaker(shared: _Shared) -> Endpoint:
             max_input_size=options.http_max_input_size,
             restrictions=parse_restrictions(options.http_restricted_api),
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+            regions=shared.regions,
         ),
     )
     connections: Connections[HttpProtocol] = Connections()

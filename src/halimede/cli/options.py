@@ -89,6 +89,14 @@ class ServeOptions:
         "server runs: those on this machine (loopback), all that reach the server (all), or none.",
     )
 
+    allow_client_shm: bool = setting(
+        ACCESS,
+        BOOL,
+        False,
+        "Let clients register shared memory of this machine, from which the server takes inputs and into which it puts "
+        "outputs. Whoever may register it can read and write any shared memory that the server may.",
+    )
+
     receive_memory_budget: str = setting(
         SERVER,
         form("BYTES|SHARE"),
@@ -475,7 +483,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
     _without(_UNAVAILABLE, OTHER, BOOL, "model-namespacing", False, "Equal names in several repositories."),
-    _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
     _without(
         _UNAVAILABLE,
         OTHER,

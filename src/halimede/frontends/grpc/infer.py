@@ -14,6 +14,8 @@ from halimede.frontends.grpc.codec_response import encode_extras, with_classes
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
+from halimede.frontends.shared_memory.registry import Regions
+from halimede.frontends.shared_memory.requests import use_regions
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
@@ -25,16 +27,18 @@ class ModelInfer:
         engine: what runs requests.
         decoder: how messages are read.
         forward_pattern: finds the metadata that become parameters; None for none.
+        regions: clients' shared memory.
     """
 
     def __init__(
-        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None
+        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None, regions: Regions
     ) -> None:
         self._loads = Loads(engine)
         self._find = engine.find
         self._now = engine.clock.now
         self._decode = decoder.decode
         self._forward_pattern = forward_pattern
+        self._regions = regions
 
     def __call__(self, call: Call, message: memoryview) -> None:
         """Answer the call, now or later."""
@@ -47,6 +51,8 @@ class ModelInfer:
             forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
+            if plan.places is not None:
+                use_regions(request, plan.places, self._regions)
         except NotLoadedError as error:
             call.on_cancel = self._loads.then(error, partial(self, call, message), partial(_fail, call))
             return

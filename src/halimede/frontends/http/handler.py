@@ -28,13 +28,12 @@ from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.http.request_codec import too_large
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
+from halimede.frontends.http.shared_memory import SharedMemoryCalls
 
 _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
 _PLANNED_CALLS: Final = {
-    Call.SHARED_MEMORY_STATUS: "shared memory",
-    Call.SHARED_MEMORY_CHANGE: "shared memory",
     Call.TRACE: "trace settings",
 }
 """Calls of the protocol that a later version will serve."""
@@ -51,7 +50,9 @@ class _Frontend:
         self._lifecycle = engine.lifecycle
         self._settings = settings
         self._restrictions = settings.restrictions
-        self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern).infer
+        self._infer = Inference(
+            engine, settings.max_input_size, settings.forward_pattern, settings.regions
+        ).infer
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
         self._answer_in_background = BackgroundAnswers().answer
         self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
@@ -69,6 +70,7 @@ class _Frontend:
             Call.LOGGING: self._logging,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
+            **SharedMemoryCalls(settings.regions, settings.max_input_size).calls,
             **dict.fromkeys(_PLANNED_CALLS, self._answer_planned),
         }
 
