@@ -58,7 +58,8 @@ def a_served_request(
     correlation_id: int | str = 0,
 ) -> InferenceRequest:
     tensor = ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes(), False)
-    return decode_request((number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0), server)
+    encoded = (number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0, None)
+    return decode_request(encoded, server)
 
 
 # Made by a model

@@ -550,11 +550,7 @@ def test_wrong_log_settings_are_refused_and_change_nothing(
 
 
 def test_methods_of_later_versions_say_so() -> None:
-    for method, subject in (
-        ("SystemSharedMemoryRegister", "shared memory"),
-        ("CudaSharedMemoryStatus", "shared memory"),
-        ("TraceSetting", "trace settings"),
-    ):
+    for method, subject in (("TraceSetting", "trace settings"),):
         expected = (12, f"{method} is not available in this version: it has no {subject}")
         assert failure(ask(FakeEngine(), method, b"")) == expected
 

@@ -88,8 +88,6 @@ def test_wrong_verb_is_405(server: ModelServer, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v2/systemsharedmemory/status",
-        "/v2/cudasharedmemory/region/r/status",
         "/v2/trace/setting",
     ],
 )

@@ -19,8 +19,9 @@ FIRST_REGION = 1 << 40
 """Segments of this number and above are regions of clients."""
 
 _PAGE = mmap.PAGESIZE
+_PAGEMAP = "/proc/self/pagemap"
 _ENTRY = 8
-"""Bytes of a page's entry in /proc/self/pagemap."""
+"""Bytes of a page's entry there."""
 
 _UNUSED = 3
 """References to an array that nobody views: a container's, a variable's, and the argument of `getrefcount`."""
@@ -117,11 +118,11 @@ class Region:
 
     def _mapped(self, mapping: Optional[mmap.mmap], end: int, flags: int) -> mmap.mmap:
         """The mapping, or a new one if it does not reach so far."""
-        if mapping is not None and len(mapping) >= end:
-            return mapping
         size = min(self._end, os.fstat(self._descriptor).st_size)
         if size < end:
             raise _too_short(size, end)
+        if mapping is not None and len(mapping) >= end:
+            return mapping
         try:
             return mmap.mmap(self._descriptor, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         except (OSError, ValueError) as error:
@@ -175,7 +176,7 @@ def _is_written(lease: _Lease) -> bool:
     begin: int = lease.__array_interface__["data"][0] // _PAGE
     pages = lease.last + 1 - lease.first
     try:
-        pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
+        pagemap = os.open(_PAGEMAP, os.O_RDONLY)
         try:
             content = os.pread(pagemap, pages * _ENTRY, begin * _ENTRY)
         finally:
