@@ -6,6 +6,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +142,13 @@ def test_clients_may_register_nothing_unless_a_flag_allows_it(tmp_path: Path) ->
     with start_server(tmp_path / "repository") as server:
         for client in (http(server), grpc(server)):
             triton = client.triton
-            for call in (
-                lambda triton=triton: triton.register_system_shared_memory("r", "/none", 4),
-                lambda triton=triton: triton.unregister_system_shared_memory("r"),
-                lambda triton=triton: triton.register_cuda_shared_memory("r", b"AA==", 0, 4),
-                lambda triton=triton: triton.unregister_cuda_shared_memory(),
-            ):
+            calls: tuple[Callable[[], object], ...] = (
+                partial(triton.register_system_shared_memory, "r", "/none", 4),
+                partial(triton.unregister_system_shared_memory, "r"),
+                partial(triton.register_cuda_shared_memory, "r", b"AA==", 0, 4),
+                triton.unregister_cuda_shared_memory,
+            )
+            for call in calls:
                 with pytest.raises(InferenceServerException) as error:
                     call()
                 assert error.value.message() == disabled

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,12 @@ def test_what_is_no_plain_file_is_refused(regions: Regions, memory: Make) -> Non
     plain = memory()
     name = plain.key + "-other"
     path = FILE / name[1:]
-    for make in (
-        lambda: path.symlink_to(plain.path),
-        lambda: os.mkfifo(path),
+    kinds: tuple[Callable[[], None], ...] = (
+        partial(path.symlink_to, plain.path),
+        partial(os.mkfifo, path),
         path.mkdir,
-    ):
+    )
+    for make in kinds:
         make()
         try:
             assert refusal(regions, name, 0, 4) == f"Unable to open shared memory region: '{name}'"
