@@ -99,7 +99,6 @@ def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> N
     [
         "--allow-vertex-ai=true",
         "--host-policy=a,numa-node=0",
-        "--allow-client-shm=true",
     ],
 )
 def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:

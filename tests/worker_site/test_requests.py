@@ -59,7 +59,7 @@ def a_served_request(
     trace: tuple[int, str | None] | None = None,
 ) -> InferenceRequest:
     tensor = ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes(), False)
-    encoded = (number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0)
+    encoded = (number, "id", correlation_id, 1, 250, parameters, wanted, (tensor,), 0, None)
     return decode_request(encoded if trace is None else (*encoded, trace), server)
 
 

@@ -55,6 +55,7 @@ from halimede.frontends.sagemaker.settings import (
     SagemakerSettings,
 )
 from halimede.frontends.server import Connections, Endpoint, ListenError
+from halimede.frontends.shared_memory.registry import Regions
 from halimede.frontends.tls.certificates import CertificateError
 from halimede.frontends.tls.identity import Identity
 from halimede.frontends.tokens import METRICS, TokenFileError, Tokens, parse_groups
@@ -78,6 +79,7 @@ class _Shared:
         traffic: the connections and the counts of each endpoint, for the metrics.
         http_identity: with what HTTP is encrypted; None for not at all.
         tokens: by which clients show who they are; None if they need not.
+        regions: clients' shared memory.
     """
 
     options: ServeOptions
@@ -89,6 +91,7 @@ class _Shared:
     traffic: list[Traffic]
     http_identity: Identity | None
     tokens: Tokens | None
+    regions: Regions
 
     def bearers(self, connections: Connections[HttpProtocol], group_of: GroupOf) -> BearerCheck | None:
         """Which requests of these connections need a token, by the groups of their calls."""
@@ -166,7 +169,8 @@ def endpoints(
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
     identity = _identity(options, HTTP, "http/1.1")
-    shared = _Shared(options, engine, log, requests, access, budget, [], identity, _tokens(options))
+    regions = Regions(allowed=options.allow_client_shm)
+    shared = _Shared(options, engine, log, requests, access, budget, [], identity, _tokens(options), regions)
     if options.allow_grpc:
         yield _grpc(shared)
     if options.allow_http:
@@ -211,6 +215,7 @@ def _grpc(shared: _Shared) -> Endpoint:
             log=shared.log,
             code_upload=CodeUpload(options.allow_model_code_upload),
             request_log=requests,
+            regions=shared.regions,
         ),
     )
     limits = GrpcSettings(
@@ -270,6 +275,7 @@ def _http(shared: _Shared) -> Endpoint:
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
             log=shared.log,
             code_upload=CodeUpload(options.allow_model_code_upload),
+            regions=shared.regions,
         ),
     )
     connections: Connections[HttpProtocol] = Connections()
@@ -298,6 +304,7 @@ def _sagemaker(shared: _Shared) -> Endpoint:
             max_input_size=options.http_max_input_size,
             restrictions=parse_restrictions(options.http_restricted_api),
             forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+            regions=shared.regions,
         ),
     )
     connections: Connections[HttpProtocol] = Connections()

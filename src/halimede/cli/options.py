@@ -111,6 +111,14 @@ class ServeOptions:
         shown_default="all but health",
     )
 
+    allow_client_shm: bool = setting(
+        ACCESS,
+        BOOL,
+        False,
+        "Let clients register shared memory of this machine, from which the server takes inputs and into which it puts "
+        "outputs. Whoever may register it can read and write any shared memory that the server may.",
+    )
+
     receive_memory_budget: str = setting(
         SERVER,
         form("BYTES|SHARE"),
@@ -612,7 +620,6 @@ SETTINGS: tuple[Setting, ...] = (
         _IGNORED, BACKENDS, NUMBER, "min-supported-compute-capability", 0.0, "Oldest GPUs that are used."
     ),
     _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
-    _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
     _without(
         _UNAVAILABLE,
         OTHER,

@@ -1,9 +1,10 @@
 """Requests and responses: what every protocol is turned into, and every scheduler and backend works on."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
 from halimede.core.errors import HalimedeError
+from halimede.core.regions import Piece
 from halimede.core.tensors import Tensor
 from halimede.core.traces import Trace
 
@@ -102,6 +103,8 @@ class InferRequest:
         queued_ns: when it entered its scheduler.
         started_ns: when its execution began; set before `on_compute` is told, 0 until then and for ensembles.
         trace: what is recorded of it; None for most requests, which are not traced.
+        targets: name → part of a client's region, of outputs that whoever computes them may write there himself; None
+            for a request without inputs and outputs in regions.
     """
 
     __slots__ = (
@@ -128,6 +131,7 @@ class InferRequest:
         "sequence_key",
         "sequence_start",
         "started_ns",
+        "targets",
         "timeout_us",
         "trace",
     )
@@ -176,6 +180,7 @@ class InferRequest:
         self.queued_ns = received_ns
         self.started_ns = 0
         self.trace: Trace | None = None
+        self.targets: Mapping[str, Piece] | None = None
 
     def cancel(self) -> None:
         """The client gave up: a queued request leaves its queue; a running one may be told."""

@@ -26,12 +26,20 @@ class InflightLimit:
         Raises:
             UnavailableError: there are too many.
         """
+        self.check(request)
+        self.count += 1
+        request.respond = partial(self._respond, request.respond)
+
+    def check(self, request: InferRequest) -> None:
+        """Refuse the request if it is one too many; otherwise `admit`, in the same turn of the loop, takes it.
+
+        Raises:
+            UnavailableError: there are too many.
+        """
         if self.count >= self.most:
             self.refused += 1
             msg = f"{request.prefix}the server has {self.most} requests in flight, as many as it may; try again later"
             raise UnavailableError(msg, retry_after_s=1)
-        self.count += 1
-        request.respond = partial(self._respond, request.respond)
 
     def _respond(self, respond: Respond, response: InferResponse | None, final: bool) -> None:
         if final:

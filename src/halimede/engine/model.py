@@ -13,6 +13,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
+from halimede.core.regions import RegionTensor
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.cache.access import CacheAccess
 from halimede.engine.cache.ordering import ResponseOrder
@@ -29,6 +30,7 @@ from halimede.engine.tracing.recording import record_execution, record_queued
 from halimede.engine.validation import validate
 from halimede.workers.host import WorkerName
 from halimede.workers.instance import WorkerInstance
+from halimede_worker.memory import Outgoing
 
 logger = logging.getLogger("halimede")
 
@@ -221,6 +223,8 @@ class Model:
             return
         try:
             validate(request, self.signature)
+            if request.targets is not None:
+                self._reach_regions(request)
         except HalimedeError as error:
             request.respond(InferResponse(error=error), True)
             return
@@ -245,6 +249,22 @@ class Model:
         except HalimedeError as error:  # it is not as its scheduler needs it
             self._finish(1)
             request.respond(InferResponse(error=error), True)
+
+    def _reach_regions(self, request: InferRequest) -> None:
+        """Read the inputs that are in regions of clients, unless worker processes will.
+
+        Raises:
+            HalimedeError: a region does not hold them any more.
+        """
+        workers_only = bool(self._workers) and not self._runners and self._cache is None
+        if not workers_only:
+            request.targets = {}
+        for tensor in request.inputs.values():
+            if isinstance(tensor, RegionTensor):
+                if workers_only and tensor.byte_size > Outgoing.INLINE_BYTES:
+                    tensor.piece.check()
+                else:
+                    tensor.data  # noqa: B018 - which reads it
 
     def continues(self, request: InferRequest) -> bool:
         """Whether the request goes on with a sequence that is under way, here or in a version before this one."""

@@ -16,7 +16,7 @@ from typing import Any
 from halimede.core.buffers import POOL
 from halimede.workers.memory import PeerMemory, ServerOutgoing
 from halimede_worker import wire
-from halimede_worker.memory import Segment, SharedMemoryError
+from halimede_worker.memory import Announced, SharedMemoryError
 
 logger = logging.getLogger("halimede")
 
@@ -52,7 +52,7 @@ class Channel:
 
         A descriptor that came with a message is its last item.
         """
-        self.backlog: deque[tuple[bytes, list[Segment], int]] = deque()
+        self.backlog: deque[tuple[bytes, list[Announced], int]] = deque()
         self.on_writable: Callable[[], None] | None = None
         self._loop = loop
         self._socket = sock
@@ -79,7 +79,7 @@ class Channel:
         if not self._open:
             return
         data = marshal.dumps(message, wire.FORMAT)
-        fresh: list[Segment] = outgoing.fresh if outgoing is not None else []
+        fresh: list[Announced] = outgoing.fresh if outgoing is not None else []
         if len(data) > _PACKET_LIMIT:
             # Nobody tells when it is read. So it is no segment of the pool: the worker's map of it keeps it.
             spill = POOL.private(len(data))
@@ -102,7 +102,7 @@ class Channel:
             except OSError as error:
                 self._give_up(error)
 
-    def _post(self, data: bytes, fresh: list[Segment], descriptor: int) -> None:
+    def _post(self, data: bytes, fresh: list[Announced], descriptor: int) -> None:
         """Send a packet, or keep it until there is room."""
         if not self.backlog and self._try(data, fresh, descriptor):
             return
@@ -110,7 +110,7 @@ class Channel:
             self._loop.add_writer(self._socket.fileno(), self._writable)
         self.backlog.append((data, fresh, descriptor))
 
-    def _try(self, data: bytes, fresh: list[Segment], descriptor: int) -> bool:
+    def _try(self, data: bytes, fresh: list[Announced], descriptor: int) -> bool:
         try:
             if fresh or descriptor >= 0:
                 descriptors = array("i", [segment.descriptor for segment in fresh])
@@ -223,7 +223,7 @@ class Channel:
             self._on_message, self._on_closed, self.on_writable = _ignore, _ignore, None
 
 
-def _announcement(fresh: list[Segment], data: bytes) -> bytes:
+def _announcement(fresh: list[Announced], data: bytes) -> bytes:
     """A packet that announces segments, whose descriptors go with it, and carries a message."""
     announced = [(segment.number, segment.size) for segment in fresh]
     return marshal.dumps((wire.ANNOUNCE, announced, data), wire.FORMAT)

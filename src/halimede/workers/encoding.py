@@ -34,13 +34,16 @@ def encode_request(
     Args:
         number: what the worker calls it.
         request: the request.
-        outgoing: takes its tensors; None if they are small enough to travel in the message.
+        outgoing: takes its tensors; None if they are small enough to travel in the message, and none is in a region.
         all_outputs: the outputs that a request wants that names none.
 
     Raises:
         MemoryError: there is no shared memory for a large tensor.
     """
     parameters = request.parameters
+    targets = None
+    if outgoing is not None and request.targets:
+        targets = {name: outgoing.piece(piece) for name, piece in request.targets.items()}
     inputs: list[Encoded]
     if outgoing is None:
         inputs = [
@@ -59,6 +62,7 @@ def encode_request(
         request.outputs or all_outputs,
         tuple(inputs),
         request.sequence_key,
+        targets,
     )
     return encoded if request.trace is None else (*encoded, _encode_trace(request.trace))
 

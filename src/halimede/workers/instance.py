@@ -266,7 +266,11 @@ class WorkerInstance(Instance):
         self._number += len(requests)
         batch.started_ns = monotonic_ns()
         batch.instance = self.name.instance
-        outgoing = None if batch.byte_size <= Outgoing.INLINE_BYTES else worker.memory.outgoing()
+        outgoing = None
+        if batch.byte_size > Outgoing.INLINE_BYTES or any(
+            [request.targets for request in requests]  # noqa: C419 - faster for the few that there are
+        ):
+            outgoing = worker.memory.outgoing()
         try:
             encoded = [
                 encode_request(number, request, outgoing, self._outputs)

@@ -28,7 +28,7 @@ from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.error_numbers import error_number
 from halimede_worker.errors import PlainError
 from halimede_worker.hosted import response_of, send_response
-from halimede_worker.memory import Memory, Outgoing
+from halimede_worker.memory import Memory, Outgoing, Reference
 from halimede_worker.requests import EncodedRequest, InferenceRequest, encoded_form
 from halimede_worker.responses import EncodedResponse
 
@@ -130,18 +130,19 @@ class IsolatedWorkerModel:
             raise PlainError(failure.message, error_number(failure))
         return batch.responses
 
-    def encoded(self, response: InferResponse, outgoing: Outgoing) -> EncodedResponse:
-        """The response for a message.
+    def encoded(self, response: InferResponse, request: "_Request", outgoing: Outgoing) -> EncodedResponse:
+        """The response to the request, for a message.
 
         Raises:
             MemoryError: there is no shared memory for it.
         """
         if response.error is not None:
             return (), "", (error_number(response.error), response.error.message)
-        outputs = [
-            (name, tensor.datatype.number, tensor.shape, outgoing.put_buffer(tensor.data), False)
-            for name, tensor in response.outputs.items()
-        ]
+        targets = request.region_outputs
+        outputs = []
+        for name, tensor in response.outputs.items():
+            sink = outgoing.into(targets[name]) if name in targets else outgoing
+            outputs.append((name, tensor.datatype.number, tensor.shape, sink.put_buffer(tensor.data), False))
         return tuple(outputs), _json(response), None
 
     @property
@@ -176,18 +177,33 @@ class IsolatedWorkerModel:
 class _Request(InferRequest):
     """A request that came to the worker. Its tensors are views of what came.
 
+    Attributes:
+        region_outputs: name → part of a client's region, of outputs that go into one.
+
     Raises:
         MemoryError: the shared memory that they lie in cannot be mapped.
     """
 
-    __slots__ = ()
+    __slots__ = ("region_outputs",)
 
     def __init__(self, encoded: EncodedRequest, memory: Memory, signature: Signature) -> None:
-        _, request_id, sequence_id, flags, timeout_us, parameters, wanted, encoded_inputs, key, *_ = encoded
+        (
+            _,
+            request_id,
+            sequence_id,
+            flags,
+            timeout_us,
+            parameters,
+            wanted,
+            encoded_inputs,
+            key,
+            regions,
+            *_,
+        ) = encoded
         inputs: dict[str, Tensor] = {}
         byte_size = 0
         for name, number, shape, payload, shared in encoded_inputs:
-            data = payload if isinstance(payload, bytes) else memory.view(payload).data
+            data = payload if isinstance(payload, bytes) else memory.bytes_of(payload).data
             tensor = inputs[name] = Tensor(BY_NUMBER[number], shape, data)
             tensor.shared = shared
             byte_size += len(data)
@@ -204,6 +220,7 @@ class _Request(InferRequest):
             timeout_us=timeout_us,
         )
         self.sequence_key = key
+        self.region_outputs: dict[str, Reference] = regions or {}
         if signature.max_batch_size > 0 and inputs:
             self.batch_size = next(iter(inputs.values())).shape[0]
         self.byte_size = byte_size

@@ -3,13 +3,14 @@
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from halimede.core.buffers import POOL
-from halimede.core.datatypes import BY_NUMBER
+from halimede.core.datatypes import BY_NUMBER, Datatype
+from halimede.core.regions import Piece, RegionTensor, SystemRegion
 from halimede.core.tensors import Buffer, Tensor
 from halimede_worker.memory import (
     NOT_ARRIVED,
@@ -21,6 +22,7 @@ from halimede_worker.memory import (
     map_segment,
     segment_of,
 )
+from halimede_worker.regions import FIRST_REGION
 
 Encoded = tuple[str, int, tuple[int, ...], Any, bool]
 """A tensor in a message: name, number of the datatype, shape, bytes or where they lie, whether it is shared."""
@@ -34,14 +36,20 @@ _PERMANENT = 1
 
 
 class PeerMemory:
-    """What one process on the other side of a socket shares with the server. Lives on the event loop."""
+    """What one process on the other side of a socket shares with the server. Lives on the event loop.
+
+    Attributes:
+        on_forgettable: called when a region that it knows is no more.
+    """
 
     def __init__(self, parent: "PeerMemory | None" = None) -> None:
         """Nothing yet; for a process that another one forked, beside what that `parent` shares."""
         self._parent = parent
+        self.on_forgettable: Callable[[], None] = _nothing
         self._theirs: dict[int, Segment] = {}
         self._lent: set[int] = set()  # theirs that something here may view
         self._known: dict[int, weakref.ref[Segment]] = {}  # ours, or another process's, that it has mapped
+        self._regions: dict[int, SystemRegion] = {}  # of clients, that it knows
         self._held: dict[int, Segment] = {}  # what it views beyond the answer
         self._answered: dict[int, tuple[Segment, int]] = {}  # what answers to its calls lie in, and how many
 
@@ -86,8 +94,20 @@ class PeerMemory:
     def tensor(self, encoded: Encoded) -> Tensor:
         """The tensor, as a view."""
         _, number, shape, payload, _ = encoded
-        data = payload if type(payload) is bytes else self.view(payload)
+        if type(payload) is bytes:
+            data: Buffer = payload
+        elif payload[0] >= FIRST_REGION:
+            return self._region_tensor(BY_NUMBER[number], shape, payload)
+        else:
+            data = self.view(payload)
         return Tensor(BY_NUMBER[number], shape, data)
+
+    def _region_tensor(
+        self, datatype: Datatype, shape: tuple[int, ...], reference: Reference
+    ) -> RegionTensor:
+        """An output that it has written to a client's region."""
+        number, offset, length = reference
+        return RegionTensor(datatype, shape, Piece(self._regions[number], offset, length))
 
     def outgoing(self) -> "ServerOutgoing":
         """What collects the tensors of a message to it."""
@@ -104,6 +124,17 @@ class PeerMemory:
             return False
         self._known[segment.number] = weakref.ref(segment)
         return True
+
+    def introduce_region(self, region: SystemRegion) -> bool:
+        """Note that it is about to be sent the region: whether it does not know it yet."""
+        if region.number in self._regions:
+            return False
+        self._regions[region.number] = region
+        region.on_close.add(self._region_closed)
+        return True
+
+    def _region_closed(self) -> None:
+        self.on_forgettable()
 
     def hold(self, numbers: Iterable[int]) -> None:
         """It views these segments beyond the answers to the messages that they came in, and no others."""
@@ -155,15 +186,25 @@ class PeerMemory:
         self._theirs.clear()
         self._lent.clear()
         self._known.clear()
+        for region in self._regions.values():
+            region.on_close.discard(self._region_closed)
+        self._regions.clear()
         self._held.clear()
         self._answered.clear()
 
     def forgettable(self) -> list[int]:
-        """Segments that it has mapped and that are no more, each told once: it may unmap them."""
+        """Segments and regions that it knows and that are no more, each told once: it may unmap them."""
         numbers = [number for number, reference in self._known.items() if reference() is None]
         for number in numbers:
             del self._known[number]
-        return numbers
+        closed = [number for number, region in self._regions.items() if region.closed]
+        for number in closed:
+            del self._regions[number]
+        return numbers + closed
+
+
+def _nothing() -> None:
+    """A process that calls from a fork is told with each answer."""
 
 
 class ServerOutgoing(Outgoing):
@@ -182,6 +223,8 @@ class ServerOutgoing(Outgoing):
 
     def tensor(self, name: str, tensor: Tensor) -> Encoded:
         """The tensor for the message."""
+        if type(tensor) is RegionTensor and not tensor.is_read:
+            return (name, tensor.datatype.number, tensor.shape, self.piece(tensor.piece), tensor.shared)
         data = tensor.data
         size = len(data)
         payload: Buffer | Reference = data
@@ -190,6 +233,12 @@ class ServerOutgoing(Outgoing):
         else:
             self._inside += size
         return (name, tensor.datatype.number, tensor.shape, payload, tensor.shared)
+
+    def piece(self, piece: Piece) -> Reference:
+        """Where a part of a client's region is."""
+        if self._peer.introduce_region(piece.region):
+            self.fresh.append(piece.region)
+        return piece.region.number, piece.offset, piece.length
 
     def place(self, data: Buffer) -> Reference:
         """The bytes in shared memory: where they are, if they are in it already.

@@ -43,6 +43,7 @@ class Worker:
         `on_call` is told whenever the loaded model calls the server.
         """
         self.memory = PeerMemory()
+        self.memory.on_forgettable = self.tidy_later
         self.exited: str | None = None
         self._host = host
         self._name = name

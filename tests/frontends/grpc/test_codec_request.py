@@ -433,17 +433,30 @@ def test_parameters_of_shared_memory_have_to_make_sense(
     assert caught.value.message == text
 
 
-def test_shared_memory_is_refused_clearly() -> None:
+def test_tensors_in_regions_have_their_places_in_the_plan() -> None:
     message = infer_request()
     in_region(message.inputs[0].parameters)
-    with pytest.raises(
-        UnsupportedError, match=r"input 'INPUT0'.*shared memory is not available in this version"
-    ):
-        decode(message)
-
-    message = infer_request()
     in_region(message.outputs.add(name="o").parameters)
-    with pytest.raises(UnsupportedError, match=r"output 'o'.*shared memory is not available in this version"):
+    message.outputs[0].parameters["shared_memory_offset"].int64_param = 16
+    decoder = RequestDecoder()
+    for identifier in ("", "", "7"):
+        message.id = identifier
+        plan, found, tensors = decoder.decode(memoryview(message.SerializeToString()))
+        assert found == identifier
+        assert plan.places is not None
+        assert plan.places.inputs["INPUT0"].region == "r"
+        assert plan.places.outputs["o"].offset == 16
+        assert plan.request(found, tensors, lambda *_: None, 0, None).inputs.keys() == {"INPUT0"}
+
+
+def test_raw_tensors_are_those_of_inputs_that_are_in_no_region() -> None:
+    message = infer_request(b"12345678")
+    in_region(message.inputs[0].parameters)
+    message.inputs.add(name="other", datatype="FP32", shape=[2])
+    assert bytes(decode(message).inputs["other"].data) == b"12345678"
+
+    message.inputs.add(name="third", datatype="FP32", shape=[2])
+    with pytest.raises(InvalidArgumentError, match="unable to find data for input tensor 'third'"):
         decode(message)
 
 

@@ -549,15 +549,6 @@ def test_wrong_log_settings_are_refused_and_change_nothing(
     assert control.settings == LogSettings()
 
 
-def test_methods_of_later_versions_say_so() -> None:
-    for method, subject in (
-        ("SystemSharedMemoryRegister", "shared memory"),
-        ("CudaSharedMemoryStatus", "shared memory"),
-    ):
-        expected = (12, f"{method} is not available in this version: it has no {subject}")
-        assert failure(ask(FakeEngine(), method, b"")) == expected
-
-
 def test_every_method_of_the_protocol_is_served() -> None:
     served = methods(FakeEngine(), ServiceSettings())  # type: ignore[arg-type]  # a fake
     names = [method.name for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods]

@@ -85,17 +85,6 @@ def test_wrong_verb_is_405(server: ModelServer, path: str) -> None:
     assert error(server, get(path), 405) == "Method Not Allowed"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v2/systemsharedmemory/status",
-        "/v2/cudasharedmemory/region/r/status",
-    ],
-)
-def test_what_comes_later_is_501(server: ModelServer, path: str) -> None:
-    assert "not supported by this version" in error(server, get(path), 501)
-
-
 # the log
 
 

@@ -12,6 +12,8 @@ from halimede.core.datatypes import ALL, BYTES, FP32, INT8, Datatype
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.frontends.http.request_codec import Decoded, RequestDecoder
 from halimede.frontends.http.request_plan import OutputPlan
+from halimede.frontends.shared_memory.registry import Place
+from halimede.frontends.shared_memory.requests import Places
 
 LIMIT = 10_000
 SEQUENCE_ID = "Unable to parse 'sequence_id': attempt to access JSON non-string as string"
@@ -280,13 +282,37 @@ def test_dimension_that_is_no_size_is_refused_by_name(size: object, shown: str) 
     )
 
 
-def test_shared_memory_is_unsupported() -> None:
+def test_tensors_in_regions_have_their_places_in_the_plan() -> None:
     parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     entry = {"name": "IN", "shape": [2], "datatype": "FP32", "parameters": parameters}
-    with pytest.raises(UnsupportedError, match="input 'IN' uses shared memory"):
-        decode({"inputs": [entry]})
-    with pytest.raises(UnsupportedError, match="output 'O' uses shared memory"):
-        decode({"inputs": [], "outputs": [{"name": "O", "parameters": parameters}]})
+    further = parameters | {"shared_memory_offset": 16}
+    outputs = [{"name": "O", "parameters": further}, {"name": "O", "parameters": parameters}, {"name": "P"}]
+    plan, _, inputs = decode({"inputs": [entry], "outputs": outputs})
+    assert plan.places == Places({"IN": Place("r", 0, 8)}, {"O": Place("r", 16, 8)})
+    assert inputs["IN"].shape == (2,)
+    assert [plan.output_plans[name].placed for name in ("O", "P")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"shared_memory_region": 5}, "'shared_memory_region': attempt to access JSON non-string as string"),
+        (
+            {"shared_memory_region": "r", "shared_memory_byte_size": -1},
+            "'shared_memory_byte_size': attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+        (
+            {"shared_memory_region": "r", "shared_memory_byte_size": 8, "shared_memory_offset": "0"},
+            "'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+    ],
+)
+def test_wrong_place_in_a_region_is_refused(parameters: dict[str, object], text: str) -> None:
+    entry = {"name": "T", "shape": [2], "datatype": "FP32", "parameters": parameters}
+    for document in ({"inputs": [entry]}, {"inputs": [], "outputs": [entry]}):
+        with pytest.raises(InvalidArgumentError) as error:
+            decode(document)
+        assert error.value.message == f"Unable to parse {text}"
 
 
 @pytest.mark.parametrize(

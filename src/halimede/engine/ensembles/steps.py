@@ -76,6 +76,8 @@ class RunningStep:
             sequence_start=outer.sequence_start,
             sequence_end=outer.sequence_end,
         )
+        if outer.targets is not None:
+            request.targets = {}  # its inputs may be in regions
         if sequence is not None:
             request.sequence_id, request.sequence_start, request.sequence_end = sequence
         self.sequence = sequence

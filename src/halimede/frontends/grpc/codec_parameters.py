@@ -7,6 +7,7 @@ from typing import Final
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.core.requests import ParameterValue
 from halimede.frontends.grpc.kserve_pb2 import InferParameter
+from halimede.frontends.shared_memory.registry import Place
 
 FINAL_RESPONSE: Final = "triton_final_response"
 EMPTY_FINAL_RESPONSE: Final = "triton_enable_empty_final_response"
@@ -88,14 +89,13 @@ def read_request_parameters(parameters: Mapping[str, InferParameter]) -> Request
     return found
 
 
-def read_classification(name: str, parameters: Mapping[str, InferParameter]) -> int:
-    """How many classes the client wants of output `name`; 0 for the tensor itself.
+def read_output(name: str, parameters: Mapping[str, InferParameter]) -> tuple[int, Place | None]:
+    """How many classes the client wants of output `name`, 0 for the tensor itself; and the region that it goes into.
 
     Raises:
         InvalidArgumentError: a wrong type, a count that is not positive, or classes in shared memory.
-        UnsupportedError: the output is wanted in shared memory.
     """
-    shared = _names_region(name, parameters)
+    place = read_place(name, parameters)
     count = 0
     if "classification" in parameters:
         parameter = parameters["classification"]
@@ -106,39 +106,17 @@ def read_classification(name: str, parameters: Mapping[str, InferParameter]) -> 
         count = parameter.int64_param
         if count <= 0:
             raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
-        if shared:
+        if place is not None:
             raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
-    if shared:
-        raise _no_shared_memory("output", name)
-    return count
+    return count, place
 
 
-def refuse_shared_memory(
-    name: str, parameters: Mapping[str, InferParameter], model: str, *, contents: bool
-) -> None:
-    """Raise if an input is said to be in shared memory.
-
-    Args:
-        name: the input.
-        parameters: its parameters.
-        model: the model.
-        contents: the message has contents for it.
+def read_place(tensor: str, parameters: Mapping[str, InferParameter]) -> Place | None:
+    """Where a tensor is that is said to be in shared memory; None for any other.
 
     Raises:
         InvalidArgumentError: the parameters of shared memory contradict each other or have a wrong type.
-        UnsupportedError: shared memory is asked for.
     """
-    if _names_region(name, parameters):
-        if contents:
-            raise InvalidArgumentError(
-                f"unexpected 'content' provided when using shared memory for input tensor '{name}' "
-                f"for model '{model}'"
-            )
-        raise _no_shared_memory("input", name)
-
-
-def _names_region(tensor: str, parameters: Mapping[str, InferParameter]) -> bool:
-    """Whether a tensor is said to be in shared memory, in parameters that make sense."""
     shared = _REGION in parameters
     if shared and not parameters[_REGION].HasField("string_param"):
         raise _wrong_tensor_type(_REGION, tensor, "string_param")
@@ -150,22 +128,18 @@ def _names_region(tensor: str, parameters: Mapping[str, InferParameter]) -> bool
             raise InvalidArgumentError(msg)
         if not parameters[name].HasField("int64_param"):
             raise _wrong_tensor_type(name, tensor, "int64_param")
-    if shared and _BYTE_SIZE not in parameters:
+    if not shared:
+        return None
+    if _BYTE_SIZE not in parameters:
         msg = f"'{_BYTE_SIZE}' must be specified along with '{_REGION}' parameter for tensor '{tensor}'"
         raise InvalidArgumentError(msg)
-    return shared
+    offset = parameters[_OFFSET].int64_param if _OFFSET in parameters else 0
+    return Place(parameters[_REGION].string_param, offset, parameters[_BYTE_SIZE].int64_param)
 
 
 def _wrong_tensor_type(name: str, tensor: str, expected: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"invalid value type for '{name}' parameter for tensor '{tensor}', expected {expected}."
-    )
-
-
-def _no_shared_memory(kind: str, name: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{kind} '{name}' has parameter '{_REGION}', but shared memory is not available in this version: "
-        f"send and receive tensors in the messages"
     )
 
 

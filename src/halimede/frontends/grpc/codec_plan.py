@@ -1,6 +1,6 @@
 """What a ModelInferRequest says but for its id and its raw tensors, checked and ready to make requests of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from halimede.core.datatypes import BY_NAME, INVALID, Datatype
 from halimede.core.errors import HalimedeError, InvalidArgumentError
@@ -9,13 +9,14 @@ from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.grpc.codec_contents import contents_data
 from halimede.frontends.grpc.codec_parameters import (
     RequestParameters,
-    read_classification,
+    read_output,
+    read_place,
     read_request_parameters,
-    refuse_shared_memory,
 )
 from halimede.frontends.grpc.codec_response import ResponseLayout
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.grpc.versions import parse_version
+from halimede.frontends.shared_memory.requests import Places
 
 Input = tuple[str, Datatype, tuple[int, ...]]
 
@@ -34,6 +35,7 @@ class RequestPlan:
         outputs: names of the outputs wanted, empty for all.
         classes: output → how many classes of it are wanted; empty for tensors only.
         parameters: the request's parameters, or None.
+        places: where its tensors are that are in regions, None if none is.
         layout: the response's bytes, remembered from the last request of this plan.
         error: why no request can be made of it, as class and text; None if one can.
     """
@@ -48,6 +50,7 @@ class RequestPlan:
         "model_version",
         "outputs",
         "parameters",
+        "places",
         "version_text",
     )
 
@@ -56,6 +59,7 @@ class RequestPlan:
         self.version_text: str = message.model_version
         self.model_version = parse_version(message.model_version)
         self.parameters: RequestParameters | None = None
+        self.places: Places | None = None
         self.inputs: tuple[Input, ...] = ()
         self.contents: list[Buffer] | None = None
         self.classes: dict[str, int] = {}
@@ -72,11 +76,18 @@ class RequestPlan:
         if message.parameters:
             self.parameters = read_request_parameters(message.parameters)
         self.inputs = _read_inputs(message)
-        self.contents = _read_contents(message, self.inputs, raw=raw)
+        places = Places()
+        self.contents = _read_contents(message, self.inputs, places, raw=raw)
         for output in message.outputs:
-            count = read_classification(output.name, output.parameters) if output.parameters else 0
+            if not output.parameters:
+                continue
+            count, place = read_output(output.name, output.parameters)
             if count:
                 self.classes.setdefault(output.name, count)
+            if place is not None:
+                places.outputs.setdefault(output.name, place)
+        if places.inputs or places.outputs:
+            self.places = places
         self.outputs = tuple(dict.fromkeys(output.name for output in message.outputs))
 
     def request(
@@ -91,7 +102,8 @@ class RequestPlan:
 
         Args:
             identifier: the client's identifier.
-            tensors: the raw tensors, one an input, or empty if the plan has their contents; more are ignored.
+            tensors: the raw tensors, one for each input that is not in a region, or empty if the plan has their
+                contents; more are ignored.
             respond: where responses go.
             received_ns: when the request was complete.
             forwarded: headers that become parameters, or None.
@@ -101,7 +113,9 @@ class RequestPlan:
         """
         if self.error is not None:
             raise self._refusal(identifier)
-        data: list[memoryview] | list[Buffer] = tensors if self.contents is None else self.contents
+        data: Sequence[Buffer] = tensors if self.contents is None else self.contents
+        if self.places is not None and self.contents is None:
+            data = self._among_region_inputs(tensors)
         if len(data) < len(self.inputs):
             raise _no_data(self.inputs[len(data)][0], self.model_name)
         inputs = {}
@@ -128,6 +142,18 @@ class RequestPlan:
             request.parameters = {**(request.parameters or {}), **forwarded}
         return request
 
+    def _among_region_inputs(self, tensors: Sequence[Buffer]) -> list[Buffer]:
+        """The data of each input, as far as there are so many tensors; none of those that are in regions."""
+        assert self.places is not None, "some input or output is in a region"
+        data: list[Buffer] = []
+        left = iter(tensors)
+        for name, _, _ in self.inputs:
+            tensor = b"" if name in self.places.inputs else next(left, None)
+            if tensor is None:
+                break
+            data.append(tensor)
+        return data
+
     def _refusal(self, identifier: str) -> HalimedeError:
         assert self.error is not None, "only a plan with an error refuses"
         kind, text = self.error
@@ -149,15 +175,24 @@ def _read_inputs(message: ModelInferRequest) -> tuple[Input, ...]:
 
 
 def _read_contents(
-    message: ModelInferRequest, inputs: tuple[Input, ...], *, raw: bool
+    message: ModelInferRequest, inputs: tuple[Input, ...], places: Places, *, raw: bool
 ) -> list[Buffer] | None:
-    """Every input's data, from its contents; None if the data is raw, and there are no contents, as it should be."""
+    """Every input's data, from its contents, none of one in a region, whose place goes to `places`.
+
+    None if the data is raw, and there are no contents, as it should be.
+    """
     model = message.model_name
     data: list[Buffer] = []
     for entry, (name, datatype, _) in zip(message.inputs, inputs, strict=True):
         contents = entry.HasField("contents")
         if entry.parameters:
-            refuse_shared_memory(name, entry.parameters, model, contents=contents)
+            place = read_place(name, entry.parameters)
+            if place is not None:
+                if contents:
+                    raise _unexpected_contents(name, model)
+                places.inputs[name] = place
+                data.append(b"")
+                continue
         if contents:
             if raw:
                 msg = (
@@ -169,6 +204,12 @@ def _read_contents(
         elif not raw:
             raise _no_data(name, model)
     return None if raw else data
+
+
+def _unexpected_contents(name: str, model: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"unexpected 'content' provided when using shared memory for input tensor '{name}' for model '{model}'"
+    )
 
 
 def _no_data(name: str, model: str) -> InvalidArgumentError:

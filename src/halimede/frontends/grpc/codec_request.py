@@ -18,6 +18,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_PLANS: Final = 256
+_NOT_RAW: Final = b"\0"  # no message begins with it
 _MAX_PLAN_BYTES: Final = 4096  # a longer message carries its tensors outside raw_input_contents
 
 
@@ -68,7 +69,6 @@ class RequestDecoder:
 
         Raises:
             InvalidArgumentError: no valid message, or one that contradicts itself.
-            UnsupportedError: it asks for shared memory.
         """
         start = self._starts.get(len(message))
         if start is not None:
@@ -84,21 +84,27 @@ class RequestDecoder:
         if split is None:
             return _decode_whole(message)
         described, encoded_id, spans = split
-        if len(described) > _MAX_PLAN_BYTES or not spans:
+        if len(described) > _MAX_PLAN_BYTES:
             plan = RequestPlan(_parse(described), raw=bool(spans))
         else:
-            remembered = self._plans.get(described)
-            if remembered is None:
-                remembered = RequestPlan(_parse(described), raw=True)
-                _memoize(self._plans, described, remembered)
-            plan = remembered
-            if not encoded_id:
+            plan = self._remembered(described, raw=bool(spans))
+            if spans and not encoded_id:
                 self._memoize_template(described, message, spans, plan)
         tensors = [message[start:end] for start, end in spans]
         try:
             return plan, encoded_id.decode(), tensors
         except UnicodeDecodeError:
             raise _malformed() from None
+
+    def _remembered(self, described: bytes, *, raw: bool) -> RequestPlan:
+        """The plan of a message without id and tensors; remembered unless the message has its tensors elsewhere."""
+        key = described if raw else _NOT_RAW + described
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = RequestPlan(_parse(described), raw=raw)
+            if raw or (plan.places is not None and len(plan.places.inputs) == len(plan.inputs)):
+                _memoize(self._plans, key, plan)
+        return plan
 
     def _memoize_template(
         self, described: bytes, message: memoryview, spans: list[tuple[int, int]], plan: RequestPlan

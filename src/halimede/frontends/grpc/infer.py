@@ -15,6 +15,8 @@ from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.traced import trace_if_sampled
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
+from halimede.frontends.shared_memory.registry import Regions
+from halimede.frontends.shared_memory.requests import use_regions
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
@@ -26,10 +28,11 @@ class ModelInfer:
         engine: what runs requests.
         decoder: how messages are read.
         forward_pattern: finds the metadata that become parameters; None for none.
+        regions: clients' shared memory.
     """
 
     def __init__(
-        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None
+        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None, regions: Regions
     ) -> None:
         self._loads = Loads(engine)
         self._find = engine.find
@@ -38,6 +41,7 @@ class ModelInfer:
         self._inflight = engine.inflight
         self._decode = decoder.decode
         self._forward_pattern = forward_pattern
+        self._regions = regions
 
     def __call__(self, call: Call, message: memoryview) -> None:
         """Answer the call, now or later."""
@@ -50,6 +54,10 @@ class ModelInfer:
             forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
+            if plan.places is not None:
+                if self._inflight is not None:
+                    self._inflight.check(request)  # before regions are in use
+                use_regions(request, plan.places, self._regions)
             if self._inflight is not None:
                 self._inflight.admit(request)
         except NotLoadedError as error:

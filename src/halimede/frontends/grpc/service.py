@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError, UnsupportedError
+from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
 from halimede.frontends.grpc import health
@@ -19,12 +19,14 @@ from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
 from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.log_settings import log_settings
 from halimede.frontends.grpc.management import Management
+from halimede.frontends.grpc.shared_memory import SharedMemory
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.trace_settings import trace_setting
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern, Restriction
+from halimede.frontends.shared_memory.registry import Regions
 
 logger = logging.getLogger("halimede")
 
@@ -32,16 +34,6 @@ _SERVICE: Final = "/inference.GRPCInferenceService/"
 _HEALTH: Final = "/grpc.health.v1.Health/"
 
 Request = TypeVar("Request", bound=Message)
-
-# Methods of the protocol that this version lacks: what they are about, and their group for restrictions
-_LACKING: Final = {
-    "SystemSharedMemoryStatus": ("shared memory", "shared-memory"),
-    "SystemSharedMemoryRegister": ("shared memory", "shared-memory"),
-    "SystemSharedMemoryUnregister": ("shared memory", "shared-memory"),
-    "CudaSharedMemoryStatus": ("shared memory", "shared-memory"),
-    "CudaSharedMemoryRegister": ("shared memory", "shared-memory"),
-    "CudaSharedMemoryUnregister": ("shared memory", "shared-memory"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,7 @@ class ServiceSettings:
         log: the settings of the log, for `LogSettings`.
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
         request_log: hears of each request of a stream; None for no such log.
+        regions: clients' shared memory.
     """
 
     server_id: str = "triton"
@@ -66,6 +59,7 @@ class ServiceSettings:
     log: LogControl = field(default_factory=LogControl)
     code_upload: CodeUpload = CodeUpload.LOOPBACK
     request_log: RequestLog | None = None
+    regions: Regions = field(default_factory=Regions)
 
 
 def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
@@ -73,8 +67,9 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     management = Management(engine, settings.server_id)
     tasks: set[asyncio.Task[None]] = set()
     decoder = RequestDecoder()
-    infer = ModelInfer(engine, decoder, settings.forward_pattern)
-    stream = ModelStreamInfer(engine, decoder, settings.forward_pattern, settings.request_log)
+    regions = settings.regions
+    infer = ModelInfer(engine, decoder, settings.forward_pattern, regions)
+    stream = ModelStreamInfer(engine, decoder, settings.forward_pattern, regions, settings.request_log)
     served: dict[str, tuple[str, Method]] = {
         "ServerLive": ("health", _answering(pb.ServerLiveRequest, management.server_live)),
         "ServerReady": ("health", _answering(pb.ServerReadyRequest, management.server_ready)),
@@ -110,9 +105,8 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
         ),
         "LogSettings": ("logging", _answering(pb.LogSettingsRequest, partial(log_settings, settings.log))),
         "TraceSetting": ("trace", _answering(pb.TraceSettingRequest, partial(trace_setting, engine))),
+        **_shared_memory(SharedMemory(regions)),
     }
-    for name, (subject, group) in _LACKING.items():
-        served[name] = (group, UnaryMethod(partial(_lacking, subject)))
     by_path = {_SERVICE + name: entry for name, entry in served.items()}
     check = _answering(HealthCheckRequest, partial(health.check, engine))
     by_path[_HEALTH + "Check"] = ("health", check)
@@ -124,6 +118,25 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
         )
         for path, (group, method) in by_path.items()
     }
+
+
+def _shared_memory(memory: SharedMemory) -> dict[str, tuple[str, Method]]:
+    """The methods about regions, with their group."""
+    served = {
+        "SystemSharedMemoryStatus": _answering(pb.SystemSharedMemoryStatusRequest, memory.system_status),
+        "SystemSharedMemoryRegister": _answering(
+            pb.SystemSharedMemoryRegisterRequest, memory.register_system
+        ),
+        "SystemSharedMemoryUnregister": _answering(
+            pb.SystemSharedMemoryUnregisterRequest, memory.unregister_system
+        ),
+        "CudaSharedMemoryStatus": _answering(pb.CudaSharedMemoryStatusRequest, memory.cuda_status),
+        "CudaSharedMemoryRegister": _answering(pb.CudaSharedMemoryRegisterRequest, memory.register_cuda),
+        "CudaSharedMemoryUnregister": _answering(
+            pb.CudaSharedMemoryUnregisterRequest, memory.unregister_cuda
+        ),
+    }
+    return {name: ("shared-memory", method) for name, method in served.items()}
 
 
 def _answering(request: type[Request], answer: Callable[[Request], Message]) -> UnaryMethod:
@@ -185,12 +198,6 @@ def _answering_later_to(
         task.add_done_callback(tasks.discard)
 
     return UnaryMethod(handle)
-
-
-def _lacking(subject: str, call: Call, _message: memoryview) -> None:
-    name = call.path.rpartition("/")[2]
-    error = UnsupportedError(f"{name} is not available in this version: it has no {subject}")
-    call.finish(error.code.grpc_status, error.message)
 
 
 def _parse(request: type[Request], message: memoryview) -> Request:

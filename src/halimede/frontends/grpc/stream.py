@@ -33,6 +33,8 @@ from halimede.frontends.grpc.transport.responses import MAX_MESSAGE, Status, sta
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern
+from halimede.frontends.shared_memory.registry import Regions
+from halimede.frontends.shared_memory.requests import use_regions
 
 logger = logging.getLogger("halimede")
 
@@ -50,6 +52,7 @@ class ModelStreamInfer:
         engine: what runs requests.
         decoder: how messages are read.
         forward_pattern: finds the metadata that become parameters; None for none.
+        regions: clients' shared memory.
         log: hears of each request; None for no log.
     """
 
@@ -58,6 +61,7 @@ class ModelStreamInfer:
         engine: Engine,
         decoder: RequestDecoder,
         forward_pattern: HeaderPattern | None,
+        regions: Regions,
         log: RequestLog | None = None,
     ) -> None:
         self.make_answer: Callable[[_Stream, Call, int], _Answer] = (
@@ -71,6 +75,7 @@ class ModelStreamInfer:
         self.call_soon = engine.clock.call_soon
         self.decode = decoder.decode
         self.forward_pattern = forward_pattern
+        self.regions = regions
 
     def __call__(self, call: Call) -> None:
         """Serve the stream."""
@@ -128,6 +133,10 @@ class _Stream:
         pattern = handler.forward_pattern
         forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
         request = plan.request(answer.identifier, tensors, answer.respond, handler.now(), forwarded)
+        if plan.places is not None:
+            if handler.inflight is not None:
+                handler.inflight.check(request)  # before regions are in use
+            use_regions(request, plan.places, handler.regions)
         if handler.inflight is not None:
             handler.inflight.admit(request)
         answer.begin(request, model.version)

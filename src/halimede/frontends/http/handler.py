@@ -28,16 +28,11 @@ from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.http.request_codec import too_large
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
+from halimede.frontends.http.shared_memory import SharedMemoryCalls
 from halimede.frontends.http.trace_changes import read_trace_changes, trace_document
 
 _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
-
-_PLANNED_CALLS: Final = {
-    Call.SHARED_MEMORY_STATUS: "shared memory",
-    Call.SHARED_MEMORY_CHANGE: "shared memory",
-}
-"""Calls of the protocol that a later version will serve."""
 
 
 def create_handler(engine: Engine, settings: HttpSettings | None = None) -> Handler:
@@ -51,7 +46,9 @@ class _Frontend:
         self._lifecycle = engine.lifecycle
         self._settings = settings
         self._restrictions = settings.restrictions
-        self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern).infer
+        self._infer = Inference(
+            engine, settings.max_input_size, settings.forward_pattern, settings.regions
+        ).infer
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
         self._answer_in_background = BackgroundAnswers().answer
         self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
@@ -70,7 +67,7 @@ class _Frontend:
             Call.TRACE: self._trace,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
-            **dict.fromkeys(_PLANNED_CALLS, self._answer_planned),
+            **SharedMemoryCalls(settings.regions, settings.max_input_size).calls,
         }
 
     def handle(self, exchange: Exchange) -> None:
@@ -214,11 +211,6 @@ class _Frontend:
         exchange.respond(200, (trace_document(trace_settings.document(self._engine, route.model)),))
 
     # everything else
-
-    def _answer_planned(self, _exchange: Exchange, route: Route) -> None:
-        raise UnsupportedError(
-            f"{_PLANNED_CALLS[route.call]}: not supported by this version, but planned for a later one"
-        )
 
     def _document(self, exchange: Exchange) -> dict[str, Any]:
         """The JSON object that the body is, {} for no body or what is no object."""

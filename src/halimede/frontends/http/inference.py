@@ -21,6 +21,8 @@ from halimede.frontends.http.request_plan import RequestPlan
 from halimede.frontends.http.response_codec import Encoded, encode_response
 from halimede.frontends.http.traced import trace_if_sampled
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
+from halimede.frontends.shared_memory.registry import Regions
+from halimede.frontends.shared_memory.requests import use_regions
 
 _INLINE_INFLATE_BYTES = 4_096
 _INLINE_DEFLATE_BYTES = 16_384
@@ -34,6 +36,7 @@ class Inference:
         engine: what runs requests.
         max_input_size: largest JSON, raw or decompressed input, in bytes.
         forward_pattern: finds the headers that become parameters, None for none.
+        regions: clients' shared memory.
         dialect: what is special to the front end.
     """
 
@@ -42,6 +45,7 @@ class Inference:
         engine: Engine,
         max_input_size: int,
         forward_pattern: HeaderPattern | None,
+        regions: Regions,
         dialect: Dialect = KSERVE,
     ) -> None:
         self._engine = engine
@@ -51,6 +55,7 @@ class Inference:
         self._decoder = RequestDecoder(max_input_size)
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
+        self._regions = regions
         self._dialect = dialect
         self._json_length = dialect.json_length
 
@@ -110,6 +115,10 @@ class Inference:
             request.priority, request.timeout_us = scheduling.priority, scheduling.timeout_us
             request.sequence_id = scheduling.sequence_id
             request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
+        if plan.places is not None:
+            if self._inflight is not None:
+                self._inflight.check(request)  # before regions are in use
+            use_regions(request, plan.places, self._regions)
         if self._inflight is not None:
             self._inflight.admit(request)
         exchange.begin(request)

@@ -15,6 +15,8 @@ from halimede.frontends.http.json_tensors import element_count, tensor_from_json
 from halimede.frontends.http.json_text import exact_integers, parse_json
 from halimede.frontends.http.response_layout import Layout
 from halimede.frontends.restrictions import RESERVED_PREFIX
+from halimede.frontends.shared_memory.registry import Place
+from halimede.frontends.shared_memory.requests import Places
 from halimede.frontends.value_ranges import shortened
 
 UINT64_MAX: Final = (1 << 64) - 1
@@ -26,15 +28,19 @@ _SEQUENCE_ID_BYTES: Final = 128
 
 InputPlan = tuple[str, Datatype, tuple[int, ...], int, int, Tensor | None]
 """Name, datatype and shape of an input; where its bytes begin and end after the JSON, or the tensor that came as
-JSON. A plain tuple, since every request unpacks it."""
+JSON; an empty one for an input in a region. A plain tuple, since every request unpacks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPlan:
-    """How one output is wanted: as bytes or as JSON; as its `classes` highest classes unless that is 0."""
+    """How one output is wanted: as bytes or as JSON; as its `classes` highest classes unless that is 0.
+
+    One that is `placed` in a region is only described.
+    """
 
     binary: bool
     classes: int = 0
+    placed: bool = False
 
 
 class Scheduling(NamedTuple):
@@ -59,6 +65,7 @@ class RequestPlan:
         unlisted: how outputs are wanted if none is listed.
         parameters: custom parameters, or None.
         scheduling: what it says of queues and sequences, None for nothing.
+        places: where its tensors are that are in regions, None if none is.
         layout: what the last response to it looked like, None before the first.
     """
 
@@ -70,6 +77,7 @@ class RequestPlan:
         "output_plans",
         "outputs",
         "parameters",
+        "places",
         "scheduling",
         "unlisted",
     )
@@ -84,6 +92,7 @@ class RequestPlan:
         self.parameters: dict[str, ParameterValue] | None = None
         self.layout: Layout | None = None
         self.scheduling: Scheduling | None = None
+        self.places: Places | None = None
 
 
 def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
@@ -91,7 +100,6 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
 
     Raises:
         InvalidArgumentError: it is not what the protocol describes.
-        UnsupportedError: it asks for shared memory.
     """
     document = parse_json(text)
     document = _members(document)
@@ -102,17 +110,20 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
             raise InvalidArgumentError("failed to get request params.: attempt to get members for non-object")
         _read_parameters(plan, document["parameters"], text)
     position = 0
+    places = Places()
     inputs: dict[str, InputPlan] = {}
     for entry in _array("inputs", _member(document, "inputs")):
-        spec = _read_input(_members(entry), position, max_bytes, plan.id, inputs)
+        spec = _read_input(_members(entry), position, max_bytes, plan.id, inputs, places)
         position = spec[4]
         inputs[spec[0]] = spec
     plan.inputs = tuple(inputs.values())
     plan.binary_bytes = position
     for entry in _array("outputs", document.get("outputs", [])):
-        name, output = _read_output(_members(entry))
+        name, output = _read_output(_members(entry), plan.output_plans, places)
         plan.output_plans.setdefault(name, output)  # the first counts
     plan.outputs = tuple(plan.output_plans)
+    if places.inputs or places.outputs:
+        plan.places = places
     return plan
 
 
@@ -183,7 +194,12 @@ def _sequence_id(value: object) -> int | str:
 
 
 def _read_input(
-    entry: dict[str, Any], position: int, max_bytes: int, identifier: str, before: Container[str]
+    entry: dict[str, Any],
+    position: int,
+    max_bytes: int,
+    identifier: str,
+    before: Container[str],
+    places: Places,
 ) -> InputPlan:
     """One input.
 
@@ -193,6 +209,7 @@ def _read_input(
         max_bytes: it may not be larger.
         identifier: the request's, "" for none.
         before: names of the inputs before it.
+        places: takes where it is, if it is in a region.
     """
     parameters = _members(entry.get("parameters"))
     given = [f"'{field}'" for field in ("binary_data_size", "shared_memory_region") if field in parameters]
@@ -217,9 +234,10 @@ def _read_input(
     if "data" in entry:
         tensor = tensor_from_json(name, datatype, shape, entry["data"], max_bytes)
         return name, datatype, shape, position, position, tensor
-    if "shared_memory_region" in parameters:
-        raise _no_shared_memory(f"input '{name}'")
     element_count(name, shape, datatype)
+    if "shared_memory_region" in parameters:
+        places.inputs[name] = _read_place(parameters)
+        return name, datatype, shape, position, position, Tensor(datatype, shape, b"")
     size = _unsigned("binary_data_size", parameters["binary_data_size"])
     return name, datatype, shape, position, position + size, None
 
@@ -236,7 +254,16 @@ def _read_shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _read_output(entry: dict[str, Any]) -> tuple[str, OutputPlan]:
+def _read_place(parameters: dict[str, Any]) -> Place:
+    offset, size = "shared_memory_offset", "shared_memory_byte_size"
+    return Place(
+        _string("shared_memory_region", parameters["shared_memory_region"]),
+        _unsigned(offset, parameters.get(offset, 0)),
+        _unsigned(size, parameters.get(size, 0)),
+    )
+
+
+def _read_output(entry: dict[str, Any], before: Container[str], places: Places) -> tuple[str, OutputPlan]:
     name = _string("name", _member(entry, "name"))
     parameters = _members(entry.get("parameters"))
     binary = _boolean("binary_data", parameters.get("binary_data", False))
@@ -251,14 +278,11 @@ def _read_output(entry: dict[str, Any]) -> tuple[str, OutputPlan]:
             raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
         if binary:
             raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
-        raise _no_shared_memory(f"output '{name}'")
+        place = _read_place(parameters)
+        if name not in before:
+            places.outputs[name] = place
+        return name, OutputPlan(binary=False, placed=True)
     return name, OutputPlan(binary, classes)
-
-
-def _no_shared_memory(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} uses shared memory, which this version does not support; use binary data"
-    )
 
 
 def _member(document: dict[str, Any], key: str) -> object:

@@ -70,6 +70,9 @@ def encode_response(
             if data:
                 parts.append(data)
             outputs.append((name, tensor.datatype.name, tensor.shape, len(data)))
+        elif wanted.placed:
+            only_bytes = False
+            outputs.append({"name": name, "datatype": tensor.datatype.name, "shape": tensor.shape})
         else:
             only_bytes = False
             outputs.append(_json_output(name, tensor))

@@ -11,6 +11,8 @@ from halimede.frontends.http.memo import Memo
 _MAX_MEMO_PATH: Final = 256
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)"
 _VERSIONED: Final = rf"{_MODEL}(?:/versions/(?P<version>[0-9]+))?"
+_SYSTEM_REGION: Final = r"/v2/systemsharedmemory(?:/region/(?P<region>[^/]+))?"
+_CUDA_REGION: Final = r"/v2/cudasharedmemory(?:/region/(?P<region>[^/]+))?"
 _REPOSITORY: Final = r"/v2/repository(?:/(?P<repository>[^/]+))?"
 
 
@@ -34,16 +36,12 @@ class Call(Enum):
     UNLOAD = (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", ("POST",), "model-repository")
     GENERATE = (rf"{_VERSIONED}/generate", ("POST",), "inference")
     GENERATE_STREAM = (rf"{_VERSIONED}/generate_stream", ("POST",), "inference")
-    SHARED_MEMORY_STATUS = (
-        r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/status",
-        ("GET",),
-        "shared-memory",
-    )
-    SHARED_MEMORY_CHANGE = (
-        r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+/(?:un)?register|/unregister)",
-        ("POST",),
-        "shared-memory",
-    )
+    SYSTEM_SHARED_MEMORY_STATUS = (rf"{_SYSTEM_REGION}/status", ("GET",), "shared-memory")
+    SYSTEM_SHARED_MEMORY_REGISTER = (rf"{_SYSTEM_REGION}/register", ("POST",), "shared-memory")
+    SYSTEM_SHARED_MEMORY_UNREGISTER = (rf"{_SYSTEM_REGION}/unregister", ("POST",), "shared-memory")
+    CUDA_SHARED_MEMORY_STATUS = (rf"{_CUDA_REGION}/status", ("GET",), "shared-memory")
+    CUDA_SHARED_MEMORY_REGISTER = (rf"{_CUDA_REGION}/register", ("POST",), "shared-memory")
+    CUDA_SHARED_MEMORY_UNREGISTER = (rf"{_CUDA_REGION}/unregister", ("POST",), "shared-memory")
     TRACE = (rf"(?:/v2|{_MODEL})/trace/setting", ("GET", "POST"), "trace")
     LOGGING = (r"/v2/logging", ("GET", "POST"), "logging")
 
@@ -62,12 +60,14 @@ class Route(NamedTuple):
         model: the model, decoded; "" for none.
         version_text: the version's digits, "" for none.
         repository: the repository, "" for none.
+        region: the region of shared memory, decoded; "" for none.
     """
 
     call: Call
     model: str = ""
     version_text: str = ""
     repository: str = ""
+    region: str = ""
 
     @property
     def version(self) -> int:
@@ -101,9 +101,10 @@ def _find_route(path: str) -> Route | None:
         if match is not None:
             names = match.groupdict("")
             model = _decode_name(names.get("model", ""))
-            if model is None:
+            region = _decode_name(names.get("region", ""))
+            if model is None or region is None:
                 return None
-            return Route(call, model, names.get("version", ""), names.get("repository", ""))
+            return Route(call, model, names.get("version", ""), names.get("repository", ""), region)
     return None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import HeaderPattern, Restriction
+from halimede.frontends.shared_memory.registry import Regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class HttpSettings:
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
         log: the settings of the log, for `/v2/logging`.
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
+        regions: clients' shared memory.
     """
 
     server_id: str = "triton"
@@ -59,3 +61,4 @@ class HttpSettings:
     forward_pattern: HeaderPattern | None = None
     log: LogControl = field(default_factory=LogControl)
     code_upload: CodeUpload = CodeUpload.LOOPBACK
+    regions: Regions = field(default_factory=Regions)

@@ -78,7 +78,9 @@ def _serve(engine: Engine, settings: SagemakerSettings) -> Serve:
     """What is done with a request."""
     dialect = Dialect(json_length, label, compression=False, respond_error=respond_error)
     if settings.inference_type is InferenceType.INFER:
-        infer = Inference(engine, settings.max_input_size, settings.forward_pattern, dialect).infer
+        infer = Inference(
+            engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
+        ).infer
         return lambda exchange, name: infer(exchange, name, -1)
     generate = Generate(engine, settings.max_input_size, settings.forward_pattern, dialect)
     if settings.inference_type is InferenceType.GENERATE:

@@ -52,7 +52,9 @@ class Models:
         self._max_input_size = settings.max_input_size
         self._background = background
         dialect = Dialect(json_length, label, compression=False, respond_error=self._respond_invoke_error)
-        self._infer = Inference(engine, settings.max_input_size, settings.forward_pattern, dialect).infer
+        self._infer = Inference(
+            engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
+        ).infer
 
     def list(self, exchange: Exchange) -> None:
         """Answer with the loaded models, or with a page of them.

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from halimede.frontends.restrictions import HeaderPattern, Restriction
+from halimede.frontends.shared_memory.registry import Regions
 
 DEFAULT_MODEL: Final = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
 """The environment variable with the model of ``/invocations``."""
@@ -43,6 +44,7 @@ class SagemakerSettings:
         max_input_size: largest JSON or raw input in bytes (`--http-max-input-size`).
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
+        regions: clients' shared memory.
     """
 
     default_model: str = ""
@@ -51,3 +53,4 @@ class SagemakerSettings:
     max_input_size: int = 67_108_864
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: HeaderPattern | None = None
+    regions: Regions = field(default_factory=Regions)

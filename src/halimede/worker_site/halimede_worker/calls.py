@@ -12,7 +12,7 @@ from typing import Any, List, Sequence, Tuple
 from . import wire
 from .answers import answers
 from .errors import TritonModelException
-from .memory import Segment
+from .memory import Announced
 from .runtime import runtime
 
 MAX_IDLE = 64
@@ -111,7 +111,7 @@ class Channels:
 channels = Channels()
 
 
-def call(message: Tuple[Any, ...], fresh: Sequence[Segment] = ()) -> Any:
+def call(message: Tuple[Any, ...], fresh: Sequence[Announced] = ()) -> Any:
     """Have the server do something, and wait for what comes of it. May be called from any thread and any child.
 
     Args:

@@ -21,6 +21,7 @@ from .bls import release
 from .errors import PlainError, TritonError, TritonModelException, describe
 from .logger import log_failure
 from .memory import Memory, Outgoing, SharedMemoryError
+from .regions import RegionError
 from .requests import InferenceRequest, decode_request
 from .responses import EncodedResponse, InferenceResponse, encode_response
 from .runtime import Runtime
@@ -261,7 +262,7 @@ class Executions:
         )
         for request, response in zip(requests, returned):
             if type(response) is InferenceResponse and request._sender is None and not request._rescheduled:
-                answers.append(encode_response(response, request._wanted, outgoing))
+                answers.append(encode_response(response, request._wanted, outgoing, request._placements))
             else:
                 answers.append(self._irregular(request, response, outgoing))
         message = (wire.RESULT, first, began, ended, answers)
@@ -310,7 +311,7 @@ class Executions:
             sender.close()
             if answered:
                 return None
-        return encode_response(response, request._wanted, outgoing)
+        return encode_response(response, request._wanted, outgoing, request._placements)
 
     def _comes_again(self, request: InferenceRequest) -> bool:
         """Whether a request of a decoupled model that was released to come again does; its sender is closed."""
@@ -332,7 +333,7 @@ class Executions:
         if isinstance(error, PlainError):
             text, number = str(error), error.number
         else:
-            told = isinstance(error, (_ContractError, SharedMemoryError))
+            told = isinstance(error, (_ContractError, SharedMemoryError, RegionError))
             text = self._prefix + (str(error) if told else describe(error))
         for request in requests:
             if request._sender is not None:
@@ -352,6 +353,8 @@ class Executions:
     def _conclude(self, first: int, segments: Sequence[int], outcome: Message) -> None:
         """Send what came of a batch, with the segments that something still views."""
         self._running.pop(first, None)
+        if self.memory.regions:
+            self.memory.detach()
         with self._watching:
             if segments or self._watched:
                 held = self.memory.held(self._watched.union(segments))

@@ -60,8 +60,8 @@ class HostedModel(Protocol):
             PlainError: the whole batch failed.
         """
 
-    def encoded(self, response: Any, outgoing: Outgoing) -> EncodedResponse:
-        """The response for a message.
+    def encoded(self, response: Any, request: Any, outgoing: Outgoing) -> EncodedResponse:
+        """The response to the request, for a message.
 
         Raises:
             MemoryError: there is no shared memory for it.
@@ -126,7 +126,9 @@ class HostedExecutions(Executions):
             responses = model.run(requests)
             ended = monotonic_ns()
             outgoing = Outgoing(memory)
-            answers = [model.encoded(response, outgoing) for response in responses]
+            answers = [
+                model.encoded(response, request, outgoing) for request, response in zip(requests, responses)
+            ]
             if outgoing.fresh:
                 self._work.announce(outgoing.fresh)
             return wire.RESULT, first, began, ended, answers

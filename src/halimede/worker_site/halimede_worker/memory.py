@@ -9,9 +9,11 @@ import mmap
 import os
 import sys
 import threading
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Protocol, Tuple
 
 import numpy as np
+
+from .regions import FIRST_REGION, Piece, Region, RegionError
 
 Reference = Tuple[int, int, int]
 """A piece of a segment: the segment's number, the offset and the length in bytes."""
@@ -26,6 +28,17 @@ _UNUSED = 3
 
 
 NOT_ARRIVED = "shared memory did not arrive, as there are too many open files"
+
+
+class Announced(Protocol):
+    """What the other side is sent the descriptor of, with its number and its size."""
+
+    number: int
+    descriptor: int
+
+    @property
+    def size(self) -> int:
+        """In bytes; of a region where it ends in its file."""
 
 
 class SharedMemoryError(MemoryError):
@@ -93,12 +106,17 @@ def address(array: np.ndarray) -> int:
 
 
 class Memory:
-    """The shared memory of this process. Its methods may be called from any thread."""
+    """The shared memory of this process. Its methods may be called from any thread.
+
+    Attributes:
+        regions: clients' shared memory, by the number that the server gave each region.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._theirs: Dict[int, Segment] = {}
         self._unmapped: Dict[int, Tuple[int, int]] = {}  # theirs too; each with its size and descriptor
+        self.regions: Dict[int, Region] = {}
         self._lent: Dict[int, Segment] = {}
         self._free: List[Segment] = []
         self._made = 0
@@ -117,6 +135,9 @@ class Memory:
         One that cannot be mapped is tried again when it is viewed: the message itself can be answered.
         """
         for (number, size), descriptor in zip(announced, descriptors):
+            if number >= FIRST_REGION:
+                self.regions[number] = Region(size, descriptor)
+                continue
             try:
                 self._theirs[number] = map_segment(number, size, descriptor)
             except (OSError, MemoryError):
@@ -126,6 +147,7 @@ class Memory:
         """The other side is rid of these segments."""
         for number in numbers:
             self._theirs.pop(number, None)
+            self.regions.pop(number, None)
             if number in self._unmapped:
                 os.close(self._unmapped.pop(number)[1])
 
@@ -142,6 +164,51 @@ class Memory:
             if segment is None:
                 segment = self._map_again(number)
         return segment.view(np.ndarray)[offset : offset + length]
+
+    def piece(self, reference: Reference) -> "np.ndarray | Piece":
+        """As `view`; the part of a region is not mapped before it is asked for.
+
+        Raises:
+            SharedMemoryError: the segment could not be mapped.
+        """
+        number, offset, length = reference
+        if number < FIRST_REGION:
+            return self.view(reference)
+        return Piece(self._region(number), offset, length)
+
+    def bytes_of(self, reference: Reference) -> np.ndarray:
+        """As `view`, also of a region.
+
+        Raises:
+            SharedMemoryError: the segment could not be mapped.
+            RegionError: the region could not be.
+        """
+        piece = self.piece(reference)
+        return piece.take() if isinstance(piece, Piece) else piece
+
+    def put_into_region(self, target: Reference, data: np.ndarray) -> Reference:
+        """Write bytes into a part of a region: where they are then.
+
+        Raises:
+            RegionError: they cannot be written there.
+            SharedMemoryError: the region did not arrive.
+        """
+        number, offset, room = target
+        if data.nbytes > room:
+            raise RegionError(f"{data.nbytes} bytes do not fit into {room}")
+        self._region(number).put(offset, data)
+        return number, offset, data.nbytes
+
+    def detach(self) -> None:
+        """What still views regions of clients keeps the bytes as they are now."""
+        for region in list(self.regions.values()):
+            region.detach()
+
+    def _region(self, number: int) -> Region:
+        region = self.regions.get(number)
+        if region is None:
+            raise SharedMemoryError(NOT_ARRIVED)
+        return region
 
     def _map_again(self, number: int) -> Segment:
         if number not in self._unmapped:
@@ -231,7 +298,7 @@ class Outgoing:
     __slots__ = ("_inside", "_memory", "_position", "_segment", "fresh")
 
     def __init__(self, memory: Memory) -> None:
-        self.fresh: List[Segment] = []
+        self.fresh: List[Announced] = []
         self._memory = memory
         self._inside = 0
         self._segment: Optional[Segment] = None
@@ -254,6 +321,10 @@ class Outgoing:
         if origin is not None and self._memory.is_theirs(origin):  # the other side has these very bytes
             return origin.number, address(data) - address(origin), size
         return self.put_bytes(data.reshape(-1).view(np.uint8))
+
+    def into(self, target: Reference) -> "RegionOutput":
+        """What takes the bytes of one tensor into a part of a client's region, and else does as this does."""
+        return RegionOutput(self, self._memory, target)
 
     def put_buffer(self, data: "bytes | bytearray | memoryview") -> "bytes | Reference":
         """As `put`, of any buffer."""
@@ -280,6 +351,33 @@ class Outgoing:
         target[:] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         self._position = begin + -(-size // ALIGNMENT) * ALIGNMENT
         return self._segment.number, begin, size
+
+
+class RegionOutput(Outgoing):
+    """The bytes of an output on their way into a client's region, where they go without passing through the server.
+
+    Where they cannot, they go to the server, which tells the client why.
+    """
+
+    __slots__ = ("_others", "_target")
+
+    def __init__(self, others: Outgoing, memory: Memory, target: Reference) -> None:
+        super().__init__(memory)
+        self._others = others
+        self._target = target
+
+    def put(self, data: "np.ndarray") -> "bytes | Reference":
+        """Write the elements; where they are then."""
+        if not data.nbytes:
+            return b""
+        try:
+            return self._memory.put_into_region(self._target, data)
+        except MemoryError:
+            return self._others.put(data)
+
+    def put_buffer(self, data: "bytes | bytearray | memoryview") -> "bytes | Reference":
+        """As `put`, of any buffer."""
+        return self.put(np.frombuffer(data, np.uint8))
 
 
 def _file() -> int:

@@ -3,12 +3,24 @@
 import operator
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, List, Optional, Protocol, Sequence, Set, SupportsIndex, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    SupportsIndex,
+    Tuple,
+    Union,
+)
 
 from .arguments import INT64, UINT32, UINT64, Signature
 from .bls import execute_inference, execute_inference_async
 from .errors import TritonModelException
-from .memory import Memory, Outgoing
+from .memory import Memory, Outgoing, Reference
 from .parameters import parameters_json
 from .preferred_memory import PreferredMemory, encode_preferred_memory
 from .responses import InferenceResponse
@@ -25,14 +37,14 @@ if TYPE_CHECKING:
 
 EncodedRequest = Tuple[Any, ...]
 """What `InferenceRequest` calls number, id, correlation id, flags, timeout, parameters, names of the wanted outputs,
-encoded inputs, and the key under which the server knows its sequence, 0 for none. For a request that is traced, the
-trace's number and context follow.
+encoded inputs, the key under which the server knows its sequence, 0 for none, and the parts of clients' regions that
+outputs go into, by the outputs' names, or None. For a request that is traced, the trace's number and context follow.
 
 An input is its name, the number of its datatype, its shape, its bytes or where in shared memory they lie, and whether
 others read them too.
 """
 
-_UNTRACED_FIELDS = 9
+_UNTRACED_FIELDS = 10
 
 RELEASE_ALL = 1
 """The flag of a request that is done with: `TRITONSERVER_REQUEST_RELEASE_ALL`."""
@@ -114,6 +126,7 @@ class InferenceRequest:
         "_number",
         "_origin",
         "_parameters",
+        "_placements",
         "_preferred_memory",
         "_request_id",
         "_rescheduled",
@@ -174,6 +187,7 @@ class InferenceRequest:
         self._number = 0
         self._encoded_inputs: Tuple[Any, ...] = ()
         self._sequence_key = 0
+        self._placements: Optional[Dict[str, Reference]] = None
         self._origin: Optional[Origin] = None
         self._sender: Optional[InferenceResponseSender] = None
         self._cancelled = False
@@ -367,6 +381,7 @@ def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
         request._wanted,
         request._encoded_inputs,
         request._sequence_key,
+        request._placements,
     ) = encoded
     request._inputs = None
     request._origin = origin
@@ -393,5 +408,6 @@ def encoded_form(request: InferenceRequest) -> Tuple[EncodedRequest, Memory]:
         request._wanted,
         request._encoded_inputs,
         request._sequence_key,
+        None,  # its responses go by way of senders
     )
     return encoded, request._origin.memory

@@ -1,10 +1,10 @@
 """Responses: what a model answers, and what it gets from models that it calls."""
 
-from typing import Any, Container, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, Optional, Sequence, Tuple
 
 from .arguments import Signature
 from .errors import ErrorCode, TritonError, TritonModelException
-from .memory import Memory, Outgoing
+from .memory import Memory, Outgoing, Reference
 from .parameters import parameters_json
 from .tensors import Tensor, decode_tensor, encode_tensor
 
@@ -81,7 +81,10 @@ def keep_wanted(response: InferenceResponse, wanted: Container[str]) -> None:
 
 
 def encode_response(
-    response: InferenceResponse, wanted: Optional[Container[str]], outgoing: Outgoing
+    response: InferenceResponse,
+    wanted: Optional[Container[str]],
+    outgoing: Outgoing,
+    placements: Optional[Dict[str, Reference]] = None,
 ) -> EncodedResponse:
     """The response for a message. Outputs that nobody requested leave the response itself.
 
@@ -89,6 +92,7 @@ def encode_response(
         response: any outputs will do: neither names, datatypes nor shapes are compared to the configuration.
         wanted: names of the outputs that were requested; None if a sender has left the response only those.
         outgoing: takes the tensors.
+        placements: name → part of a client's region, of outputs that go into one; None for none.
 
     Raises:
         MemoryError: there is no shared memory for the outputs.
@@ -98,11 +102,24 @@ def encode_response(
         return (), response._parameters, (int(error._code), error._message)
     if wanted is not None:
         keep_wanted(response, wanted)
+    if placements:
+        return _placed(response, outgoing, placements), response._parameters, None
     return (
         tuple([encode_tensor(output, outgoing) for output in response._outputs]),
         response._parameters,
         None,
     )
+
+
+def _placed(
+    response: InferenceResponse, outgoing: Outgoing, placements: Dict[str, Reference]
+) -> Tuple[Any, ...]:
+    """The outputs for the message, those in `placements` written to regions of clients."""
+    outputs = []
+    for output in response._outputs:
+        target = placements.get(output._name)
+        outputs.append(encode_tensor(output, outgoing if target is None else outgoing.into(target)))
+    return tuple(outputs)
 
 
 def decode_response(encoded: EncodedResponse, memory: Memory) -> InferenceResponse:

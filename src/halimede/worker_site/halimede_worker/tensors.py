@@ -10,6 +10,7 @@ from .arguments import Signature
 from .datatypes import BF16, BYTES, ELEMENTS, number_of
 from .errors import TritonModelException
 from .memory import Memory, Outgoing, Reference, address
+from .regions import Piece
 
 EncodedTensor = Tuple[str, int, Tuple[int, ...], "Union[bytes, Reference]", bool]
 """A tensor in a message: name, number of the datatype, shape, elements or where they lie, whether others read them."""
@@ -40,7 +41,8 @@ class Tensor:
 
     # Either _array or _data has the elements:
     # _array, as `as_numpy` gives them;
-    # _data, as they were received, or, of what numpy has no form for, as an array of the same bytes.
+    # _data, as they were received, perhaps in a client's region, or, of what numpy has no form for, as an array of the
+    # same bytes.
     # BYTES that the model made are an exception, with both: _data is what the array was when they were made.
     __slots__ = ("__weakref__", "_array", "_data", "_datatype", "_device", "_name", "_shape", "_shared")
 
@@ -48,7 +50,7 @@ class Tensor:
     _datatype: int
     _shape: Tuple[int, ...]
     _array: Optional[np.ndarray]
-    _data: "Union[bytes, np.ndarray, None]"
+    _data: "Union[bytes, np.ndarray, Piece, None]"
     _shared: bool
     _device: dlpack.Device
 
@@ -163,6 +165,8 @@ class Tensor:
         data = self._data
         if data is None:  # another thread was faster
             return self.as_numpy()
+        if isinstance(data, Piece):
+            data = data.take()
         array = self._strings(data) if self._datatype == BYTES else self._in_shape(data)
         if self._array is None:
             self._array = array
@@ -173,6 +177,8 @@ class Tensor:
         """The array that stands for elements that numpy has no form for."""
         data = self._data
         assert data is not None, "it has no other form"
+        if isinstance(data, Piece):
+            data = data.take()
         if isinstance(data, bytes) or data.dtype != ELEMENTS[self._datatype]:
             self._data = data = self._in_shape(data)
         return data
@@ -203,7 +209,7 @@ def decode_tensor(encoded: EncodedTensor, memory: Memory) -> Tensor:
     tensor = _new(Tensor)
     tensor._name, tensor._datatype, tensor._shape, payload, tensor._shared = encoded
     tensor._array = None
-    tensor._data = payload if isinstance(payload, bytes) else memory.view(payload)
+    tensor._data = payload if isinstance(payload, bytes) else memory.piece(payload)
     tensor._device = _HOST
     return tensor
 
@@ -236,7 +242,7 @@ def _encode_data(tensor: Tensor, outgoing: Outgoing) -> EncodedTensor:
         # what came inside a message is short enough for the inside of another
         payload = data if array is None else outgoing.put(np.frombuffer(data, np.uint8))
     elif data is not None:
-        payload = outgoing.put(data)
+        payload = outgoing.put(data.take() if isinstance(data, Piece) else data)
     else:
         assert array is not None, "it has a form"
         payload = outgoing.put(np.frombuffer(strings.encode(array), np.uint8))

@@ -19,7 +19,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from .memory import Memory, Outgoing, Reference, Segment
+from .memory import Announced, Memory, Outgoing, Reference
 
 Message = Tuple[Any, ...]
 
@@ -103,7 +103,7 @@ class Channel:
         self._buffer = bytearray(PACKET_BYTES + 64)
         self._view = memoryview(self._buffer)
 
-    def send(self, message: Message, fresh: Sequence[Segment] = (), descriptor: int = -1) -> None:
+    def send(self, message: Message, fresh: Sequence[Announced] = (), descriptor: int = -1) -> None:
         """Send a message, with the segments that it needs and the other side does not know.
 
         Raises:
@@ -121,12 +121,12 @@ class Channel:
         except OSError as error:
             raise ClosedError from error
 
-    def announce(self, fresh: Sequence[Segment]) -> None:
+    def announce(self, fresh: Sequence[Announced]) -> None:
         """Let the other side know segments before the message that needs them, on this same socket."""
         for begin in range(0, len(fresh), 200):
             self._send_with(b"", fresh[begin : begin + 200], -1)
 
-    def _spill(self, data: bytes, fresh: Sequence[Segment]) -> "Tuple[bytes, Sequence[Segment]]":
+    def _spill(self, data: bytes, fresh: Sequence[Announced]) -> "Tuple[bytes, Sequence[Announced]]":
         if len(fresh) > 200:  # no packet carries so many descriptors
             self.announce(fresh)
             fresh = ()
@@ -136,7 +136,7 @@ class Channel:
         reference = outgoing.put_bytes(data)
         return marshal.dumps((SPILLED, reference), FORMAT), [*fresh, *outgoing.fresh]
 
-    def _send_with(self, data: bytes, fresh: Sequence[Segment], descriptor: int) -> None:
+    def _send_with(self, data: bytes, fresh: Sequence[Announced], descriptor: int) -> None:
         descriptors = [segment.descriptor for segment in fresh]
         if descriptor >= 0:
             descriptors.append(descriptor)

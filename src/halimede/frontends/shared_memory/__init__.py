@@ -1,0 +1,1 @@
+"""Tensors in clients' shared memory: which regions are registered, and requests that use them."""
