@@ -1,6 +1,7 @@
 """How many processors this process may use."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -9,6 +10,15 @@ def cpu_budget() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_quota()
     return max(1, min(allowed, quota)) if quota else max(1, allowed)
+
+
+def yield_processors() -> None:
+    """Let this process have only time of processors that no other one wants (``SCHED_IDLE`` of sched(7)).
+
+    Threads that are started later are like the one that calls it. Without such a thing, nothing changes.
+    """
+    with suppress(AttributeError, OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _cgroup_quota() -> int:

@@ -381,7 +381,7 @@ def test_copies_take_the_processors_that_nobody_else_wants() -> None:
     with shadowed() as of:
         invoke(of.host.client())
         of.until(lambda: of.agreement.whole.agreed == 1)
-        assert os.getpriority(os.PRIO_PROCESS, of.copies.sender) == 19
+        assert os.sched_getscheduler(of.copies.sender) == os.SCHED_IDLE
 
 
 def test_an_instance_is_asked_so_many_copies_at_a_time() -> None:

@@ -4,11 +4,9 @@ Bodies that are no text become BASE64, which takes a millisecond of a processor 
 before anything that has to be answered. Prints a line of JSON for each file.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from halimede.core.cpus import yield_processors
 from halimede.hosting.capture.records import CaptureRecord, Payload, write_record
 from halimede.hosting.capture.spool import RECORDS, Frame, SpoolError, read_frames
 
@@ -111,8 +110,7 @@ def _payload(body: bytes, kept: Any) -> Payload | None:
 
 def main() -> None:
     """Make all files into records that the arguments name, with time of processors that nobody else wants."""
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    yield_processors()
     for name in sys.argv[1:]:
         done = convert(Path(name))
         sys.stdout.buffer.write(

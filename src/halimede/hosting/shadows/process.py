@@ -1,7 +1,8 @@
 """The process that sends copies and compares answers: `python -m halimede.hosting.shadows.process CHANNEL`.
 
-So a copy takes none of the event loop's time that answers clients, but for handing it over. Each process that answers
-invocations has one of its own once there is something to copy. It ends with that process, whatever that ends by.
+So a copy takes none of the event loop's time that answers clients, but for handing it over, and no processor that
+anybody else wants: if the processors do not suffice for all, copies are lost. Each process that answers invocations has
+one of its own once there is something to copy. It ends with that process, whatever that ends by.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Any
 
 import uvloop
 
+from halimede.core.cpus import yield_processors
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
@@ -35,9 +37,6 @@ _DONE_S = 0.002
 
 _RESULTS_S = 0.02
 """How often is told what has been compared."""
-
-_NICENESS = 19
-"""Copies take the processors that nobody else wants: if those do not suffice, copies are lost, and no client waits."""
 
 _INSTANCES = 256
 """Of so many connections are kept."""
@@ -146,7 +145,7 @@ async def _run(channel: int) -> None:
 
 def main() -> None:
     """Run until the other process is gone."""
-    os.nice(_NICENESS)
+    yield_processors()
     sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_run(int(sys.argv[1])))
 
