@@ -3,6 +3,11 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
+_LEAST_SHARE: Final = 19
+"""The niceness of a session (sched(7)): 19 has 1.5 % of the share of another."""
 
 
 def cpu_budget() -> int:
@@ -16,9 +21,15 @@ def yield_processors() -> None:
     """Let this process have only time of processors that no other one wants (``SCHED_IDLE`` of sched(7)).
 
     Threads that are started later are like the one that calls it. Without such a thing, nothing changes.
+
+    A session has a share of its own, whatever its processes are like: that of a session that this process leads is made
+    as small as it can be.
     """
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            _AUTOGROUP.write_text(str(_LEAST_SHARE))
 
 
 def _cgroup_quota() -> int:

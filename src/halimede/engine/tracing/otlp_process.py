@@ -1,5 +1,7 @@
 """The process that sends traces to a collector of OpenTelemetry, so that the server neither encodes them nor waits.
 
+It takes no processor that anybody else wants: if the processors do not suffice for all, traces are lost.
+
     python -m halimede.engine.tracing.otlp_process SETTINGS
 
 SETTINGS are JSON: the fields of `OtlpSettings`. It reads pickled batches from standard input until that ends: (what to
@@ -21,6 +23,7 @@ from typing import BinaryIO, Final
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 
+from halimede.core.cpus import yield_processors
 from halimede.engine.tracing.otlp_settings import OtlpSettings
 from halimede.engine.tracing.otlp_spans import Attributes, SentTrace, encode_request, encode_trace
 
@@ -153,6 +156,7 @@ def main() -> None:
     """Run until the server closes the pipe; signals are for the server, whose last requests come after them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    yield_processors()
     logging.disable()  # what fails is told to the server
 
     def dropped(traces: int, reason: str) -> None:
