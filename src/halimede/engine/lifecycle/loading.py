@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
+from typing import NamedTuple
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.isolation import runs_in_process
@@ -85,11 +86,11 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             signature = Signature.from_config(config)
             specs = instance_specs(config)
             statistics = ModelStatistics(first_response_bounds(config))
-            created = create_instances(backend, [spec for spec, _ in specs], undo)
+            created = create_instances(backend, [wanted.spec for wanted in specs], undo)
             instances: list[LoadedInstance] = []
-            for (spec, passive), instance in zip(specs, created, strict=True):
-                warm_up(source, signature, instance, spec.name, statistics)
-                instances.append(LoadedInstance(spec, passive, instance))
+            for wanted, instance in zip(specs, created, strict=True):
+                warm_up(source, signature, instance, wanted.spec.name, statistics)
+                instances.append(LoadedInstance(wanted.spec, wanted.passive, instance, wanted.limits))
             labels = {
                 name: read_labels(source.directory, output.label_filename)
                 for name, output in signature.outputs.items()
@@ -203,21 +204,25 @@ def refuse_places(config: ModelConfig, placed: Placement) -> None:
         raise InvalidArgumentError(problem.message)
 
 
-def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
-    """The instances that the configuration asks for, each with whether it is passive."""
-    places: list[tuple[str, str, int, bool]] = []
+class WantedInstance(NamedTuple):
+    """An instance that a configuration asks for; as of `LoadedInstance`."""
+
+    spec: InstanceSpec
+    passive: bool
+    limits: bytes = b""
+
+
+def instance_specs(config: ModelConfig) -> list[WantedInstance]:
+    """The instances that the configuration asks for."""
+    wanted: list[WantedInstance] = []
     for group in config.instance_group:
         kind = ModelInstanceGroup.Kind.Name(group.kind)
         devices = list(group.gpus) if kind == "KIND_GPU" else [0]
-        number = 0
-        for device in devices:
-            for _ in range(group.count):
-                places.append((f"{group.name}_{number}", kind, device, group.passive))
-                number += 1
-    return [
-        (InstanceSpec(name, index, kind, device), passive)
-        for index, (name, kind, device, passive) in enumerate(places)
-    ]
+        limits = group.rate_limiter.SerializeToString(deterministic=True)
+        for number, device in enumerate(device for device in devices for _ in range(group.count)):
+            spec = InstanceSpec(f"{group.name}_{number}", len(wanted), kind, device)
+            wanted.append(WantedInstance(spec, group.passive, limits))
+    return wanted
 
 
 def first_response_bounds(config: ModelConfig) -> tuple[float, ...]:
