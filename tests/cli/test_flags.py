@@ -98,7 +98,6 @@ def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> N
     "argument",
     [
         "--trace-config=level=TIMESTAMPS",
-        "--allow-vertex-ai=true",
         "--host-policy=a,numa-node=0",
         "--allow-client-shm=true",
         "--model-namespacing=true",
@@ -110,7 +109,7 @@ def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
 
 @pytest.mark.parametrize(
     "argument",
-    ["--allow-vertex-ai=off", "--trace-config=level=OFF"],
+    ["--allow-client-shm=off", "--trace-config=level=OFF"],
 )
 def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
     assert parse(argument)[1] == []

@@ -47,6 +47,9 @@ from halimede.frontends.sagemaker.settings import (
 )
 from halimede.frontends.server import Connections, Endpoint, tls_context
 from halimede.frontends.traffic import Traffic, new_counts
+from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
+from halimede.frontends.vertex.handler import create_handler as create_vertex_handler
+from halimede.frontends.vertex.settings import VertexSettings, read_routes
 
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
@@ -89,7 +92,7 @@ class _Shared:
             front_end: what the log calls it; the metrics call it so in lower case.
         """
         counts = new_counts()
-        self.traffic.append(Traffic(front_end.lower(), connections, counts))
+        self.traffic.append(Traffic(front_end.lower().replace(" ", "_"), connections, counts))
         return partial(
             HttpProtocol,
             handler,
@@ -129,8 +132,11 @@ def endpoints(
         yield _http(shared)
     if options.allow_sagemaker:
         yield _sagemaker(shared)
-    if options.allow_metrics:
-        yield _metrics(shared)
+    metrics = _metrics(shared) if options.allow_metrics else None
+    if options.allow_vertex_ai:
+        yield _vertex_ai(shared, metrics)
+    if metrics is not None:
+        yield _metrics_endpoint(shared, metrics)
 
 
 def _grpc(shared: _Shared) -> Endpoint:
@@ -182,17 +188,7 @@ def _grpc(shared: _Shared) -> Endpoint:
 
 def _http(shared: _Shared) -> Endpoint:
     options, engine = shared.options, shared.engine
-    handler = create_handler(
-        engine,
-        HttpSettings(
-            server_id=options.id,
-            max_input_size=options.http_max_input_size,
-            restrictions=parse_restrictions(options.http_restricted_api),
-            forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
-            log=shared.log,
-            code_upload=CodeUpload(options.allow_model_code_upload),
-        ),
-    )
+    handler = create_handler(engine, _http_settings(shared))
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(
         "HTTPService",
@@ -203,6 +199,39 @@ def _http(shared: _Shared) -> Endpoint:
         connections,
         options.reuse_http_port,
         service="HTTP",
+    )
+
+
+def _http_settings(shared: _Shared) -> HttpSettings:
+    options = shared.options
+    return HttpSettings(
+        server_id=options.id,
+        max_input_size=options.http_max_input_size,
+        restrictions=parse_restrictions(options.http_restricted_api),
+        forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+        log=shared.log,
+        code_upload=CodeUpload(options.allow_model_code_upload),
+    )
+
+
+def _vertex_ai(shared: _Shared, metrics: Metrics | None) -> Endpoint:
+    options, engine = shared.options, shared.engine
+    predict_route, health_route = read_routes(os.environ)
+    handler = create_vertex_handler(
+        engine,
+        VertexSettings(predict_route, health_route, options.vertex_ai_default_model),
+        create_handler(engine, _http_settings(shared), VERTEX_DIALECT),
+        None if metrics is None else metrics.answer,
+    )
+    connections: Connections[HttpProtocol] = Connections()
+    return Endpoint(
+        "Vertex AI HTTPService",
+        "--vertex-ai-port",
+        options.vertex_ai_address,
+        options.vertex_ai_port,
+        shared.http(connections, handler, VERTEX_DIALECT.json_length, "Vertex AI"),
+        connections,
+        service="Vertex AI",
     )
 
 
@@ -242,10 +271,10 @@ def _inference_type(text: str) -> InferenceType:
         raise InvalidArgumentError(msg) from None
 
 
-def _metrics(shared: _Shared) -> Endpoint:
+def _metrics(shared: _Shared) -> Metrics:
     options, engine = shared.options, shared.engine
     switches = metrics_switches(options.metrics_config)
-    metrics = Metrics(
+    return Metrics(
         engine,
         MetricsSettings(
             cpu=options.allow_cpu_metrics,
@@ -261,6 +290,10 @@ def _metrics(shared: _Shared) -> Endpoint:
         open_gpu_gauges(max(1, options.metrics_interval_ms // 2)) if options.allow_gpu_metrics else None,
         shared.traffic,
     )
+
+
+def _metrics_endpoint(shared: _Shared, metrics: Metrics) -> Endpoint:
+    options = shared.options
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(
         "Metrics Service",

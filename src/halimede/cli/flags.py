@@ -1,6 +1,7 @@
 """The flags of `halimede serve` as click reads them and as documentation shows them."""
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -10,6 +11,7 @@ import click
 from halimede import __version__
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting, Status
+from halimede.cli.vertex import with_vertex_defaults
 from halimede.core.gpus import missing_for_metrics
 
 _FLAG_NAME: Final = re.compile(r"(--[A-Za-z0-9_-]*).*", re.DOTALL)
@@ -71,7 +73,8 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
     """The command `serve`: calls `run` with the options and the remarks to log about them, for the exit status."""
 
     def callback(**values: Any) -> int:
-        given = {name: value for name, value in values.items() if value not in (None, ())}
+        flags = {name: value for name, value in values.items() if value not in (None, ())}
+        given = with_vertex_defaults(flags, os.environ)
         remarks = [*check_flags(given), *deprecation_remarks(given), *gpu_remarks(given)]
         names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
         return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)

@@ -38,12 +38,13 @@ MODELS = "Models"
 HTTP = "HTTP"
 GRPC = "gRPC"
 SAGEMAKER = "SageMaker"
+VERTEX_AI = "Vertex AI"
 LOGGING = "Logging"
 METRICS = "Metrics"
 CACHE = "Response cache"
 BACKENDS = "Backends and memory"
 OTHER = "Features of tritonserver that this version lacks"
-GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, CACHE, BACKENDS, OTHER)
+GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, VERTEX_AI, LOGGING, METRICS, CACHE, BACKENDS, OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +295,31 @@ class ServeOptions:
         "Directory below which the models and archives lie that SageMaker has the server load.",
     )
 
+    allow_vertex_ai: bool = setting(
+        VERTEX_AI,
+        BOOL,
+        False,
+        "Whether to serve Vertex AI's container contract, at the paths AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE of the "
+        "environment. --http-max-input-size, --http-restricted-api and --http-header-forward-pattern hold for it too.",
+        shown_default="`true`, and `false` for `--allow-http` and `--allow-grpc`, if `AIP_MODE` is `PREDICTION`, "
+        "else `false`",
+    )
+    vertex_ai_address: str = setting(VERTEX_AI, ADDRESS, "0.0.0.0", "Address to serve Vertex AI at.")  # noqa: S104 - tritonserver's
+    vertex_ai_port: int = setting(
+        VERTEX_AI,
+        PORT,
+        8080,
+        "Port to serve Vertex AI at; 0 for a free one.",
+        shown_default="`AIP_HTTP_PORT` if set, else `8080`",
+    )
+    vertex_ai_default_model: str = setting(
+        VERTEX_AI,
+        form("MODEL"),
+        "",
+        "Model of predictions that name none.",
+        shown_default="the only one that is served",
+    )
+
     log_info: bool = setting(LOGGING, BOOL, True, "Whether to log what happens.")
     log_warning: bool = setting(LOGGING, BOOL, True, "Whether to log warnings.")
     log_error: bool = setting(LOGGING, BOOL, True, "Whether to log errors.")
@@ -440,6 +466,7 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
     _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
     _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
+    _without(_IGNORED, VERTEX_AI, POSITIVE, "vertex-ai-thread-count", 8, "Threads that serve Vertex AI."),
     _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
     _without(_IGNORED, CACHE, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
     _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
@@ -498,11 +525,5 @@ SETTINGS: tuple[Setting, ...] = (
         (),
         "CPUs and memory nodes of instances.",
         repeatable=True,
-    ),
-    _without(_UNAVAILABLE, OTHER, BOOL, "allow-vertex-ai", False, "Vertex AI's container contract."),
-    _without(_UNAVAILABLE, OTHER, PORT, "vertex-ai-port", 8080, "Vertex AI: the port."),
-    _without(_UNAVAILABLE, OTHER, POSITIVE, "vertex-ai-thread-count", 8, "Vertex AI: threads."),
-    _without(
-        _UNAVAILABLE, OTHER, form("MODEL"), "vertex-ai-default-model", "", "Vertex AI: the default model."
     ),
 )

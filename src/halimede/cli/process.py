@@ -27,6 +27,7 @@ from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.server import ListenError, Server
+from halimede.frontends.vertex.start import default_model_problem
 
 logger = logging.getLogger("halimede")
 
@@ -69,7 +70,8 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failed = loading.done() and not loading.result() and options.exit_on_error
-    if not failed:
+    problem = _vertex_problem(options, engine) if loading.done() and not failed else ""
+    if not (failed or problem):
         if models_stay and loading.done():
             tuning.tune_garbage_collector()
         await stopping
@@ -86,7 +88,17 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     clock.close()
     if failed:
         failures.log()
-    return int(failed)
+    if problem:
+        logger.error("%s", problem)
+    return int(failed or bool(problem))
+
+
+def _vertex_problem(options: ServeOptions, engine: Engine) -> str:
+    """Why Vertex AI cannot be served with the models that have loaded; "" if it can, or is not to be."""
+    on_demand = engine.settings.control_mode is ControlMode.ON_DEMAND  # the first prediction loads its model
+    if not options.allow_vertex_ai or on_demand:
+        return ""
+    return default_model_problem(engine, options.vertex_ai_default_model)
 
 
 def engine_settings(options: ServeOptions) -> EngineSettings:

@@ -255,6 +255,8 @@ def _listeners(options: ServeOptions) -> Iterator[_Listener]:
         yield _Listener("metrics requests", metrics_address(options), options.metrics_port)
     if options.allow_sagemaker:
         yield _Listener(_SAGEMAKER, options.sagemaker_address, options.sagemaker_port)
+    if options.allow_vertex_ai:
+        yield _Listener("Vertex AI requests", options.vertex_ai_address, options.vertex_ai_port)
 
 
 def safe_ports(text: str) -> range | None:
