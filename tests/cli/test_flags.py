@@ -98,7 +98,6 @@ def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> N
     "argument",
     [
         "--trace-config=level=TIMESTAMPS",
-        "--host-policy=a,numa-node=0",
         "--allow-client-shm=true",
         "--model-namespacing=true",
     ],

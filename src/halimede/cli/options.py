@@ -434,6 +434,13 @@ class ServeOptions:
         "are not.",
         shown_default="of each resource as much as the instance declares that needs the most",
     )
+    host_policy: tuple[str, ...] = repeated(
+        BACKENDS,
+        form("POLICY,SETTING=VALUE"),
+        "Where instances run whose group names this host_policy: cpu-cores=LOWEST-HIGHEST for the processors, "
+        "numa-node=NUMBER for the memory, and for the processors too without cpu-cores. The policies cpu, model and "
+        "gpu_NUMBER are those of groups that name none.",
+    )
     pinned_memory_pool_byte_size: int = setting(
         BACKENDS,
         COUNT,
@@ -517,13 +524,4 @@ SETTINGS: tuple[Setting, ...] = (
     _without(_UNAVAILABLE, OTHER, INT, "trace-rate", 1000, "Tracing: how many requests a trace stands for."),
     _without(_UNAVAILABLE, OTHER, INT, "trace-count", -1, "Tracing: how many traces to make."),
     _without(_UNAVAILABLE, OTHER, INT, "trace-log-frequency", 0, "Tracing: how often it is written."),
-    _without(
-        _UNAVAILABLE,
-        OTHER,
-        form("POLICY,SETTING=VALUE"),
-        "host-policy",
-        (),
-        "CPUs and memory nodes of instances.",
-        repeatable=True,
-    ),
 )

@@ -13,6 +13,7 @@ import click
 from halimede import __version__
 from halimede.cli import tuning
 from halimede.cli.check.checks import backend_settings, cache_settings, metrics_switches, model_memory_budget
+from halimede.cli.check.host_policies import host_policies
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.endpoints import endpoints
 from halimede.cli.loading import LoadingTimes, StartFailures
@@ -119,6 +120,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         backend_config=backend_settings(options.backend_config),
         backend_directory=Path(options.backend_directory).absolute() if options.backend_directory else None,
         hosted_root=Path(options.sagemaker_model_directory).absolute(),
+        host_policies=host_policies(options.host_policy),
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
         summary_latencies=metrics_switches(options.metrics_config)["summary_latencies"],

@@ -137,6 +137,7 @@ class Model:
             self._loop,
             self._scheduler.finished,
             niceness_of(self.config),
+            policy=entry.spec.policy,
         )
         self._runners[entry.instance] = runner
         limited = self._limit(entry, runner)

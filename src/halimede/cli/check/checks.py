@@ -10,6 +10,7 @@ import click
 
 from halimede.cli.cache_options import read_cache_config
 from halimede.cli.check.access import check_access
+from halimede.cli.check.host_policies import host_policies
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL, PORT
@@ -45,6 +46,7 @@ def check(options: ServeOptions) -> None:
     backend_settings(options.backend_config)
     metrics_switches(options.metrics_config)
     resource_limits(options.rate_limit_resource)
+    host_policies(options.host_policy)
     check_cache(options)
 
 

@@ -13,7 +13,12 @@ from halimede.backends.placement import placement
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.core.errors import HalimedeError, InternalError
-from halimede.engine.lifecycle.loading import WantedInstance, create_instances, instance_specs, refuse_places
+from halimede.engine.lifecycle.loading import (
+    WantedInstance,
+    create_instances,
+    instance_specs,
+    refuse_places,
+)
 from halimede.engine.lifecycle.warmup import warm_up
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.settings import EngineSettings
@@ -78,7 +83,7 @@ def can_change(before: ModelConfig, after: ModelConfig, gpus: Collection[int]) -
     They can't if the groups place them otherwise than by kind and device, or if they move between processors and GPUs.
     """
     groups = (*before.instance_group, *after.instance_group)
-    if any(group.profile or group.secondary_devices or group.host_policy for group in groups):
+    if any(group.profile or group.secondary_devices for group in groups):
         return False
     kinds = [{group.kind for group in config.instance_group} for config in (before, after)]
     return kinds[0] == kinds[1] or not gpus
@@ -103,10 +108,10 @@ def make_instances(
     after = ModelConfig()
     after.CopyFrom(source.config)
     _set_groups(after, groups)
-    placed = placement(after, settings.gpus)
-    normalise(after, placed.gpus)
-    refuse_places(after, placed)
-    change = change_of(loaded.instances, instance_specs(after))
+    places = placement(after, settings.gpus)
+    normalise(after, places.gpus)
+    refuse_places(after, places)
+    change = change_of(loaded.instances, instance_specs(after, settings.host_policies))
     try:
         with ExitStack() as undo:
             undo.callback(partial(_set_groups, source.config, before))
@@ -116,7 +121,8 @@ def make_instances(
             made = []
             for each, instance in zip(change.missing, created, strict=True):
                 # its own counts: those of the version are the event loop's by now
-                warm_up(source, loaded.signature, instance, each.spec.name, ModelStatistics())
+                with each.spec.placed():
+                    warm_up(source, loaded.signature, instance, each.spec.name, ModelStatistics())
                 made.append(LoadedInstance(each.spec, each.passive, instance, each.limits))
             undo.pop_all()
     except HalimedeError:
@@ -127,9 +133,10 @@ def make_instances(
     return (*change.kept, *made)
 
 
-def _likeness(instance: LoadedInstance | WantedInstance) -> tuple[str, int, bool, bytes]:
+def _likeness(instance: LoadedInstance | WantedInstance) -> object:
     """What an instance is beside its name."""
-    return instance.spec.kind, instance.spec.device, instance.passive, instance.limits
+    spec = instance.spec
+    return spec.kind, spec.device, spec.policy, instance.passive, instance.limits
 
 
 def _set_groups(config: ModelConfig, other: ModelConfig) -> None:

@@ -4,7 +4,7 @@ Blocks, so the lifecycle calls it off the event loop. What fails gives back all 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +28,7 @@ from halimede.core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from halimede.core.host_policies import HostPolicy, policy_of
 from halimede.core.memory import trim_memory
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.lifecycle.warmup import warm_up
@@ -69,7 +70,7 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             refuse_unsupported(config)
             options = BackendOptions(
                 settings.backend_settings(config.backend),
-                settings.cpu_threads,
+                _cpu_threads(config, settings),
                 settings.gpus,
                 settings.verbose,
             )
@@ -84,12 +85,14 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             refuse_unsupported(config)
             backend.check_config()
             signature = Signature.from_config(config)
-            specs = instance_specs(config)
+            specs = instance_specs(config, settings.host_policies)
+            _tell_unknown_policies(config, settings)
             statistics = ModelStatistics(first_response_bounds(config))
             created = create_instances(backend, [wanted.spec for wanted in specs], undo)
             instances: list[LoadedInstance] = []
             for wanted, instance in zip(specs, created, strict=True):
-                warm_up(source, signature, instance, wanted.spec.name, statistics)
+                with wanted.spec.placed():
+                    warm_up(source, signature, instance, wanted.spec.name, statistics)
                 instances.append(LoadedInstance(wanted.spec, wanted.passive, instance, wanted.limits))
             labels = {
                 name: read_labels(source.directory, output.label_filename)
@@ -152,15 +155,39 @@ def create_instances(
     if not backend.creates_side_by_side or len(specs) == 1:
         instances = []
         for spec in specs:
-            instances.append(backend.create_instance(spec))
+            instances.append(_create(backend, spec))
             undo.callback(instances[-1].close)
         return instances
     with ThreadPoolExecutor(min(len(specs), _MAX_SIDE_BY_SIDE), "halimede-instances") as threads:
-        attempts = [threads.submit(backend.create_instance, spec) for spec in specs]
+        attempts = [threads.submit(_create, backend, spec) for spec in specs]
     for attempt in attempts:
         if attempt.exception() is None:
             undo.callback(attempt.result().close)
     return [attempt.result() for attempt in attempts]
+
+
+def _create(backend: BackendModel, spec: InstanceSpec) -> Instance:
+    """The instance, with the threads that its framework starts for it where it is to run."""
+    with spec.placed():
+        return backend.create_instance(spec)
+
+
+def _tell_unknown_policies(config: ModelConfig, settings: EngineSettings) -> None:
+    for group in config.instance_group:
+        if group.host_policy and group.host_policy not in settings.host_policies:
+            logger.warning(
+                "instance group '%s' of model '%s' names the host policy '%s', which no --host-policy describes",
+                group.name,
+                config.name,
+                group.host_policy,
+            )
+
+
+def _cpu_threads(config: ModelConfig, settings: EngineSettings) -> int:
+    """The threads that the instances share out: no more than they have processors."""
+    policies = [wanted.spec.policy for wanted in instance_specs(config, settings.host_policies)]
+    cpus = {cpu for policy in policies if policy is not None for cpu in policy.cpus}
+    return settings.cpu_threads if not cpus or None in policies else min(len(cpus), settings.cpu_threads)
 
 
 def refuse_unsupported(config: ModelConfig) -> None:
@@ -212,15 +239,16 @@ class WantedInstance(NamedTuple):
     limits: bytes = b""
 
 
-def instance_specs(config: ModelConfig) -> list[WantedInstance]:
-    """The instances that the configuration asks for."""
+def instance_specs(config: ModelConfig, policies: Mapping[str, HostPolicy]) -> list[WantedInstance]:
+    """The instances that the configuration asks for, where these host policies have them run."""
     wanted: list[WantedInstance] = []
     for group in config.instance_group:
         kind = ModelInstanceGroup.Kind.Name(group.kind)
         devices = list(group.gpus) if kind == "KIND_GPU" else [0]
         limits = group.rate_limiter.SerializeToString(deterministic=True)
         for number, device in enumerate(device for device in devices for _ in range(group.count)):
-            spec = InstanceSpec(f"{group.name}_{number}", len(wanted), kind, device)
+            policy = policy_of(policies, group.host_policy, kind, device)
+            spec = InstanceSpec(f"{group.name}_{number}", len(wanted), kind, device, policy)
             wanted.append(WantedInstance(spec, group.passive, limits))
     return wanted
 
