@@ -110,7 +110,7 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
                 msg = f"--{each.name} is not available in this version"
                 raise click.UsageError(msg)
         if each.status is Status.IGNORED:
-            remarks.append(f"--{each.name} has no effect here")
+            remarks.append(f"--{each.name} has no effect here: {each.reason}")
     return remarks
 
 

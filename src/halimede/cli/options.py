@@ -13,6 +13,7 @@ from halimede.cli.settings import (
     COUNT,
     FILE,
     INT,
+    MILLISECONDS,
     NUMBER,
     PORT,
     POSITIVE,
@@ -377,7 +378,7 @@ class ServeOptions:
     metrics_port: int = setting(METRICS, PORT, 8002, "Port to serve metrics at; 0 for a free one.")
     metrics_interval_ms: int = setting(
         METRICS,
-        POSITIVE,
+        MILLISECONDS,
         2000,
         "Gauges of the machine are measured anew when half of so many milliseconds have passed.",
     )
@@ -456,27 +457,109 @@ def _without(
     name: str,
     default: Any,
     help: str,  # noqa: A002 - what it is called everywhere on a command line
+    reason: str = "",
     *,
     repeatable: bool = False,
 ) -> Setting:
-    return Setting(name, group, kind, default, help, status, repeatable)
+    return Setting(name, group, kind, default, help, status, repeatable, reason=reason)
 
 
 _IGNORED = Status.IGNORED
 _UNAVAILABLE = Status.UNAVAILABLE
 _INT_MAX = 2_147_483_647
 
+_ONE_LOOP = (
+    "one event loop serves all connections, and models run on threads and in processes of their own; for more, let "
+    "several servers share the port with --reuse-http-port and --reuse-grpc-port"
+)
+_NO_POOL = "nothing is set aside for requests, which take memory only while they are under way"
+_FRAMEWORKS = (
+    "frameworks keep the memory of GPUs themselves, as the parameters of models and backends tell them"
+)
+
 SETTINGS: tuple[Setting, ...] = (
     *settings_of(ServeOptions),
-    _without(_IGNORED, HTTP, POSITIVE, "http-thread-count", 8, "Threads that serve HTTP."),
-    _without(_IGNORED, GRPC, POSITIVE, "grpc-infer-thread-count", 2, "Threads that serve gRPC."),
-    _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
-    _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
-    _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
-    _without(_IGNORED, VERTEX_AI, POSITIVE, "vertex-ai-thread-count", 8, "Threads that serve Vertex AI."),
-    _without(_IGNORED, BACKENDS, form("DIRECTORY"), "repoagent-directory", "", "Directory of agents."),
-    _without(_IGNORED, CACHE, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
-    _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
+    _without(
+        _IGNORED,
+        HTTP,
+        POSITIVE,
+        "http-thread-count",
+        8,
+        "Threads that serve HTTP.",
+        _ONE_LOOP,
+    ),
+    _without(
+        _IGNORED,
+        GRPC,
+        POSITIVE,
+        "grpc-infer-thread-count",
+        2,
+        "Threads that serve gRPC.",
+        _ONE_LOOP,
+    ),
+    _without(
+        _IGNORED,
+        GRPC,
+        COUNT,
+        "grpc-infer-allocation-pool-size",
+        8,
+        "States kept for reuse.",
+        _NO_POOL,
+    ),
+    _without(
+        _IGNORED,
+        GRPC,
+        COUNT,
+        "grpc-max-response-pool-size",
+        _INT_MAX,
+        "Responses kept for reuse.",
+        _NO_POOL,
+    ),
+    _without(
+        _IGNORED,
+        SAGEMAKER,
+        POSITIVE,
+        "sagemaker-thread-count",
+        8,
+        "Threads that serve SageMaker.",
+        _ONE_LOOP,
+    ),
+    _without(
+        _IGNORED,
+        VERTEX_AI,
+        POSITIVE,
+        "vertex-ai-thread-count",
+        8,
+        "Threads that serve Vertex AI.",
+        _ONE_LOOP,
+    ),
+    _without(
+        _IGNORED,
+        BACKENDS,
+        form("DIRECTORY"),
+        "repoagent-directory",
+        "",
+        "Directory of agents.",
+        "no agent is part of this version, and models that name one are refused",
+    ),
+    _without(
+        _IGNORED,
+        CACHE,
+        form("DIRECTORY"),
+        "cache-directory",
+        "",
+        "Directory of caches.",
+        "the caches local and redis are part of the server, which loads no shared libraries of caches",
+    ),
+    _without(
+        _IGNORED,
+        BACKENDS,
+        COUNT,
+        "buffer-manager-thread-count",
+        0,
+        "Threads that gather batches.",
+        "each instance gathers its own batches",
+    ),
     _without(
         _IGNORED,
         BACKENDS,
@@ -484,6 +567,7 @@ SETTINGS: tuple[Setting, ...] = (
         "cuda-memory-pool-byte-size",
         (),
         "Size of a GPU's memory pool.",
+        _FRAMEWORKS,
         repeatable=True,
     ),
     _without(
@@ -493,6 +577,7 @@ SETTINGS: tuple[Setting, ...] = (
         "cuda-virtual-address-size",
         (),
         "Size of a GPU's virtual address range.",
+        _FRAMEWORKS,
         repeatable=True,
     ),
     _without(
@@ -502,12 +587,27 @@ SETTINGS: tuple[Setting, ...] = (
         "model-load-gpu-limit",
         (),
         "Share of a GPU's memory beyond which no model is loaded.",
+        "a model is loaded if its framework gets the memory for it, and refused with the reason if not",
         repeatable=True,
     ),
     _without(
-        _IGNORED, BACKENDS, NUMBER, "min-supported-compute-capability", 0.0, "Oldest GPUs that are used."
+        _IGNORED,
+        BACKENDS,
+        NUMBER,
+        "min-supported-compute-capability",
+        0.0,
+        "Oldest GPUs that are used.",
+        "each framework refuses the GPUs that it was not built for; CUDA_VISIBLE_DEVICES hides a GPU",
     ),
-    _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
+    _without(
+        _IGNORED,
+        BACKENDS,
+        BOOL,
+        "enable-peer-access",
+        True,
+        "Whether GPUs reach each other's memory.",
+        "frameworks decide it; the server copies nothing from one GPU to another",
+    ),
     _without(_UNAVAILABLE, OTHER, BOOL, "model-namespacing", False, "Equal names in several repositories."),
     _without(_UNAVAILABLE, OTHER, BOOL, "allow-client-shm", False, "Tensors in clients' shared memory."),
     _without(
