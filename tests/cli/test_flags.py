@@ -94,25 +94,6 @@ def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> N
     assert refusal(*arguments) == line
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "--allow-vertex-ai=true",
-        "--host-policy=a,numa-node=0",
-    ],
-)
-def test_a_feature_that_is_not_there_is_refused(argument: str) -> None:
-    assert refusal(argument) == f"{argument.partition('=')[0]} is not available in this version"
-
-
-@pytest.mark.parametrize(
-    "argument",
-    ["--allow-vertex-ai=off"],
-)
-def test_a_feature_that_is_not_there_may_be_switched_off(argument: str) -> None:
-    assert parse(argument)[1] == []
-
-
 def test_the_deprecated_size_of_the_response_cache_is_remarked_on() -> None:
     options, remarks = parse("--response-cache-byte-size=4096")
     assert options.response_cache_byte_size == 4096
@@ -138,11 +119,18 @@ def test_metrics_of_gpus_that_are_asked_for_and_cannot_be_had_are_remarked_on(
 
 def test_flags_without_effect_are_remarked_on() -> None:
     _, remarks = parse("--http-thread-count=16", "--cuda-memory-pool-byte-size=0:1", "--cache-directory=/x")
-    assert remarks == [
+    assert [remark.partition(": ")[0] for remark in remarks] == [
         "--http-thread-count has no effect here",
         "--cache-directory has no effect here",
         "--cuda-memory-pool-byte-size has no effect here",
     ]
+
+
+def test_the_interval_of_metrics_may_have_a_fraction_as_in_tritonserver() -> None:
+    assert parse("--metrics-interval-ms=1500.5")[0].metrics_interval_ms == 1500
+    for text in ("0", "-1", "nan", "inf", "0.5"):
+        assert refusal(f"--metrics-interval-ms={text}").endswith("is out of range; it must be at least 1")
+    assert refusal("--metrics-interval-ms=x") == "--metrics-interval-ms: 'x' is not a number"
 
 
 def test_the_deprecated_flag_is_remarked_on_in_tritonservers_words() -> None:

@@ -284,7 +284,7 @@ def test_explicit_mode_loads_what_it_is_told(tmp_path: Path) -> None:
 
 def test_remarks_about_flags_are_in_the_log(tmp_path: Path) -> None:
     with start_server(tmp_path, "--http-thread-count=2", "--strict-model-config=true") as server:
-        assert '] "--http-thread-count has no effect here"' in server.log
+        assert '] "--http-thread-count has no effect here: one event loop' in server.log
         assert "'--strict-model-config' has been deprecated!" in server.log
 
 

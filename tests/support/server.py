@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 _STARTED = re.compile(
-    r"Started (HTTPService|Sagemaker HTTPService|GRPCInferenceService|Metrics Service) at ([0-9.]+:\d+)"
+    r"Started ((?:Sagemaker |Vertex AI )?HTTPService|GRPCInferenceService|Metrics Service) at ([0-9.]+:\d+)"
 )
 
 
@@ -23,13 +23,13 @@ class ServerProcess:
 
     Attributes:
         process: the process.
-        http, grpc, metrics, sagemaker: where it serves, as ``host:port``; "" for what it does not.
+        http, grpc, metrics, sagemaker, vertex_ai: where it serves, as ``host:port``; "" for what it does not.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
         self.process = process
         self._log = log
-        self.http = self.grpc = self.metrics = self.sagemaker = ""
+        self.http = self.grpc = self.metrics = self.sagemaker = self.vertex_ai = ""
 
     @property
     def log(self) -> str:
@@ -57,6 +57,7 @@ class ServerProcess:
         self.grpc = addresses.get("GRPCInferenceService", "")
         self.metrics = addresses.get("Metrics Service", "")
         self.sagemaker = addresses.get("Sagemaker HTTPService", "")
+        self.vertex_ai = addresses.get("Vertex AI HTTPService", "")
 
     def wait_until_ready(self, timeout: float = 60) -> None:
         """Return once the server says that it is ready, over HTTP or to SageMaker."""
@@ -89,10 +90,11 @@ def start_server(repository: Path | str, *flags: str, ready: bool = True) -> Ite
     command = [
         sys.executable, "-m", "halimede", "serve", f"--model-repository={repository}",
         "--http-address=127.0.0.1", "--http-port=0", "--grpc-address=127.0.0.1", "--grpc-port=0",
-        "--metrics-port=0", "--sagemaker-address=127.0.0.1", "--sagemaker-port=0", *flags,
+        "--metrics-port=0", "--sagemaker-address=127.0.0.1", "--sagemaker-port=0",
+        "--vertex-ai-address=127.0.0.1", "--vertex-ai-port=0", *flags,
     ]  # fmt: skip
     closed = sum(f"--allow-{name}=false" in flags for name in ("http", "grpc", "metrics"))
-    closed -= "--allow-sagemaker=true" in flags
+    closed -= sum(f"--allow-{name}=true" in flags for name in ("sagemaker", "vertex-ai"))
     with running(command, 3 - closed, ready=ready) as server:
         yield server
 

@@ -6,6 +6,7 @@ called on the loop if the instance says that it never blocks and its batches wer
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from halimede.backends.states import SequenceStates
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.device_tensors import Device
+from halimede.core.host_policies import HostPolicy
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Array
 
@@ -72,12 +74,18 @@ class InstanceSpec:
         index: its number in the model, from 0.
         kind: ``KIND_CPU``, ``KIND_GPU`` or ``KIND_MODEL``.
         device: the GPU's number for KIND_GPU, else 0.
+        policy: on which processors it runs; None for any.
     """
 
     name: str
     index: int = 0
     kind: str = "KIND_CPU"
     device: int = 0
+    policy: HostPolicy | None = None
+
+    def placed(self) -> AbstractContextManager[None]:
+        """Lets the calling thread, and those that it starts meanwhile, run where the instance is to."""
+        return nullcontext() if self.policy is None else self.policy.held()
 
 
 class Instance(ABC):

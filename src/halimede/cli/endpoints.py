@@ -60,6 +60,10 @@ from halimede.frontends.tls.certificates import CertificateError
 from halimede.frontends.tls.identity import Identity
 from halimede.frontends.tokens import METRICS, TokenFileError, Tokens, parse_groups
 from halimede.frontends.traffic import Traffic, new_counts
+from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
+from halimede.frontends.vertex.handler import create_handler as create_vertex_handler
+from halimede.frontends.vertex.handler import group_of as vertex_group_of
+from halimede.frontends.vertex.settings import VertexSettings, read_routes
 
 _NAMES = {HTTP: "HTTP", GRPC: "gRPC"}
 _ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
@@ -142,7 +146,7 @@ class _Shared:
         if most := self.options.http_max_connections:
             refuse = refuse_all_but_health(handler, is_health, too_many(most))
             limit = ConnectionLimit(most, connections, usual, partial(make, handler=refuse))
-        self.traffic.append(Traffic(front_end.lower(), connections, counts, limit))
+        self.traffic.append(Traffic(front_end.lower().replace(" ", "_"), connections, counts, limit))
         return limit or usual
 
     def _make_exchange(self, front_end: str) -> MakeExchange:
@@ -177,8 +181,11 @@ def endpoints(
         yield _http(shared)
     if options.allow_sagemaker:
         yield _sagemaker(shared)
-    if options.allow_metrics:
-        yield _metrics(shared)
+    metrics = _metrics(shared) if options.allow_metrics else None
+    if options.allow_vertex_ai:
+        yield _vertex_ai(shared, metrics)
+    if metrics is not None:
+        yield _metrics_endpoint(shared, metrics)
 
 
 def _identity(
@@ -266,18 +273,7 @@ def _grpc(shared: _Shared) -> Endpoint:
 
 def _http(shared: _Shared) -> Endpoint:
     options, engine = shared.options, shared.engine
-    handler = create_handler(
-        engine,
-        HttpSettings(
-            server_id=options.id,
-            max_input_size=options.http_max_input_size,
-            restrictions=parse_restrictions(options.http_restricted_api),
-            forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
-            log=shared.log,
-            code_upload=CodeUpload(options.allow_model_code_upload),
-            regions=shared.regions,
-        ),
-    )
+    handler = create_handler(engine, _http_settings(shared))
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(
         "HTTPService",
@@ -289,6 +285,49 @@ def _http(shared: _Shared) -> Endpoint:
         options.reuse_http_port,
         shared.http_identity,
         service="HTTP",
+        tokens=shared.tokens,
+    )
+
+
+def _http_settings(shared: _Shared) -> HttpSettings:
+    options = shared.options
+    return HttpSettings(
+        server_id=options.id,
+        max_input_size=options.http_max_input_size,
+        restrictions=parse_restrictions(options.http_restricted_api),
+        forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+        log=shared.log,
+        code_upload=CodeUpload(options.allow_model_code_upload),
+        regions=shared.regions,
+    )
+
+
+def _vertex_ai(shared: _Shared, metrics: Metrics | None) -> Endpoint:
+    options, engine = shared.options, shared.engine
+    predict_route, health_route = read_routes(os.environ)
+    settings = VertexSettings(predict_route, health_route, options.vertex_ai_default_model)
+    handler = create_vertex_handler(
+        engine,
+        settings,
+        create_handler(engine, _http_settings(shared), VERTEX_DIALECT),
+        None if metrics is None else metrics.answer,
+    )
+    connections: Connections[HttpProtocol] = Connections()
+    return Endpoint(
+        "Vertex AI HTTPService",
+        "--vertex-ai-port",
+        options.vertex_ai_address,
+        options.vertex_ai_port,
+        shared.http(
+            connections,
+            handler,
+            VERTEX_DIALECT.json_length,
+            "Vertex AI",
+            partial(vertex_group_of, settings),
+            lambda path: path == settings.health_route,
+        ),
+        connections,
+        service="Vertex AI",
         tokens=shared.tokens,
     )
 
@@ -338,10 +377,10 @@ def _inference_type(text: str) -> InferenceType:
         raise InvalidArgumentError(msg) from None
 
 
-def _metrics(shared: _Shared) -> Endpoint:
+def _metrics(shared: _Shared) -> Metrics:
     options, engine = shared.options, shared.engine
     switches = metrics_switches(options.metrics_config)
-    metrics = Metrics(
+    return Metrics(
         engine,
         MetricsSettings(
             cpu=options.allow_cpu_metrics,
@@ -357,6 +396,10 @@ def _metrics(shared: _Shared) -> Endpoint:
         open_gpu_gauges(max(1, options.metrics_interval_ms // 2)) if options.allow_gpu_metrics else None,
         shared.traffic,
     )
+
+
+def _metrics_endpoint(shared: _Shared, metrics: Metrics) -> Endpoint:
+    options = shared.options
     connections: Connections[HttpProtocol] = Connections()
     return Endpoint(
         "Metrics Service",

@@ -1,6 +1,7 @@
 """The flags of `halimede serve` as click reads them and as documentation shows them."""
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -11,6 +12,7 @@ from halimede import __version__
 from halimede.cli import trace_options
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting, Status
+from halimede.cli.vertex import with_vertex_defaults
 from halimede.core.gpus import missing_for_metrics
 
 _FLAG_NAME: Final = re.compile(r"(--[A-Za-z0-9_-]*).*", re.DOTALL)
@@ -72,7 +74,8 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
     """The command `serve`: calls `run` with the options and the remarks to log about them, for the exit status."""
 
     def callback(**values: Any) -> int:
-        given = {name: value for name, value in values.items() if value not in (None, ())}
+        flags = {name: value for name, value in values.items() if value not in (None, ())}
+        given = with_vertex_defaults(flags, os.environ)
         remarks = [*check_flags(given), *deprecation_remarks(given), *gpu_remarks(given)]
         names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
         return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
@@ -93,7 +96,7 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
     """A remark for each flag given that has no effect here.
 
     Raises:
-        click.UsageError: a flag asks for what this version does not have, or has no value where it needs one.
+        click.UsageError: a flag has no value where it needs one.
     """
     if given.get("model_config_name") == "":
         msg = "empty argument for --model-config-name"
@@ -102,13 +105,8 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
     for each in SETTINGS:
         if each.attribute not in given:
             continue
-        if each.status is Status.UNAVAILABLE:
-            value = given[each.attribute]
-            if any(one != each.default for one in (value if each.repeatable else (value,))):
-                msg = f"--{each.name} is not available in this version"
-                raise click.UsageError(msg)
         if each.status is Status.IGNORED:
-            remarks.append(f"--{each.name} has no effect here")
+            remarks.append(f"--{each.name} has no effect here: {each.reason}")
     return remarks
 
 

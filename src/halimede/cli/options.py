@@ -13,6 +13,7 @@ from halimede.cli.settings import (
     COUNT,
     FILE,
     INT,
+    MILLISECONDS,
     NUMBER,
     PORT,
     POSITIVE,
@@ -38,13 +39,26 @@ MODELS = "Models"
 HTTP = "HTTP"
 GRPC = "gRPC"
 SAGEMAKER = "SageMaker"
+VERTEX_AI = "Vertex AI"
 LOGGING = "Logging"
 METRICS = "Metrics"
 TRACING = "Tracing"
 CACHE = "Response cache"
 BACKENDS = "Backends and memory"
-OTHER = "Features of tritonserver that this version lacks"
-GROUPS = (SERVER, ACCESS, MODELS, HTTP, GRPC, SAGEMAKER, LOGGING, METRICS, TRACING, CACHE, BACKENDS, OTHER)
+GROUPS = (
+    SERVER,
+    ACCESS,
+    MODELS,
+    HTTP,
+    GRPC,
+    SAGEMAKER,
+    VERTEX_AI,
+    LOGGING,
+    METRICS,
+    TRACING,
+    CACHE,
+    BACKENDS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +426,31 @@ class ServeOptions:
         "Directory below which the models and archives lie that SageMaker has the server load.",
     )
 
+    allow_vertex_ai: bool = setting(
+        VERTEX_AI,
+        BOOL,
+        False,
+        "Whether to serve Vertex AI's container contract, at the paths AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE of the "
+        "environment. --http-max-input-size, --http-restricted-api and --http-header-forward-pattern hold for it too.",
+        shown_default="`true`, and `false` for `--allow-http` and `--allow-grpc`, if `AIP_MODE` is `PREDICTION`, "
+        "else `false`",
+    )
+    vertex_ai_address: str = setting(VERTEX_AI, ADDRESS, "0.0.0.0", "Address to serve Vertex AI at.")  # noqa: S104 - tritonserver's
+    vertex_ai_port: int = setting(
+        VERTEX_AI,
+        PORT,
+        8080,
+        "Port to serve Vertex AI at; 0 for a free one.",
+        shown_default="`AIP_HTTP_PORT` if set, else `8080`",
+    )
+    vertex_ai_default_model: str = setting(
+        VERTEX_AI,
+        form("MODEL"),
+        "",
+        "Model of predictions that name none.",
+        shown_default="the only one that is served",
+    )
+
     log_info: bool = setting(LOGGING, BOOL, True, "Whether to log what happens.")
     log_warning: bool = setting(LOGGING, BOOL, True, "Whether to log warnings.")
     log_error: bool = setting(LOGGING, BOOL, True, "Whether to log errors.")
@@ -475,7 +514,7 @@ class ServeOptions:
     )
     metrics_interval_ms: int = setting(
         METRICS,
-        POSITIVE,
+        MILLISECONDS,
         2000,
         "Gauges of the machine are measured anew when half of so many milliseconds have passed.",
     )
@@ -555,6 +594,13 @@ class ServeOptions:
         "are not.",
         shown_default="of each resource as much as the instance declares that needs the most",
     )
+    host_policy: tuple[str, ...] = repeated(
+        BACKENDS,
+        form("POLICY,SETTING=VALUE"),
+        "Where instances run whose group names this host_policy: cpu-cores=LOWEST-HIGHEST for the processors, "
+        "numa-node=NUMBER for the memory, and for the processors too without cpu-cores. The policies cpu, model and "
+        "gpu_NUMBER are those of groups that name none.",
+    )
     pinned_memory_pool_byte_size: int = setting(
         BACKENDS,
         COUNT,
@@ -563,76 +609,137 @@ class ServeOptions:
     )
 
 
-def _without(
-    status: Status,
+def _ignored(
     group: str,
     kind: Kind[Any],
     name: str,
     default: Any,
     help: str,  # noqa: A002 - what it is called everywhere on a command line
+    reason: str = "",
     *,
     repeatable: bool = False,
 ) -> Setting:
-    return Setting(name, group, kind, default, help, status, repeatable)
+    return Setting(name, group, kind, default, help, Status.IGNORED, repeatable, reason=reason)
 
 
-_IGNORED = Status.IGNORED
-_UNAVAILABLE = Status.UNAVAILABLE
 _INT_MAX = 2_147_483_647
+
+_ONE_LOOP = (
+    "one event loop serves all connections, and models run on threads and in processes of their own; for more, let "
+    "several servers share the port with --reuse-http-port and --reuse-grpc-port"
+)
+_NO_POOL = "nothing is set aside for requests, which take memory only while they are under way"
+_FRAMEWORKS = (
+    "frameworks keep the memory of GPUs themselves, as the parameters of models and backends tell them"
+)
 
 SETTINGS: tuple[Setting, ...] = (
     *settings_of(ServeOptions),
-    _without(_IGNORED, HTTP, POSITIVE, "http-thread-count", 8, "Threads that serve HTTP."),
-    _without(_IGNORED, GRPC, POSITIVE, "grpc-infer-thread-count", 2, "Threads that serve gRPC."),
-    _without(_IGNORED, GRPC, COUNT, "grpc-infer-allocation-pool-size", 8, "States kept for reuse."),
-    _without(_IGNORED, GRPC, COUNT, "grpc-max-response-pool-size", _INT_MAX, "Responses kept for reuse."),
-    _without(_IGNORED, SAGEMAKER, POSITIVE, "sagemaker-thread-count", 8, "Threads that serve SageMaker."),
-    _without(_IGNORED, CACHE, form("DIRECTORY"), "cache-directory", "", "Directory of caches."),
-    _without(_IGNORED, BACKENDS, COUNT, "buffer-manager-thread-count", 0, "Threads that gather batches."),
-    _without(
-        _IGNORED,
+    _ignored(
+        HTTP,
+        POSITIVE,
+        "http-thread-count",
+        8,
+        "Threads that serve HTTP.",
+        _ONE_LOOP,
+    ),
+    _ignored(
+        GRPC,
+        POSITIVE,
+        "grpc-infer-thread-count",
+        2,
+        "Threads that serve gRPC.",
+        _ONE_LOOP,
+    ),
+    _ignored(
+        GRPC,
+        COUNT,
+        "grpc-infer-allocation-pool-size",
+        8,
+        "States kept for reuse.",
+        _NO_POOL,
+    ),
+    _ignored(
+        GRPC,
+        COUNT,
+        "grpc-max-response-pool-size",
+        _INT_MAX,
+        "Responses kept for reuse.",
+        _NO_POOL,
+    ),
+    _ignored(
+        SAGEMAKER,
+        POSITIVE,
+        "sagemaker-thread-count",
+        8,
+        "Threads that serve SageMaker.",
+        _ONE_LOOP,
+    ),
+    _ignored(
+        VERTEX_AI,
+        POSITIVE,
+        "vertex-ai-thread-count",
+        8,
+        "Threads that serve Vertex AI.",
+        _ONE_LOOP,
+    ),
+    _ignored(
+        CACHE,
+        form("DIRECTORY"),
+        "cache-directory",
+        "",
+        "Directory of caches.",
+        "the caches local and redis are part of the server, which loads no shared libraries of caches",
+    ),
+    _ignored(
+        BACKENDS,
+        COUNT,
+        "buffer-manager-thread-count",
+        0,
+        "Threads that gather batches.",
+        "each instance gathers its own batches",
+    ),
+    _ignored(
         BACKENDS,
         form("DEVICE:BYTES"),
         "cuda-memory-pool-byte-size",
         (),
         "Size of a GPU's memory pool.",
+        _FRAMEWORKS,
         repeatable=True,
     ),
-    _without(
-        _IGNORED,
+    _ignored(
         BACKENDS,
         form("DEVICE:BYTES"),
         "cuda-virtual-address-size",
         (),
         "Size of a GPU's virtual address range.",
+        _FRAMEWORKS,
         repeatable=True,
     ),
-    _without(
-        _IGNORED,
+    _ignored(
         BACKENDS,
         form("DEVICE:FRACTION"),
         "model-load-gpu-limit",
         (),
         "Share of a GPU's memory beyond which no model is loaded.",
+        "a model is loaded if its framework gets the memory for it, and refused with the reason if not",
         repeatable=True,
     ),
-    _without(
-        _IGNORED, BACKENDS, NUMBER, "min-supported-compute-capability", 0.0, "Oldest GPUs that are used."
+    _ignored(
+        BACKENDS,
+        NUMBER,
+        "min-supported-compute-capability",
+        0.0,
+        "Oldest GPUs that are used.",
+        "each framework refuses the GPUs that it was not built for; CUDA_VISIBLE_DEVICES hides a GPU",
     ),
-    _without(_IGNORED, BACKENDS, BOOL, "enable-peer-access", True, "Whether GPUs reach each other's memory."),
-    _without(
-        _UNAVAILABLE,
-        OTHER,
-        form("POLICY,SETTING=VALUE"),
-        "host-policy",
-        (),
-        "CPUs and memory nodes of instances.",
-        repeatable=True,
-    ),
-    _without(_UNAVAILABLE, OTHER, BOOL, "allow-vertex-ai", False, "Vertex AI's container contract."),
-    _without(_UNAVAILABLE, OTHER, PORT, "vertex-ai-port", 8080, "Vertex AI: the port."),
-    _without(_UNAVAILABLE, OTHER, POSITIVE, "vertex-ai-thread-count", 8, "Vertex AI: threads."),
-    _without(
-        _UNAVAILABLE, OTHER, form("MODEL"), "vertex-ai-default-model", "", "Vertex AI: the default model."
+    _ignored(
+        BACKENDS,
+        BOOL,
+        "enable-peer-access",
+        True,
+        "Whether GPUs reach each other's memory.",
+        "frameworks decide it; the server copies nothing from one GPU to another",
     ),
 )

@@ -10,6 +10,7 @@ import click
 from halimede import __version__
 from halimede.cli import tuning
 from halimede.cli.check.checks import backend_settings, cache_settings, metrics_switches, model_memory_budget
+from halimede.cli.check.host_policies import host_policies
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.cloud import model_repositories
 from halimede.cli.endpoints import endpoints
@@ -27,6 +28,7 @@ from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.server import ListenError, Server
+from halimede.frontends.vertex.start import default_model_problem
 
 logger = logging.getLogger("halimede")
 
@@ -69,7 +71,8 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     stopping = loop.create_task(signals.stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failed = loading.done() and not loading.result() and options.exit_on_error
-    if not failed:
+    problem = _vertex_problem(options, engine) if loading.done() and not failed else ""
+    if not (failed or problem):
         if models_stay and loading.done():
             tuning.tune_garbage_collector()
         await stopping
@@ -90,7 +93,17 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     clock.close()
     if failed:
         failures.log()
-    return int(failed)
+    if problem:
+        logger.error("%s", problem)
+    return int(failed or bool(problem))
+
+
+def _vertex_problem(options: ServeOptions, engine: Engine) -> str:
+    """Why Vertex AI cannot be served with the models that have loaded; "" if it can, or is not to be."""
+    on_demand = engine.settings.control_mode is ControlMode.ON_DEMAND  # the first prediction loads its model
+    if not options.allow_vertex_ai or on_demand:
+        return ""
+    return default_model_problem(engine, options.vertex_ai_default_model)
 
 
 def engine_settings(options: ServeOptions) -> EngineSettings:
@@ -116,6 +129,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         repoagent_directory=Path(options.repoagent_directory).absolute(),
         repoagent_timeout_secs=options.repoagent_timeout_secs,
         hosted_root=Path(options.sagemaker_model_directory).absolute(),
+        host_policies=host_policies(options.host_policy),
         verbose=options.log_verbose,
         counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
         summary_latencies=metrics_switches(options.metrics_config)["summary_latencies"],

@@ -15,7 +15,6 @@ class Status(Enum):
     WORKS = "works"
     DEPRECATED = "deprecated"
     IGNORED = "ignored"
-    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,14 @@ def _number(text: str) -> float:
         raise ValueError(msg) from None
 
 
+def _milliseconds(text: str) -> int:
+    number = _number(text)
+    if not 1 <= number < 1 << 31:
+        msg = f"{text} is out of range; it must be at least 1"
+        raise ValueError(msg)
+    return round(number)
+
+
 def _verbosity(text: str) -> int:
     lowered = text.lower()
     if lowered in {"true", "on", "false", "off"}:
@@ -91,6 +98,7 @@ COUNT = Kind("COUNT", lambda text: _whole_number(text, 0))
 POSITIVE = Kind("COUNT", lambda text: _whole_number(text, 1))
 PORT = Kind("PORT", lambda text: _whole_number(text, 0, 65_535))
 NUMBER = Kind("NUMBER", _number)
+MILLISECONDS = Kind("MILLISECONDS", _milliseconds)
 VERBOSITY = Kind("LEVEL", _verbosity)
 TEXT = Kind("TEXT", str)
 ADDRESS = Kind("ADDRESS", str)
@@ -117,6 +125,7 @@ class Setting:
         aliases: other names of it.
         shown_default: what the help says of the default, where the value itself would not tell.
         show: what may be shown of a value.
+        reason: why it has no effect here; "" where it has one.
     """
 
     name: str
@@ -129,6 +138,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     shown_default: str = ""
     show: Callable[[Any], str] = str
+    reason: str = ""
 
     @property
     def attribute(self) -> str:
@@ -150,9 +160,7 @@ class Setting:
     def description(self) -> str:
         """What it does, and what comes of giving it."""
         if self.status is Status.IGNORED:
-            return f"{self.help} Accepted, but has no effect here."
-        if self.status is Status.UNAVAILABLE:
-            return f"{self.help} Not available in this version: any value but the default is refused."
+            return f"{self.help} Accepted, but has no effect here: {self.reason}."
         if self.status is Status.DEPRECATED:
             return f"Deprecated. {self.help}"
         return self.help

@@ -11,11 +11,19 @@ from halimede.engine.statistics import ModelStatistics
 
 @dataclass(frozen=True, slots=True)
 class LoadedInstance:
-    """An instance and what it was made from."""
+    """An instance and what it was made from.
+
+    Attributes:
+        spec: what its backend was told.
+        passive: it gets no requests.
+        instance: what was made.
+        limits: the `rate_limiter` of its group, serialised.
+    """
 
     spec: InstanceSpec
     passive: bool
     instance: Instance
+    limits: bytes = b""
 
 
 @dataclass(slots=True, eq=False)

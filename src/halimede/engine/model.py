@@ -9,7 +9,7 @@ from functools import partial
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch
 from halimede.backends.execution import niceness_of
-from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_config_pb2 import ModelConfig, ModelRateLimiter
 from halimede.config.signature import Signature
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
@@ -109,6 +109,7 @@ class Model:
         self._limiter = limiter
         self._runners: dict[Instance, Runner] = {}  # of instances in this process
         self._workers: list[WorkerInstance] = []
+        self._passive: set[WorkerInstance] = set()
         try:
             started = [self._start(entry) for entry in loaded.instances]
         except HalimedeError:
@@ -127,6 +128,7 @@ class Model:
             self._workers.append(entry.instance)
             entry.instance.attach(self)
             if entry.passive:
+                self._passive.add(entry.instance)
                 return None
             if self._limit(entry, entry.instance):
                 entry.instance.run_one_by_one()
@@ -139,6 +141,7 @@ class Model:
             self._loop,
             self._scheduler.finished,
             niceness_of(self.config),
+            policy=entry.spec.policy,
         )
         self._runners[entry.instance] = runner
         limited = self._limit(entry, runner)
@@ -149,12 +152,9 @@ class Model:
         """Let the limiter say when the instance may run a batch, if it needs anything for that."""
         if self._limiter is None:
             return False
-        group = entry.spec.name.rpartition("_")[0]
-        declared = next(
-            (each.rate_limiter for each in self.config.instance_group if each.name == group), None
-        )
+        declared = ModelRateLimiter.FromString(entry.limits)
         name = WorkerName(self.identifier, self.version, entry.spec.name)
-        if declared is None or not self._limiter.add(runner, name, declared, entry.spec.device):
+        if not self._limiter.add(runner, name, declared, entry.spec.device):
             return False
         self._scheduler.limiter = self._limiter
         return True
@@ -174,7 +174,8 @@ class Model:
     def change_instances(self, instances: tuple[LoadedInstance, ...]) -> None:
         """Run batches on these instances from now on.
 
-        Those that were there go on. Those that are not among them end what they have under way, and are closed.
+        Those that were there go on. Those that are not among them end what they have under way, sequences too, and are
+        closed.
         """
         before = self.loaded.instances
         self.loaded.instances = instances
@@ -182,26 +183,33 @@ class Model:
             runner.take_ahead(self._takes_ahead and self._scheduler.limiter is None)
         for entry in instances:
             if entry not in before and (started := self._start(entry)) is not None:
-                self._scheduler.changed(started)
+                self._scheduler.join(started)
         for entry in before:
             if entry not in instances:
-                task = self._loop.create_task(self._end(entry.instance))
+                task = self._loop.create_task(self._end(entry))
                 self._ending.add(task)
                 task.add_done_callback(self._ending.discard)
 
-    async def _end(self, instance: Instance) -> None:
+    async def _end(self, entry: LoadedInstance) -> None:
         """Send the instance no more batches, and close it when what it has under way is over."""
+        instance = entry.instance
+        runner = instance if isinstance(instance, WorkerInstance) else self._runners.get(instance)
+        if self._sequences is not None and runner is not None and not entry.passive:
+            over = asyncio.Event()
+            self._sequences.leave(runner, over.set)
+            await over.wait()
         if isinstance(instance, WorkerInstance):
             self._workers.remove(instance)
             instance.free = False
             self._scheduler.changed(instance)
             await instance.leave()
-            if self._limiter is not None:
-                self._limiter.remove(instance)
-        elif (runner := self._runners.pop(instance, None)) is not None:
+        elif isinstance(runner, Runner):
+            del self._runners[instance]
             runner.leave()
             self._scheduler.changed(runner)
             await self._loop.run_in_executor(None, runner.close)
+        if runner is not None:
+            self._scheduler.forget(runner)
             if self._limiter is not None:
                 self._limiter.remove(runner)
         try:
@@ -444,7 +452,8 @@ class Model:
 
     def changed(self, instance: WorkerInstance) -> None:
         """A worker's process ended, could not be started again, or runs again."""
-        self._scheduler.changed(instance)
+        if instance not in self._passive:
+            self._scheduler.changed(instance)
         self._trouble = None
         if all(worker.trouble is not None for worker in self._workers):
             self._trouble = self._workers[0].trouble

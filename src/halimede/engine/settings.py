@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from halimede.core.cpus import cpu_budget
 from halimede.core.gpus import visible_gpus
+from halimede.core.host_policies import HostPolicy
 from halimede.engine.tracing.settings import TraceConfig
 
 if TYPE_CHECKING:  # it needs an extra
@@ -118,6 +119,7 @@ class EngineSettings:
         hosted_root: where models lie that a platform brings (`--sagemaker-model-directory`).
         cpu_threads: CPU threads that all instances share out.
         gpus: numbers of the GPUs that models may use.
+        host_policies: where instances run, by the name of the policy (`--host-policy`).
         verbose: the log's verbosity, 0 and up.
         counter_latencies: whether the counters of the metrics count (`--metrics-config`).
         summary_latencies: whether quantiles of latencies are kept for the metrics.
@@ -149,6 +151,7 @@ class EngineSettings:
     hosted_root: Path = Path("/opt/ml/models")
     cpu_threads: int = field(default_factory=cpu_budget)
     gpus: tuple[int, ...] = field(default_factory=visible_gpus)
+    host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     verbose: int = 0
     counter_latencies: bool = True
     summary_latencies: bool = False

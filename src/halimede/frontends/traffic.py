@@ -32,7 +32,7 @@ class Traffic:
     """What passes through one endpoint.
 
     Attributes:
-        protocol: its name in metrics: http, grpc or sagemaker.
+        protocol: its name in metrics: http, grpc, sagemaker or vertex_ai.
         connections: those that are open.
         counts: requests that were answered.
         limit: how many connections it may have; None for any number.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from halimede.core.clock import Clock
+from halimede.core.host_policies import HostPolicy
 from halimede.workers.channel import Channel, Message
 from halimede.workers.environments import Environments
 from halimede.workers.memory import PeerMemory
@@ -39,6 +40,11 @@ class Launch:
     settings: Mapping[str, Any]
     python: Path | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def policy_settings(policy: HostPolicy | None) -> dict[str, Any]:
+    """What the settings of a worker say of the processors that it runs on."""
+    return {} if policy is None else {"host_policy": policy.document()}
 
 
 class Attached(Protocol):

@@ -11,7 +11,8 @@ from typing import Any, Final
 import halimede
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.workers.host import Launch, WorkerHost, WorkerName
+from halimede.core.host_policies import HostPolicy
+from halimede.workers.host import Launch, WorkerHost, WorkerName, policy_settings
 from halimede.workers.instance import WorkerInstance
 from halimede.workers.worker import Worker
 from halimede_worker import wire
@@ -82,10 +83,13 @@ class IsolatedModel(BackendModel):
         worker: Worker | None = None
         if spec.name == self._first:
             worker, self._completed = self._completed, None
+            if worker is not None and spec.policy is not None:  # its threads run elsewhere
+                self._host.wait(worker.stop(graceful=False))
+                worker = None
         instance = WorkerInstance(
             self._host,
             self._worker_name(spec.name),
-            self._launch(spec.name),
+            self._launch(spec.name, spec.policy),
             arguments,
             tuple(output.name for output in config.output),
             decoupled=config.model_transaction_policy.decoupled,
@@ -100,8 +104,8 @@ class IsolatedModel(BackendModel):
         if worker is not None:
             self._host.wait(worker.stop(graceful=False))
 
-    def _launch(self, instance: str) -> Launch:
-        return Launch({**self._settings, "instance_name": instance})
+    def _launch(self, instance: str, policy: HostPolicy | None = None) -> Launch:
+        return Launch({**self._settings, "instance_name": instance, **policy_settings(policy)})
 
     def _worker_name(self, instance: str) -> WorkerName:
         return WorkerName(self.source.name, self.source.version, instance)

@@ -13,7 +13,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.workers.encoding import encode_states
-from halimede.workers.host import Launch, WorkerHost, WorkerName
+from halimede.workers.host import Launch, WorkerHost, WorkerName, policy_settings
 from halimede.workers.instance import WorkerInstance
 from halimede.workers.python_settings import PythonSettings
 from halimede.workers.reshaping import Reshaping
@@ -131,7 +131,7 @@ class PythonModel(BackendModel):
             "model_name": source.client_name,
         }
         launch = Launch(
-            {**self._launch.settings, "instance_name": spec.name},
+            {**self._launch.settings, "instance_name": spec.name, **policy_settings(spec.policy)},
             self._launch.python,
             self._launch.environment,
         )

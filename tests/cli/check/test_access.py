@@ -97,3 +97,12 @@ def test_the_table_of_options_shows_no_secret() -> None:
     table = options_table(options)
     assert "s3cr3t" not in table
     assert "| inference:key=***, health:key=env:KEY |" in table
+
+
+def test_vertex_ai_is_warned_of_with_the_flags_that_close_it() -> None:
+    (remark,) = access_remarks(replace(OPEN, allow_vertex_ai=True, allow_grpc=False))
+    assert remark == (
+        "everyone who reaches HTTP at 0.0.0.0:8000 and Vertex AI at 0.0.0.0:8080 can load and unload models; close it "
+        "with --http-restricted-api=model-repository:HEADER=VALUE, or with --http-address=127.0.0.1 "
+        "--vertex-ai-address=127.0.0.1"
+    )

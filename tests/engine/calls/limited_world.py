@@ -153,7 +153,10 @@ class World:
             ModelSource(name, 1, cast(Any, None), config),
             Signature(batching, {}, {}, decoupled=False),
             cast(BackendModel, None),
-            tuple(LoadedInstance(spec, False, worker) for spec, worker in zip(specs, workers, strict=True)),
+            tuple(
+                LoadedInstance(spec, False, worker, limits.SerializeToString())
+                for spec, worker in zip(specs, workers, strict=True)
+            ),
             {},
             ModelStatistics(()),
         )

@@ -9,6 +9,7 @@ from halimede.backends.base import Instance, InstanceSpec
 from halimede.backends.batch import Batch
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.lifecycle.instance_updates import change_of
+from halimede.engine.lifecycle.loading import WantedInstance
 from halimede.engine.loaded_version import LoadedInstance
 from halimede.engine.model import Model
 from tests.engine.lifecycle.ondemand import until
@@ -25,22 +26,21 @@ class Idle(Instance):
         raise AssertionError
 
 
-def specs(*names: str, kind: str = "KIND_CPU", device: int = 0) -> list[tuple[InstanceSpec, bool]]:
-    return [(InstanceSpec(name, index, kind, device), False) for index, name in enumerate(names)]
+def specs(*names: str, kind: str = "KIND_CPU", device: int = 0) -> list[WantedInstance]:
+    wanted = (InstanceSpec(name, index, kind, device) for index, name in enumerate(names))
+    return [WantedInstance(spec, False) for spec in wanted]
 
 
 def present(*names: str, kind: str = "KIND_CPU") -> list[LoadedInstance]:
-    return [LoadedInstance(spec, passive, Idle()) for spec, passive in specs(*names, kind=kind)]
+    return [LoadedInstance(each.spec, each.passive, Idle()) for each in specs(*names, kind=kind)]
 
 
-def changed(
-    before: list[LoadedInstance], after: list[tuple[InstanceSpec, bool]]
-) -> tuple[list[str], list[str]]:
+def changed(before: list[LoadedInstance], after: list[WantedInstance]) -> tuple[list[str], list[str]]:
     """The names of the instances that stay, and of those that are made."""
     change = change_of(before, after)
-    numbers = [entry.spec.index for entry in change.kept] + [spec.index for spec, _ in change.missing]
+    numbers = [entry.spec.index for entry in change.kept] + [each.spec.index for each in change.missing]
     assert len(set(numbers)) == len(after)
-    return [entry.spec.name for entry in change.kept], [spec.name for spec, _ in change.missing]
+    return [entry.spec.name for entry in change.kept], [each.spec.name for each in change.missing]
 
 
 def test_one_more_is_made_and_one_less_is_ended() -> None:
@@ -59,8 +59,13 @@ def test_a_name_that_is_still_in_use_is_not_given_again() -> None:
 
 def test_instances_elsewhere_are_others() -> None:
     assert changed(present("g_0"), specs("g_0", kind="KIND_GPU", device=1)) == ([], ["g_0"])
-    passive = [(spec, True) for spec, _ in specs("g_0")]
+    passive = [each._replace(passive=True) for each in specs("g_0")]
     assert changed(present("g_0"), passive) == ([], ["g_0"])
+
+
+def test_instances_that_need_another_share_of_a_resource_are_others() -> None:
+    limited = [each._replace(limits=b"gold") for each in specs("g_0", "g_1")]
+    assert changed(present("g_0"), limited) == ([], ["g_0", "g_1"])
 
 
 def model_of(server: Server, name: str) -> Model:

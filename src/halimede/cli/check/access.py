@@ -106,10 +106,13 @@ def _open_loading(options: ServeOptions) -> list[str]:
     ):
         place = f"gRPC at {options.grpc_address}:{options.grpc_port}"
         open_to.append((place, f"--grpc-restricted-protocol={_LOADING}:KEY=VALUE", "--grpc-address"))
+    if options.allow_vertex_ai and _LOADING not in http and not is_local(options.vertex_ai_address):
+        place = f"Vertex AI at {options.vertex_ai_address}:{options.vertex_ai_port}"
+        open_to.append((place, f"--http-restricted-api={_LOADING}:HEADER=VALUE", "--vertex-ai-address"))
     if not open_to:
         return []
     where = " and ".join(place for place, _, _ in open_to)
-    flags = " ".join(flag for _, flag, _ in open_to)
+    flags = " ".join(dict.fromkeys(flag for _, flag, _ in open_to))
     addresses = " ".join(f"{flag}=127.0.0.1" for _, _, flag in open_to)
     everyone = options.allow_model_code_upload == CodeUpload.ALL.value
     what = f"load models, and code of theirs ({UPLOAD_FLAG}=all)" if everyone else "load and unload models"

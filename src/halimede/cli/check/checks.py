@@ -10,6 +10,7 @@ import click
 
 from halimede.cli.cache_options import read_cache_config
 from halimede.cli.check.access import check_access
+from halimede.cli.check.host_policies import host_policies
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.check.tls import check_tls
 from halimede.cli.options import ServeOptions
@@ -48,6 +49,7 @@ def check(options: ServeOptions) -> None:
     backend_settings(options.backend_config)
     metrics_switches(options.metrics_config)
     resource_limits(options.rate_limit_resource)
+    host_policies(options.host_policy)
     check_cache(options)
     trace_config(options)
 
@@ -292,6 +294,8 @@ def _listeners(options: ServeOptions) -> Iterator[_Listener]:
         yield _Listener("metrics requests", metrics_address(options), options.metrics_port)
     if options.allow_sagemaker:
         yield _Listener(_SAGEMAKER, options.sagemaker_address, options.sagemaker_port)
+    if options.allow_vertex_ai:
+        yield _Listener("Vertex AI requests", options.vertex_ai_address, options.vertex_ai_port)
 
 
 def safe_ports(text: str) -> range | None:

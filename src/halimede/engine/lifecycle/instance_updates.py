@@ -9,12 +9,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from halimede.backends.base import InstanceSpec
 from halimede.backends.placement import placement
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.core.errors import HalimedeError, InternalError
-from halimede.engine.lifecycle.loading import create_instances, instance_specs, refuse_places
+from halimede.engine.lifecycle.loading import (
+    WantedInstance,
+    create_instances,
+    instance_specs,
+    refuse_places,
+)
 from halimede.engine.lifecycle.warmup import warm_up
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.settings import EngineSettings
@@ -29,64 +33,57 @@ class InstanceChange:
 
     Attributes:
         kept: those that go on, under the names that they have.
-        missing: what is to be made, each with whether it is passive.
+        missing: those that are to be made.
     """
 
     kept: tuple[LoadedInstance, ...]
-    missing: tuple[tuple[InstanceSpec, bool], ...]
+    missing: tuple[WantedInstance, ...]
 
 
-def change_of(
-    present: Sequence[LoadedInstance], wanted: Sequence[tuple[InstanceSpec, bool]]
-) -> InstanceChange:
+def change_of(present: Sequence[LoadedInstance], wanted: Sequence[WantedInstance]) -> InstanceChange:
     """How the instances that are present become those that are wanted: names matter only among equals."""
     free = list(present)
     kept: list[LoadedInstance] = []
-    missing: list[tuple[InstanceSpec, bool]] = []
+    missing: list[WantedInstance] = []
     by_name = {entry.spec.name: entry for entry in present}
     others = []
-    for spec, passive in wanted:
-        entry = by_name.get(spec.name)
-        if entry in free and entry is not None and _place(entry.spec, entry.passive) == _place(spec, passive):
+    for each in wanted:
+        entry = by_name.get(each.spec.name)
+        if entry in free and entry is not None and _likeness(entry) == _likeness(each):
             free.remove(entry)
             kept.append(entry)
         else:
-            others.append((spec, passive))
-    for spec, passive in others:
-        alike = (entry for entry in free if _place(entry.spec, entry.passive) == _place(spec, passive))
+            others.append(each)
+    for each in others:
+        alike = (entry for entry in free if _likeness(entry) == _likeness(each))
         if (entry := next(alike, None)) is not None:
             free.remove(entry)
             kept.append(entry)
         else:
-            missing.append((spec, passive))
+            missing.append(each)
     names = {entry.spec.name for entry in kept}
     numbers = {entry.spec.index for entry in kept}
     fresh = []
-    for spec, passive in missing:
-        name = spec.name
+    for each in missing:
+        name = each.spec.name
         group = name.rpartition("_")[0]
         number = 0
         while name in names:
             name, number = f"{group}_{number}", number + 1
-        index = next(each for each in range(len(present) + len(wanted)) if each not in numbers)
+        index = next(number for number in range(len(present) + len(wanted)) if number not in numbers)
         names.add(name)
         numbers.add(index)
-        fresh.append((replace(spec, name=name, index=index), passive))
+        fresh.append(each._replace(spec=replace(each.spec, name=name, index=index)))
     return InstanceChange(tuple(kept), tuple(fresh))
 
 
 def can_change(before: ModelConfig, after: ModelConfig, gpus: Collection[int]) -> bool:
     """Whether the instances of `after` can take the place of those of `before` one by one.
 
-    They can't if the groups place them otherwise than by kind and device, if they move between processors and GPUs, if
-    they do not all need the same of the rate limiter, or if sequences live on them.
+    They can't if the groups place them otherwise than by kind and device, or if they move between processors and GPUs.
     """
-    if after.HasField("sequence_batching"):
-        return False
     groups = (*before.instance_group, *after.instance_group)
-    if any(group.profile or group.secondary_devices or group.host_policy for group in groups):
-        return False
-    if any(group.rate_limiter != groups[0].rate_limiter for group in groups):
+    if any(group.profile or group.secondary_devices for group in groups):
         return False
     kinds = [{group.kind for group in config.instance_group} for config in (before, after)]
     return kinds[0] == kinds[1] or not gpus
@@ -111,21 +108,22 @@ def make_instances(
     after = ModelConfig()
     after.CopyFrom(source.config)
     _set_groups(after, groups)
-    placed = placement(after, settings.gpus)
-    normalise(after, placed.gpus)
-    refuse_places(after, placed)
-    change = change_of(loaded.instances, instance_specs(after))
+    places = placement(after, settings.gpus)
+    normalise(after, places.gpus)
+    refuse_places(after, places)
+    change = change_of(loaded.instances, instance_specs(after, settings.host_policies))
     try:
         with ExitStack() as undo:
             undo.callback(partial(_set_groups, source.config, before))
             _set_groups(source.config, after)
-            specs = [spec for spec, _ in change.missing]
+            specs = [each.spec for each in change.missing]
             created = create_instances(loaded.backend, specs, undo) if specs else []
             made = []
-            for (spec, passive), instance in zip(change.missing, created, strict=True):
+            for each, instance in zip(change.missing, created, strict=True):
                 # its own counts: those of the version are the event loop's by now
-                warm_up(source, loaded.signature, instance, spec.name, ModelStatistics())
-                made.append(LoadedInstance(spec, passive, instance))
+                with each.spec.placed():
+                    warm_up(source, loaded.signature, instance, each.spec.name, ModelStatistics())
+                made.append(LoadedInstance(each.spec, each.passive, instance, each.limits))
             undo.pop_all()
     except HalimedeError:
         raise
@@ -135,9 +133,10 @@ def make_instances(
     return (*change.kept, *made)
 
 
-def _place(spec: InstanceSpec, passive: bool) -> tuple[str, int, bool]:
+def _likeness(instance: LoadedInstance | WantedInstance) -> object:
     """What an instance is beside its name."""
-    return spec.kind, spec.device, passive
+    spec = instance.spec
+    return spec.kind, spec.device, spec.policy, instance.passive, instance.limits
 
 
 def _set_groups(config: ModelConfig, other: ModelConfig) -> None:

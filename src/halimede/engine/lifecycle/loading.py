@@ -5,12 +5,13 @@ Blocks, so the lifecycle calls it off the event loop. What fails gives back all 
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
+from typing import NamedTuple
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.isolation import runs_in_process
@@ -27,6 +28,7 @@ from halimede.core.errors import (
     InvalidArgumentError,
     OutOfMemoryError,
 )
+from halimede.core.host_policies import HostPolicy, policy_of
 from halimede.core.memory import trim_memory
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
 from halimede.engine.lifecycle.warmup import warm_up
@@ -70,7 +72,7 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             undo.callback(trim_memory)
             options = BackendOptions(
                 settings.backend_settings(config.backend),
-                settings.cpu_threads,
+                _cpu_threads(config, settings),
                 settings.gpus,
                 settings.verbose,
             )
@@ -84,13 +86,15 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             validate(config, placed.gpus, placed.missing)
             backend.check_config()
             signature = Signature.from_config(config)
-            specs = instance_specs(config)
+            specs = instance_specs(config, settings.host_policies)
+            _tell_unknown_policies(config, settings)
             statistics = ModelStatistics(first_response_bounds(config))
-            created = create_instances(backend, [spec for spec, _ in specs], undo)
+            created = create_instances(backend, [wanted.spec for wanted in specs], undo)
             instances: list[LoadedInstance] = []
-            for (spec, passive), instance in zip(specs, created, strict=True):
-                warm_up(source, signature, instance, spec.name, statistics)
-                instances.append(LoadedInstance(spec, passive, instance))
+            for wanted, instance in zip(specs, created, strict=True):
+                with wanted.spec.placed():
+                    warm_up(source, signature, instance, wanted.spec.name, statistics)
+                instances.append(LoadedInstance(wanted.spec, wanted.passive, instance, wanted.limits))
             labels = {
                 name: read_labels(source.directory, output.label_filename)
                 for name, output in signature.outputs.items()
@@ -153,15 +157,39 @@ def create_instances(
     if not wanted or len(specs) == 1:
         instances = []
         for spec in specs:
-            instances.append(backend.create_instance(spec))
+            instances.append(_create(backend, spec))
             undo.callback(instances[-1].close)
         return instances
     with ThreadPoolExecutor(min(len(specs), _MAX_SIDE_BY_SIDE), "halimede-instances") as threads:
-        attempts = [threads.submit(backend.create_instance, spec) for spec in specs]
+        attempts = [threads.submit(_create, backend, spec) for spec in specs]
     for attempt in attempts:
         if attempt.exception() is None:
             undo.callback(attempt.result().close)
     return [attempt.result() for attempt in attempts]
+
+
+def _create(backend: BackendModel, spec: InstanceSpec) -> Instance:
+    """The instance, with the threads that its framework starts for it where it is to run."""
+    with spec.placed():
+        return backend.create_instance(spec)
+
+
+def _tell_unknown_policies(config: ModelConfig, settings: EngineSettings) -> None:
+    for group in config.instance_group:
+        if group.host_policy and group.host_policy not in settings.host_policies:
+            logger.warning(
+                "instance group '%s' of model '%s' names the host policy '%s', which no --host-policy describes",
+                group.name,
+                config.name,
+                group.host_policy,
+            )
+
+
+def _cpu_threads(config: ModelConfig, settings: EngineSettings) -> int:
+    """The threads that the instances share out: no more than they have processors."""
+    policies = [wanted.spec.policy for wanted in instance_specs(config, settings.host_policies)]
+    cpus = {cpu for policy in policies if policy is not None for cpu in policy.cpus}
+    return settings.cpu_threads if not cpus or None in policies else min(len(cpus), settings.cpu_threads)
 
 
 def refuse_runtime(source: ModelSource, directory: Path | None) -> None:
@@ -194,21 +222,26 @@ def refuse_places(config: ModelConfig, placed: Placement) -> None:
         raise InvalidArgumentError(problem.message)
 
 
-def instance_specs(config: ModelConfig) -> list[tuple[InstanceSpec, bool]]:
-    """The instances that the configuration asks for, each with whether it is passive."""
-    places: list[tuple[str, str, int, bool]] = []
+class WantedInstance(NamedTuple):
+    """An instance that a configuration asks for; as of `LoadedInstance`."""
+
+    spec: InstanceSpec
+    passive: bool
+    limits: bytes = b""
+
+
+def instance_specs(config: ModelConfig, policies: Mapping[str, HostPolicy]) -> list[WantedInstance]:
+    """The instances that the configuration asks for, where these host policies have them run."""
+    wanted: list[WantedInstance] = []
     for group in config.instance_group:
         kind = ModelInstanceGroup.Kind.Name(group.kind)
         devices = list(group.gpus) if kind == "KIND_GPU" else [0]
-        number = 0
-        for device in devices:
-            for _ in range(group.count):
-                places.append((f"{group.name}_{number}", kind, device, group.passive))
-                number += 1
-    return [
-        (InstanceSpec(name, index, kind, device), passive)
-        for index, (name, kind, device, passive) in enumerate(places)
-    ]
+        limits = group.rate_limiter.SerializeToString(deterministic=True)
+        for number, device in enumerate(device for device in devices for _ in range(group.count)):
+            policy = policy_of(policies, group.host_policy, kind, device)
+            spec = InstanceSpec(f"{group.name}_{number}", len(wanted), kind, device, policy)
+            wanted.append(WantedInstance(spec, group.passive, limits))
+    return wanted
 
 
 def first_response_bounds(config: ModelConfig) -> tuple[float, ...]:

@@ -322,6 +322,7 @@ class ModelLoader:
                 continue
             if not can_change(model.config, resolved.config, self._settings.gpus):
                 continue
+            logger.info("loading: %s:%d", record.name, number)
             try:
                 await self._change_instances_of(serving, model, resolved.config)
             except HalimedeError as error:

@@ -64,7 +64,7 @@ class Scheduler(ABC):
     Subclasses say which requests form the next batch.
 
     Attributes:
-        limiter: says when instances may run batches; None if they always may. Set before `start`, or never.
+        limiter: says when instances may run batches that need anything for that; None if none of them does.
     """
 
     limiter: RateLimiter | None = None
@@ -136,6 +136,13 @@ class Scheduler(ABC):
             self._idle.append(runner)
             if self.queue.size:
                 self._look()
+
+    def join(self, runner: BatchRunner) -> None:
+        """One more instance takes batches."""
+        self.changed(runner)
+
+    def forget(self, runner: BatchRunner) -> None:
+        """An instance that takes no batches any more has run those that it had."""
 
     def refuse_all(self, error: HalimedeError) -> None:
         """Run none of the requests that wait."""

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
 from halimede.backends.execution import execute
+from halimede.core.host_policies import HostPolicy
 
 INLINE_COST_NS = 60_000
 """An instance whose batches take less moves to the loop."""
@@ -93,11 +94,12 @@ class Runner:
         niceness: int = 0,
         *,
         ahead: bool = False,
+        policy: HostPolicy | None = None,
     ) -> None:
         """A runner that calls `done` on the loop for each batch that ran on its thread.
 
-        With a `niceness`, as of `nice(1)`, no batch runs on the loop. `ahead` lets it take a batch while one is under
-        way.
+        With a `niceness`, as of `nice(1)`, or a `policy`, which says where its thread runs, no batch runs on the loop.
+        `ahead` lets it take a batch while one is under way.
         """
         self.instance = instance
         self.free = True
@@ -114,6 +116,8 @@ class Runner:
         self._inline = False
         self._unmeasured = MEASURED_RUNS
         self._niceness = niceness
+        self._policy = policy
+        self._on_thread = bool(niceness) or policy is not None
         self._alone = 0  # so many runs are on the loop, as requests come one by one
         self._watched = self._to_watch = MIN_WATCHED
         self._met = 0
@@ -163,6 +167,8 @@ class Runner:
     def _serve(self) -> None:
         if self._niceness:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+        if self._policy is not None:
+            self._policy.place()
         # The processor's time, not the clock's: waiting for the interpreter's lock is no cost of the model.
         while (batch := self._next_batch()) is not None:
             began = thread_time_ns()
@@ -182,7 +188,7 @@ class Runner:
     def _finish(self, batch: Batch, cost: int) -> None:
         if self._unmeasured > 0:
             self._unmeasured -= 1
-        elif not (self.instance.may_block or self._niceness) and batch.byte_size <= INLINE_BYTES:
+        elif not (self.instance.may_block or self._on_thread) and batch.byte_size <= INLINE_BYTES:
             self._measure(cost)
             self._watch()
         taken = batch.ended_ns - batch.started_ns

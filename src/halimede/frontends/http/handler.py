@@ -19,6 +19,7 @@ from halimede.core.errors import (
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions, trace_settings
 from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
+from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.json_text import NestingError, parse_json
@@ -35,19 +36,21 @@ _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
 
-def create_handler(engine: Engine, settings: HttpSettings | None = None) -> Handler:
-    """What answers each request of an `HttpProtocol`."""
-    return _Frontend(engine, settings or HttpSettings()).handle
+def create_handler(
+    engine: Engine, settings: HttpSettings | None = None, dialect: Dialect = KSERVE
+) -> Handler:
+    """What answers each request of an `HttpProtocol`; `dialect` is how inference differs from KServe."""
+    return _Frontend(engine, settings or HttpSettings(), dialect).handle
 
 
 class _Frontend:
-    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
+    def __init__(self, engine: Engine, settings: HttpSettings, dialect: Dialect) -> None:
         self._engine = engine
         self._lifecycle = engine.lifecycle
         self._settings = settings
         self._restrictions = settings.restrictions
         self._infer = Inference(
-            engine, settings.max_input_size, settings.forward_pattern, settings.regions
+            engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
         ).infer
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
         self._answer_in_background = BackgroundAnswers().answer

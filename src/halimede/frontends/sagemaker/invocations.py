@@ -1,9 +1,9 @@
 """``/invocations``: inference on the one model of an endpoint."""
 
-from halimede.config.ensembles import needs_of
 from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import BackgroundAnswers, respond_error
+from halimede.frontends.http.default_model import DefaultModel
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
@@ -25,11 +25,9 @@ class Invocations:
 
     def __init__(self, engine: Engine, settings: SagemakerSettings, background: BackgroundAnswers) -> None:
         self._engine = engine
-        self._default_model = settings.default_model
+        self._model = DefaultModel(engine, settings.default_model, DEFAULT_MODEL, "/invocations")
         self._serve = _serve(engine, settings)
         self._background = background
-        self._only_model = ""
-        engine.lifecycle.on_readiness.append(self._forget)
 
     def invoke(self, exchange: Exchange) -> None:
         """Answer, now or later.
@@ -37,7 +35,7 @@ class Invocations:
         Raises:
             HalimedeError: the request is answered with this.
         """
-        name = self._default_model or self._only_model or self._find_only_model()
+        name = self._model.find()
         try:
             self._serve(exchange, name)
         except NotLoadedError:
@@ -52,26 +50,6 @@ class Invocations:
         except NotFoundError:
             return InvalidArgumentError(error.message)
         return error
-
-    def _forget(self) -> None:
-        """The models may have changed."""
-        self._only_model = ""
-
-    def _find_only_model(self) -> str:
-        """The model that is served, but for those that an ensemble is made of.
-
-        Raises:
-            InvalidArgumentError: there is not exactly one.
-        """
-        models = self._engine.lifecycle.loaded_models()
-        needed = {name for model in models for name in needs_of(model.config)}
-        names = sorted({model.name for model in models} - needed)
-        if len(names) != 1:
-            served = ", ".join(f"'{name}'" for name in names) or "none"
-            msg = f"{DEFAULT_MODEL} must name the model that /invocations is for; served are: {served}"
-            raise InvalidArgumentError(msg)
-        self._only_model = names[0]
-        return names[0]
 
 
 def _serve(engine: Engine, settings: SagemakerSettings) -> Serve:

@@ -23,6 +23,7 @@ from .hosted import HostedExecutions, HostedModel, hosted_model
 from .logger import install_handler
 from .memory import Memory
 from .model_config import ModelConfig
+from .placement import place
 from .probes import Probes
 from .runtime import Stage, runtime
 from .wire import Channel, ClosedError, Message
@@ -39,8 +40,10 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
         control: what may be said at any time.
         settings: `model_name`, `instance_name`, and the paths `model_directory`, `version_directory` and
             `model_file`, which lies in the version's directory or in that of a backend; or, instead of a file,
-            `hosted`: see `halimede_worker.hosted`.
+            `hosted`: see `halimede_worker.hosted`; `host_policy`: the arguments of `place`, or nothing.
     """
+    if settings.get("host_policy"):  # before there are other threads
+        place(**settings["host_policy"])
     runtime.memory = Memory()
     runtime.work = Channel(work, runtime.memory)
     runtime.control = Channel(control, runtime.memory)

@@ -8,7 +8,6 @@ A slot is free for the next sequence as soon as the last request of its sequence
 request runs when that has been answered.
 """
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -26,6 +25,7 @@ from halimede.engine.scheduling.batching import BatchRunner, Outcome
 from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.controls import Controls
 from halimede.engine.scheduling.sequences.direct import DirectLane
+from halimede.engine.scheduling.sequences.free_slots import FreeSlots
 from halimede.engine.scheduling.sequences.oldest import OldestLane
 from halimede.engine.scheduling.sequences.slots import Lane, Sequence, Slot
 from halimede.engine.statistics import FailureReason
@@ -47,7 +47,7 @@ class SequenceBatcher:
         begun: sequences that there have been.
         stopping: no sequence may begin any more.
         when_over: called when `open` becomes 0.
-        limiter: says when instances may run batches; None if they always may. Set before `start`, or never.
+        limiter: says when instances may run batches that need anything for that; None if none of them does.
     """
 
     limiter: RateLimiter | None = None
@@ -72,10 +72,10 @@ class SequenceBatcher:
         self._taken: dict[InferRequest, Slot] = {}
         self._backlog: deque[Sequence] = deque()  # those without waiting requests are gone
         self._lanes: dict[BatchRunner, Lane] = {}
-        # a heap: the lowest index first, of these the one that has been free longest
-        self._free: list[tuple[int, int, Slot]] = []
-        self._soon_free: dict[Slot, None] = {}  # the last request of its sequence is under way
-        self._freed = 0
+        self._leaving: dict[
+            Lane, Callable[[], None]
+        ] = {}  # no sequence begins there, and who waits for the last
+        self._free = FreeSlots()
         self._serving = False
         self._keys = 0
         self._reaper: Timer | None = None
@@ -91,7 +91,25 @@ class SequenceBatcher:
             lane.limiter = self.limiter
             self._lanes[runner] = lane
             for slot in lane.slots:
-                self._add_free(slot)
+                self._free.add(slot)
+
+    def join(self, runner: BatchRunner) -> None:
+        """Let sequences run on one more instance."""
+        self.start([runner])
+        self._serve_backlog()
+
+    def leave(self, runner: BatchRunner, left: Callable[[], None]) -> None:
+        """Let no more sequences begin on an instance; `left` is called when those that it has are over."""
+        lane = self._lanes[runner]
+        self._leaving[lane] = left
+        self._free.withdraw(lane)
+        self._look_left(lane)
+
+    def forget(self, runner: BatchRunner) -> None:
+        """An instance whose sequences are over runs nothing any more."""
+        lane = self._lanes.pop(runner, None)
+        if lane is not None:
+            del self._leaving[lane]
 
     # Requests
 
@@ -180,7 +198,7 @@ class SequenceBatcher:
         if slot is not None:
             if slot.request is None:
                 slot.lane.ready(slot)
-        elif len(sequence.waiting) == 1 and (free := self._next_free()) is not None:
+        elif len(sequence.waiting) == 1 and (free := self._free.next()) is not None:
             self._place(sequence, free)
         else:
             if len(sequence.waiting) == 1:
@@ -193,22 +211,6 @@ class SequenceBatcher:
         return correlation_id in self._live
 
     # Slots
-
-    def _add_free(self, slot: Slot) -> None:
-        if slot.request is not None and not slot.lane.in_rows:
-            self._soon_free[slot] = None
-            return
-        self._freed += 1
-        heapq.heappush(self._free, (slot.index, self._freed, slot))
-
-    def _next_free(self) -> Slot | None:
-        if self._free:
-            return heapq.heappop(self._free)[-1]
-        if self._soon_free:
-            slot = next(iter(self._soon_free))
-            del self._soon_free[slot]
-            return slot
-        return None
 
     def _place(self, sequence: Sequence, slot: Slot) -> None:
         """Give the sequence the slot."""
@@ -223,8 +225,10 @@ class SequenceBatcher:
     def _vacate(self, slot: Slot) -> None:
         """Give the slot, whose sequence has no more requests to be run, to the next sequence."""
         slot.sequence = None
-        if not slot.lane.away:
-            self._add_free(slot)
+        if slot.lane in self._leaving:
+            self._look_left(slot.lane)
+        elif not slot.lane.away:
+            self._free.add(slot)
             self._serve_backlog()
 
     def _serve_backlog(self) -> None:
@@ -236,7 +240,7 @@ class SequenceBatcher:
             if not self._backlog[0].waiting:
                 self._backlog.popleft()
                 continue
-            slot = self._next_free()
+            slot = self._free.next()
             if slot is None:
                 break
             self._place(self._backlog.popleft(), slot)
@@ -366,9 +370,14 @@ class SequenceBatcher:
             del self._taken[slot.request]
         slot.request = slot.of = None
         slot.executing = slot.parked = False
-        if slot in self._soon_free:
-            del self._soon_free[slot]
-            self._add_free(slot)
+        self._free.emptied(slot)
+        if slot.lane in self._leaving:
+            self._look_left(slot.lane)
+
+    def _look_left(self, lane: Lane) -> None:
+        """Tell who waits for it that an instance has no sequences any more, if that is so."""
+        if all(slot.sequence is None and slot.of is None for slot in lane.slots):
+            self._leaving[lane]()
 
     def _settle(self, sequence: Sequence, slot: Slot) -> None:
         """Free the slot of a sequence that is over if nothing of it waits; end it if nothing is under way either."""
@@ -511,23 +520,23 @@ class SequenceBatcher:
 
     def changed(self, runner: BatchRunner) -> None:
         """An instance takes batches, or takes none, for another reason than a batch."""
-        lane = self._lanes[runner]
+        lane = self._lanes.get(runner)
+        if lane is None:
+            return  # it gets no sequences
         if not runner.healthy and not lane.away:
             lane.away = True
             self._lose(lane)
         elif runner.healthy and lane.away:
             lane.away = False
             for slot in lane.slots:
-                if slot.sequence is None:
-                    self._add_free(slot)
+                if slot.sequence is None and lane not in self._leaving:
+                    self._free.add(slot)
             self._serve_backlog()
         lane.changed(runner)
 
     def _lose(self, lane: Lane) -> None:
         """The instance has ended, and with it what it kept: its sequences go on only where they begin anew."""
-        self._free = [entry for entry in self._free if entry[-1].lane is not lane]
-        heapq.heapify(self._free)
-        self._soon_free = {slot: None for slot in self._soon_free if slot.lane is not lane}
+        self._free.withdraw(lane)
         refused: list[InferRequest] = []
         for slot in lane.slots:
             for sequence in dict.fromkeys((slot.of, slot.sequence)):
