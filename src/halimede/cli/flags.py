@@ -149,8 +149,7 @@ def flags_document() -> str:
         "Names, spellings and defaults are those of tritonserver. Write `--flag=VALUE` or `--flag VALUE`; a",
         "flag may be cut short as long as it stays unique. A BOOL is `true`, `on`, `1`, `false`, `off` or `0`,",
         "and a BOOL flag alone means `true`. Flags marked with × may be given several times. A flag that",
-        "tritonserver has and this server has no use for is accepted, and the log says that it has no effect;",
-        "one that asks for a feature which this version lacks stops the start with an error.",
+        "tritonserver has and this server has no use for is accepted, and the log says that it has no effect, and why.",
     ]
     for group in GROUPS:
         lines += ["", f"## {group}", "", "| Flag | Default | Meaning |", "|---|---|---|"]
