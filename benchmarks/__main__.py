@@ -26,6 +26,7 @@ from benchmarks import (
     sagemaker,
     sequences,
     shadow,
+    shared_memory,
     tls,
     tracing,
     wire,
@@ -55,8 +56,9 @@ SUBJECTS = (
     capture,
     shadow,
     tracing,
-    ray_cluster,
     tls,
+    shared_memory,
+    ray_cluster,
 )
 
 

@@ -14,6 +14,7 @@ from benchmarks.tools import ROOT
 REPOSITORIES = ROOT / "build" / "bench"
 RESNET_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks, channels inside a block
 RESNET_EXPANSION = 4
+DENSE_ROWS, DENSE_COLUMNS, DENSE_UNITS = 2500, 1000, 256
 
 
 def repository(name: str, config: str, model: onnx.ModelProto | None = None) -> Path:
@@ -51,6 +52,23 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
 """
     return repository("large_identity", config)
+
+
+def dense() -> Path:
+    """`dense`: FP32 [2500, 1000], 10 MB, times a matrix, through ONNX Runtime."""
+    weights = np.random.default_rng(0).random((DENSE_COLUMNS, DENSE_UNITS), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["INPUT0", "weights"], ["OUTPUT0"])],
+        "dense",
+        [helper.make_tensor_value_info("INPUT0", TensorProto.FLOAT, [DENSE_ROWS, DENSE_COLUMNS])],
+        [helper.make_tensor_value_info("OUTPUT0", TensorProto.FLOAT, [DENSE_ROWS, DENSE_UNITS])],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    config = f"""backend: "onnxruntime"
+input {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ {DENSE_ROWS}, {DENSE_COLUMNS} ] }}
+output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {DENSE_ROWS}, {DENSE_UNITS} ] }}
+"""
+    return repository("dense", config, checked(graph))
 
 
 def cached_identity() -> Path:

@@ -25,6 +25,16 @@ def identity(data_type: str = "TYPE_FP32", dims: int = 16) -> Path:
     return directory
 
 
+def untouched() -> Path:
+    """`untouched`: FP32 of any length, which is not looked at; INT32 [1] out."""
+    directory = empty("python-untouched")
+    config = """input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
+"""
+    add(directory, "untouched", "untouched", config)
+    return directory
+
+
 def ensemble() -> Path:
     """`ensemble`: FP32 [16] through three models, each one that `identity` describes."""
     directory = empty("python-ensemble")

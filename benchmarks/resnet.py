@@ -52,7 +52,7 @@ def sides(concurrency: int, shared: bool) -> Callable[[float], AbstractContextMa
             data=models.image_data(),
             client_cores=frozenset(client_cores),
         )
-        loop = partial(bare_loop, repository / "resnet50" / "1" / "model.onnx", server_cores)
+        loop = partial(images_in_loop, repository / "resnet50" / "1" / "model.onnx", server_cores)
         threads, batch = fastest(loop, len(server_cores), concurrency)
         with halimede(repository, server_cores) as server:
             yield Sides(partial(apply, perf_analyzer(), load, server), lambda: loop(threads, batch, seconds))
@@ -71,10 +71,19 @@ def fastest(
     return max(settings, key=lambda setting: loop(setting[0], setting[1], PROBE_S).value)
 
 
-def bare_loop(model: Path, on_cores: set[int], threads: int, batch: int, seconds: float) -> Sample:
-    """What the loop does in a process of its own."""
+def images_in_loop(model: Path, on_cores: set[int], threads: int, batch: int, seconds: float) -> Sample:
+    """Images a second, and the time of processors for each, in batches of so many."""
+    runs = bare_loop(model, on_cores, threads, "image", (batch, 3, 224, 224), seconds)
+    assert runs.cpu_us is not None
+    return Sample(runs.value * batch, runs.cpu_us / batch)
+
+
+def bare_loop(
+    model: Path, on_cores: set[int], threads: int, name: str, shape: tuple[int, ...], seconds: float
+) -> Sample:
+    """Runs a second of a session in a process of its own, with an input of this name and shape."""
     command: list[str | Path] = [sys.executable, "-m", "benchmarks.bare_session", model]
-    command += [str(threads), str(batch), str(seconds)]
+    command += [str(threads), name, ",".join(map(str, shape)), str(seconds)]
     with process(command, on_cores, cwd=ROOT, stdout=subprocess.PIPE) as child:
         output, _ = child.communicate()
     if child.returncode:
