@@ -187,17 +187,6 @@ def test_errors_carry_their_status_and_text(client: Any) -> None:
         assert text in caught.value.message()
 
 
-def test_methods_of_later_versions_are_unimplemented(client: Any) -> None:
-    for call in (
-        client.get_system_shared_memory_status,
-        client.get_cuda_shared_memory_status,
-    ):
-        with pytest.raises(InferenceServerException) as caught:
-            call()
-        assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
-        assert "not available in this version" in caught.value.message()
-
-
 def trace_settings(client: Any, settings: dict[str, Any] | None = None, **model: str) -> dict[str, list[str]]:
     """The settings of tracing, after a change if there is one."""
     response = (

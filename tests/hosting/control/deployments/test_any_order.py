@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from halimede.hosting.control.deployments.plan import Plan
@@ -103,6 +103,7 @@ def test_every_update_ends(plan: Plan, events: list[str]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(PLANS)
+@example(Plan(Policy(Strategy.ROLLING, Size(25, True)), {"A": 7, "B": 8}, {"A": 7, "B": 8}))
 def test_a_rolling_update_needs_room_for_one_batch_only(plan: Plan) -> None:
     now = NOON
     progress = plan.begin(now)

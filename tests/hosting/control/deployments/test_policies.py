@@ -44,7 +44,7 @@ def rolling(size: dict[str, Any], wait_s: int = 0, **further: Any) -> dict[str, 
         (rolling(percent(50)), {"A": 4}, [0.5, 1.0]),
         (rolling(percent(5)), {"A": 4}, [0.25, 0.5, 0.75, 1.0]),
         (rolling(percent(50)), {"A": 1}, [1.0]),
-        (rolling(instances(2)), {"A": 4, "B": 6}, [0.4, 0.8, 1.0]),
+        (rolling(instances(2)), {"A": 4, "B": 6}, [0.4, 0.7, 1.0]),
     ],
 )
 def test_requests_are_shifted_in_these_steps(

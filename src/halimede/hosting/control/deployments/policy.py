@@ -125,12 +125,12 @@ class Policy:
             counts: how many there are to be in the end.
         """
         assert self.size is not None
-        batches: list[dict[str, int]] = []
-        up = dict.fromkeys(counts, 0)
-        while not batches or up != counts:
-            up = {name: min(count, up[name] + self.size.batch(count)) for name, count in counts.items()}
-            batches.append(up)
-        return batches
+        # variants keep pace with each other, since both fleets share the requests of each in the same way
+        steps = max([1, *(-(-count // self.size.batch(count)) for count in counts.values() if count)])
+        return [
+            {name: -(-count * step // steps) for name, count in counts.items()}
+            for step in range(1, steps + 1)
+        ]
 
     def waits_s(self, counts: Mapping[str, int]) -> int:
         """What an update waits at least, without the time that instances take."""
