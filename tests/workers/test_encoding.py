@@ -34,7 +34,7 @@ def call(*trace: int) -> ModelCall:
 
 def test_untraced_request_has_nothing_of_a_trace_in_its_message() -> None:
     request = InferRequest("m", {}, lambda *_: None)
-    assert len(encode_request(1, request, None, ())) == 9
+    assert len(encode_request(1, request, None, ())) == 10
 
 
 def test_traced_request_brings_its_number_and_its_span() -> None:
@@ -53,7 +53,7 @@ def test_span_without_a_state_is_as_tritonserver_writes_it() -> None:
 
 
 def test_request_that_is_traced_without_opentelemetry_brings_no_span() -> None:
-    assert encode_request(1, traced(), None, ())[9] == (4711, None)
+    assert encode_request(1, traced(), None, ())[10] == (4711, None)
 
 
 def test_call_that_names_the_trace_of_a_request_has_it() -> None:
