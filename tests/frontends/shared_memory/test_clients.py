@@ -1,7 +1,7 @@
 """tritonclient with tensors in shared memory, over HTTP and gRPC, against models of every kind."""
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,8 +17,6 @@ from tests.frontends.shared_memory.support import (
     Client,
     Memory,
     grpc,
-    http,
-    serving,
     until,
 )
 from tests.support.server import ServerProcess
@@ -26,21 +24,6 @@ from tests.support.server import ServerProcess
 VALUES = np.arange(FLOAT_COUNT, dtype=np.float32)
 SMALL = 4
 """Elements of a tensor that travels inside a message to a worker."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with serving(tmp_path_factory.mktemp("repository")) as running:
-        yield running
-
-
-@pytest.fixture(params=[http, grpc], ids=["http", "grpc"])
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
-    made: Callable[[ServerProcess], Client] = request.param
-    opened = made(server)
-    yield opened
-    opened.close()
-    until(lambda: server.get("/v2/systemsharedmemory/status")[1] == b"[]", "the regions to be released")
 
 
 Make = Callable[..., Memory]

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from tests.frontends.shared_memory.support import (
     Memory,
     grpc,
     http,
-    serving,
     until,
     write_models,
 )
@@ -30,20 +29,6 @@ from tests.support.server import ServerProcess, running, start_server
 
 VALUES = np.arange(FLOAT_COUNT, dtype=np.float32)
 Make = Callable[..., Memory]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with serving(tmp_path_factory.mktemp("repository")) as started:
-        yield started
-
-
-@pytest.fixture(params=[http, grpc], ids=["http", "grpc"])
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
-    made: Callable[[ServerProcess], Client] = request.param
-    opened = made(server)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("model", ["in_process", "python", "isolated", "pipeline", "cached"])

@@ -8,6 +8,7 @@ from halimede.core.requests import InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
+from halimede.frontends.admission import admit
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
@@ -16,7 +17,6 @@ from halimede.frontends.grpc.traced import trace_if_sampled
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
-from halimede.frontends.shared_memory.requests import use_regions
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
@@ -54,12 +54,8 @@ class ModelInfer:
             forwarded = None if pattern is None else forwarded_metadata(call, pattern)
             answer = _Answer(call, plan, model, identifier)
             request = plan.request(identifier, tensors, answer.respond, self._now(), forwarded)
-            if plan.places is not None:
-                if self._inflight is not None:
-                    self._inflight.check(request)  # before regions are in use
-                use_regions(request, plan.places, self._regions)
-            if self._inflight is not None:
-                self._inflight.admit(request)
+            if plan.places is not None or self._inflight is not None:
+                admit(request, self._inflight, plan.places, self._regions)
         except NotLoadedError as error:
             call.on_cancel = self._loads.then(error, partial(self, call, message), partial(_fail, call))
             return

@@ -15,6 +15,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
+from halimede.frontends.admission import admit
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.codec_response import (
@@ -34,7 +35,6 @@ from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern
 from halimede.frontends.shared_memory.registry import Regions
-from halimede.frontends.shared_memory.requests import use_regions
 
 logger = logging.getLogger("halimede")
 
@@ -133,12 +133,8 @@ class _Stream:
         pattern = handler.forward_pattern
         forwarded = None if pattern is None else forwarded_metadata(self._call, pattern)
         request = plan.request(answer.identifier, tensors, answer.respond, handler.now(), forwarded)
-        if plan.places is not None:
-            if handler.inflight is not None:
-                handler.inflight.check(request)  # before regions are in use
-            use_regions(request, plan.places, handler.regions)
-        if handler.inflight is not None:
-            handler.inflight.admit(request)
+        if plan.places is not None or handler.inflight is not None:
+            admit(request, handler.inflight, plan.places, handler.regions)
         answer.begin(request, model.version)
         answer.decoupled = model.signature.decoupled
         self._running.add(answer)

@@ -8,6 +8,7 @@ from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
+from halimede.frontends.admission import admit
 from halimede.frontends.http.compression import (
     deflate,
     inflate,
@@ -22,7 +23,6 @@ from halimede.frontends.http.response_codec import Encoded, encode_response
 from halimede.frontends.http.traced import trace_if_sampled
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
-from halimede.frontends.shared_memory.requests import use_regions
 
 _INLINE_INFLATE_BYTES = 4_096
 _INLINE_DEFLATE_BYTES = 16_384
@@ -115,12 +115,8 @@ class Inference:
             request.priority, request.timeout_us = scheduling.priority, scheduling.timeout_us
             request.sequence_id = scheduling.sequence_id
             request.sequence_start, request.sequence_end = scheduling.sequence_start, scheduling.sequence_end
-        if plan.places is not None:
-            if self._inflight is not None:
-                self._inflight.check(request)  # before regions are in use
-            use_regions(request, plan.places, self._regions)
-        if self._inflight is not None:
-            self._inflight.admit(request)
+        if plan.places is not None or self._inflight is not None:
+            admit(request, self._inflight, plan.places, self._regions)
         exchange.begin(request)
         if self._tracing.active:
             trace_if_sampled(self._tracing, exchange, request, self._now)
