@@ -21,7 +21,8 @@ from halimede.frontends.grpc.kserve_pb2 import ModelStatisticsResponse
 from halimede.frontends.grpc.transport.call import Call, UnaryMethod
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
-from halimede.frontends.http.protocol import Exchange, HttpProtocol
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.protocol import HttpProtocol
 
 COUNTED = ("success", "queue")  # the statistics that perf_analyzer wants to see grow
 

@@ -11,7 +11,7 @@ from benchmarks.processes import cores, pinned
 from benchmarks.workload import Compare, Sample, Sides, Workload
 from halimede.config.model_config_pb2 import DataType, ModelConfig
 from halimede.config.signature import Signature
-from halimede.frontends.http.request_codec import RequestDecoder
+from halimede.frontends.http.codec.request import RequestDecoder
 
 SHAPE = (1, 3, 224, 224)
 MAX_INPUT_BYTES = 64 * 2**20

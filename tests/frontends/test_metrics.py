@@ -23,7 +23,7 @@ from halimede.engine.statistics import FailureReason, ModelStatistics
 from halimede.engine.summaries import LatencySummaries
 from halimede.frontends import cache_metrics, metrics
 from halimede.frontends.family import Family
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
 from tests.support.batches import ran
 

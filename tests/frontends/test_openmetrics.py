@@ -14,7 +14,7 @@ from halimede.core.traces import SpanContext
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.statistics import Exemplar
 from halimede.engine.summaries import LatencySummaries
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
 from halimede.frontends.openmetrics import CONTENT_TYPE, is_wanted
 from tests.frontends.test_metrics import ALL_FAMILIES, FakeModel, answered, fake_engine

@@ -28,15 +28,16 @@ from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.answers import refuse_all_but_health
-from halimede.frontends.http.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.handler import create_handler
-from halimede.frontends.http.head import JsonLength, json_length
 from halimede.frontends.http.logged import LoggedExchange
-from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol, MakeExchange
 from halimede.frontends.http.routes import group_of, is_health
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.http.timed import TimedExchange
-from halimede.frontends.http.web_access import WebAccess
+from halimede.frontends.http.transport.bearers import BearerCheck, GroupOf
+from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
+from halimede.frontends.http.transport.head import JsonLength, json_length
+from halimede.frontends.http.transport.protocol import HttpProtocol
+from halimede.frontends.http.transport.web_access import WebAccess
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.receiving import ReceiveBudget

@@ -19,7 +19,7 @@ from halimede.frontends.family import Family
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
 from halimede.frontends.http.answers import error_body
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.traffic import Traffic
 
 CONTENT_TYPE = "text/plain; charset=utf-8"

@@ -10,8 +10,8 @@ from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.engine.tracing.settings import TraceConfig
 from halimede.frontends.http.handler import create_handler
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.settings import HttpSettings
+from halimede.frontends.http.transport.exchange import Exchange
 from tests.frontends.http.serving import Served, serve
 from tests.support.loops import LoopThread
 

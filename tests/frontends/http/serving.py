@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Self
 
-from halimede.frontends.http.head import JsonLength, json_length
-from halimede.frontends.http.protocol import Exchange, Handler, HttpProtocol
 from halimede.frontends.http.settings import HttpLimits
-from halimede.frontends.http.web_access import WebAccess
+from halimede.frontends.http.transport.exchange import Exchange, Handler
+from halimede.frontends.http.transport.head import JsonLength, json_length
+from halimede.frontends.http.transport.protocol import HttpProtocol
+from halimede.frontends.http.transport.web_access import WebAccess
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections
 from tests.support.loops import LoopThread

@@ -13,9 +13,9 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling.flow import MAX_UNTAKEN
 from halimede.frontends.http.generate import Generate
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Call, find_route
 from halimede.frontends.http.settings import HttpSettings
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.restrictions import HeaderPattern, compile_forward_pattern
 from tests.frontends.grpc.service_fakes import FakeEngine, FakeModel
 from tests.frontends.http.models import ModelServer, serve_models, write_repository

@@ -3,9 +3,9 @@ from typing import Any, cast
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.on_demand import wait_for_model
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.head import Head
 
 
 class LoadingEngine:

@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from halimede.frontends.http.head import JsonLength, json_length
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.settings import HttpLimits
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.head import JsonLength, json_length
 from halimede.frontends.receiving import ReceiveBudget
 from tests.frontends.http.serving import Client, Served, echo, post, serve
 

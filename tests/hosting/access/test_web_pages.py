@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.web_pages import WebPageGuard
 from tests.frontends.http.serving import Answer, Client

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.capture.writer import SpoolWriter
 from halimede.hosting.http.upstream import ResponseHead

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.taps import Observer

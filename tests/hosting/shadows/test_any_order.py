@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from halimede.frontends.http.head import Head, parse_head
+from halimede.frontends.http.transport.head import Head, parse_head
 from halimede.hosting.http.upstream import ResponseHead, UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter, InvocationCounts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import checksums

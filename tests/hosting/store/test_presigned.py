@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError

@@ -8,7 +8,7 @@ import orjson
 
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.frontends.http.compression import UnsupportedEncodingError
-from halimede.frontends.http.protocol import Exchange, Handler, Headers
+from halimede.frontends.http.transport.exchange import Exchange, Handler, Headers
 from halimede.frontends.restrictions import Restriction
 
 RespondError = Callable[[Exchange, HalimedeError], None]

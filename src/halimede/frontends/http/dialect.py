@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from halimede.frontends.http.answers import RespondError, respond_error
-from halimede.frontends.http.head import JsonLength, json_length
-from halimede.frontends.http.response_codec import Label, label_binary
+from halimede.frontends.http.codec.response import Label, label_binary
+from halimede.frontends.http.transport.head import JsonLength, json_length
 
 
 @dataclass(frozen=True, slots=True)

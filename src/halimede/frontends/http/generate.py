@@ -10,13 +10,13 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.answers import respond_error
+from halimede.frontends.http.codec.generate_reply import ReplyEncoder
+from halimede.frontends.http.codec.generate_request import read_generate_request
 from halimede.frontends.http.dialect import KSERVE, Dialect
-from halimede.frontends.http.generate_reply import ReplyEncoder
-from halimede.frontends.http.generate_request import read_generate_request
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Route
-from halimede.frontends.http.streaming import ResponseStream
 from halimede.frontends.http.traced import trace_if_sampled
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"

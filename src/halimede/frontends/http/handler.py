@@ -19,18 +19,18 @@ from halimede.core.errors import (
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions, trace_settings
 from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
+from halimede.frontends.http.codec.json_text import NestingError, parse_json
+from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
-from halimede.frontends.http.json_text import NestingError, parse_json
 from halimede.frontends.http.log_changes import read_log_changes
 from halimede.frontends.http.on_demand import wait_for_model
-from halimede.frontends.http.protocol import Exchange, Handler
-from halimede.frontends.http.request_codec import too_large
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.shared_memory import SharedMemoryCalls
 from halimede.frontends.http.trace_changes import read_trace_changes, trace_document
+from halimede.frontends.http.transport.exchange import Exchange, Handler
 
 _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)

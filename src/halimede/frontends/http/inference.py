@@ -9,6 +9,9 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
+from halimede.frontends.http.codec.request import RequestDecoder
+from halimede.frontends.http.codec.request_plan import RequestPlan
+from halimede.frontends.http.codec.response import Encoded, encode_response
 from halimede.frontends.http.compression import (
     deflate,
     inflate,
@@ -16,11 +19,8 @@ from halimede.frontends.http.compression import (
     response_encoding,
 )
 from halimede.frontends.http.dialect import KSERVE, Dialect
-from halimede.frontends.http.protocol import Exchange
-from halimede.frontends.http.request_codec import RequestDecoder
-from halimede.frontends.http.request_plan import RequestPlan
-from halimede.frontends.http.response_codec import Encoded, encode_response
 from halimede.frontends.http.traced import trace_if_sampled
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
 

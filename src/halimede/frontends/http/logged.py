@@ -5,8 +5,8 @@ from typing import Protocol
 
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.head import Head
-from halimede.frontends.http.protocol import Exchange, Headers, HttpProtocol
+from halimede.frontends.http.transport.exchange import Connection, Exchange, Headers
+from halimede.frontends.http.transport.head import Head
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.traffic import CLIENT_GONE
 
@@ -24,7 +24,7 @@ class LoggedExchange(Exchange):
     __slots__ = ("_entry", "_log")
 
     def __init__(
-        self, log: EntryLog, protocol: str, connection: HttpProtocol, head: Head, body: memoryview
+        self, log: EntryLog, protocol: str, connection: Connection, head: Head, body: memoryview
     ) -> None:
         Exchange.__init__(self, connection, head, body)  # each `super()` of a request would cost 0.1 µs
         self._log = log

@@ -3,7 +3,7 @@
 import asyncio
 
 from halimede.engine.engine import Engine
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 
 
 async def wait_for_model(

@@ -8,10 +8,10 @@ from typing import Any, Final
 import orjson
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.json_text import parse_json
-from halimede.frontends.http.protocol import Exchange
-from halimede.frontends.http.request_codec import too_large
+from halimede.frontends.http.codec.json_text import parse_json
+from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.routes import Call, Route
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.shared_memory.registry import Regions
 from halimede.frontends.value_ranges import shortened
 

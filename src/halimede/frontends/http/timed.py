@@ -5,9 +5,9 @@ from typing import Final
 
 from halimede.core.clock import MILLISECOND
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.logged import EntryLog, LoggedExchange
-from halimede.frontends.http.protocol import Headers, HttpProtocol
+from halimede.frontends.http.transport.exchange import Connection, Headers
+from halimede.frontends.http.transport.head import Head
 from halimede.frontends.request_log.entry import Entry
 
 _END: Final = b"\r\n"
@@ -22,7 +22,7 @@ class TimedExchange(LoggedExchange):
     __slots__ = ()
 
     def __init__(
-        self, log: EntryLog | None, protocol: str, connection: HttpProtocol, head: Head, body: memoryview
+        self, log: EntryLog | None, protocol: str, connection: Connection, head: Head, body: memoryview
     ) -> None:
         LoggedExchange.__init__(self, log or _NoLog(), protocol, connection, head, body)
 

@@ -6,7 +6,7 @@ from typing import Final
 from halimede.core.requests import InferRequest
 from halimede.engine.tracing.recording import ProtocolNames, trace_client_request
 from halimede.engine.tracing.tracing import Tracing
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 
 _NAMES: Final = ProtocolNames("HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END")
 

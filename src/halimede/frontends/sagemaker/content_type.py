@@ -3,7 +3,7 @@
 from typing import Final
 
 from halimede.frontends.http.binary_media_type import BinaryMediaType
-from halimede.frontends.http.response_layout import Headers
+from halimede.frontends.http.codec.response_layout import Headers
 
 BINARY: Final = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 """What the number of bytes follows."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from halimede.engine.engine import Engine
 from halimede.frontends.http.on_demand import wait_for_model
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 
 TIMEOUT_S: Final = 60.0
 """How long an invocation may wait for its model to be loaded: as long as the platform waits for the answer."""

@@ -3,7 +3,7 @@
 from halimede.core.errors import HalimedeError
 from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import BackgroundAnswers, error_body, refuse_restricted, respond_error
-from halimede.frontends.http.protocol import Exchange, Handler
+from halimede.frontends.http.transport.exchange import Exchange, Handler
 from halimede.frontends.sagemaker.invocations import Invocations
 from halimede.frontends.sagemaker.models import Models, respond_bad_request
 from halimede.frontends.sagemaker.routes import Call, find_route

@@ -7,8 +7,8 @@ from halimede.frontends.http.default_model import DefaultModel
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.routes import Call, Route
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.sagemaker.content_type import json_length, label
 from halimede.frontends.sagemaker.demand import Serve, load_and_serve
 from halimede.frontends.sagemaker.settings import DEFAULT_MODEL, InferenceType, SagemakerSettings

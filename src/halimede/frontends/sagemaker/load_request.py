@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.json_text import parse_json
-from halimede.frontends.http.request_codec import too_large
+from halimede.frontends.http.codec.json_text import parse_json
+from halimede.frontends.http.codec.request import too_large
 
 TARGET_MODEL: Final = "x-amzn-sagemaker-target-model"
 """The header with the name that clients of the platform use."""

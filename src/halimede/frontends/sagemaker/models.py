@@ -20,7 +20,7 @@ from halimede.engine.lifecycle.hosted_models import HostedModel
 from halimede.frontends.http.answers import BackgroundAnswers, error_body
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.inference import Inference
-from halimede.frontends.http.protocol import Exchange
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.sagemaker.content_type import json_length, label
 from halimede.frontends.sagemaker.demand import load_and_serve
 from halimede.frontends.sagemaker.load_request import LoadRequest, read_load_request

@@ -4,8 +4,8 @@ from typing import Final
 
 from halimede.frontends.http.answers import respond_error
 from halimede.frontends.http.binary_media_type import BinaryMediaType
+from halimede.frontends.http.codec.response import label_binary
 from halimede.frontends.http.dialect import Dialect
-from halimede.frontends.http.response_codec import label_binary
 
 BINARY: Final = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
 """What the number of bytes of JSON follows."""

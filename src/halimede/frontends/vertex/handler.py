@@ -7,10 +7,10 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import error_body, respond_error
 from halimede.frontends.http.default_model import DefaultModel
-from halimede.frontends.http.head import Head
-from halimede.frontends.http.protocol import Exchange, Handler
 from halimede.frontends.http.routes import Call, find_route
 from halimede.frontends.http.routes import group_of as kserve_group_of
+from halimede.frontends.http.transport.exchange import Exchange, Handler
+from halimede.frontends.http.transport.head import Head
 from halimede.frontends.tokens import METRICS
 from halimede.frontends.vertex.settings import DEFAULT_MODEL_FLAG, VertexSettings
 

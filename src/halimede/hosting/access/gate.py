@@ -4,8 +4,8 @@ import hmac
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.presigned import check_kind, parameters_of, signer_2, verify_2
 from halimede.hosting.access.refusals import Reason, RefusedError

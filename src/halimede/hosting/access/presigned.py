@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, parse_qsl
 
 from botocore.auth import HmacV1Auth
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError
 
 ALGORITHM = "AWS4-HMAC-SHA256"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from botocore.utils import normalize_url_path
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.presigned import (
     ALGORITHM,
     Presigned,

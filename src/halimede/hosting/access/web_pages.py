@@ -8,8 +8,8 @@ that is more than a read must not come from a page, unless the page's origin is 
 from dataclasses import dataclass
 
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.refusals import Reason, RefusedError
 
 _MAX_SHOWN = 128

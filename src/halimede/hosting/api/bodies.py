@@ -2,7 +2,7 @@
 
 import zlib
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError
 
 _GZIP = 16 + zlib.MAX_WBITS

@@ -6,8 +6,8 @@ Clients repeat their heads, so what is said of the last few hundred is remembere
 from functools import cache
 from typing import Any
 
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.invocations import OPERATIONS, STREAMED, operation_of

@@ -5,8 +5,8 @@ Clients repeat their heads, so for the last few hundred it is remembered whether
 
 from typing import Protocol
 
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.refusals import RefusedError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.api.services import Service
 from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.errors import ApiError, invalid_invocation

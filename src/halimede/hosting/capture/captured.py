@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.capture.spool import CapturePlace
 from halimede.hosting.http.upstream import ResponseHead

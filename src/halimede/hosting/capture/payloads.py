@@ -16,8 +16,8 @@ import numpy as np
 from halimede.core.datatypes import BF16, BY_NAME
 from halimede.core.errors import HalimedeError
 from halimede.core.tensors import Array, Tensor
-from halimede.frontends.http.json_tensors import tensor_from_json
-from halimede.frontends.http.json_text import parse_json
+from halimede.frontends.http.codec.json_tensors import tensor_from_json
+from halimede.frontends.http.codec.json_text import parse_json
 
 _BINARY: Final = re.compile(
     r"application/vnd\.sagemaker-triton\.binary\+json\s*;\s*json-header-size=(\d+)", re.IGNORECASE

@@ -13,7 +13,7 @@ from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from uuid import UUID
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.capture.captured import Captured, CaptureMeter
 from halimede.hosting.capture.settings import CaptureSettings

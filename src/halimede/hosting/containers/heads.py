@@ -3,8 +3,8 @@
 They repeat, so what was made of the last few hundred is remembered.
 """
 
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import (

@@ -13,10 +13,10 @@ from typing import cast
 import orjson
 
 from halimede.core.origins import is_loopback
-from halimede.frontends.http.chunks import Chunks
-from halimede.frontends.http.coarse_timer import CoarseTimer
-from halimede.frontends.http.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.chunks import Chunks
+from halimede.frontends.http.transport.coarse_timer import CoarseTimer
+from halimede.frontends.http.transport.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits

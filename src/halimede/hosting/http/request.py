@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Protocol
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.held import HeldBody

@@ -1,6 +1,6 @@
 """Variants of several containers: which of them a request is for, and what error texts call it."""
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import invalid_invocation
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import CONTAINER, TARGET_CONTAINER

@@ -7,8 +7,8 @@ remembered.
 
 from collections.abc import Mapping
 
-from halimede.frontends.http.head import Head
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from urllib.parse import unquote
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Scope

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.http.upstream import ResponseHead
 
 

@@ -15,7 +15,7 @@ from itertools import count
 from time import monotonic_ns
 from typing import Any
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.agreement import ShadowCounts

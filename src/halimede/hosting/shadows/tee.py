@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import SESSION

@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from halimede.frontends.http.head import Head
+from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.signature import read_signature
 from halimede.hosting.errors import ApiError

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.settings import HttpLimits
-from halimede.frontends.http.streaming import WAITING_BYTES, WAITING_PIECES, ResponseStream
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.streaming import WAITING_BYTES, WAITING_PIECES, ResponseStream
 from tests.frontends.http.serving import Client, Served, get, serve
 from tests.support.loops import LoopThread
 

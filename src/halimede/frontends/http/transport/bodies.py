@@ -5,9 +5,9 @@ from typing import Protocol
 
 from halimede.core.buffers import POOL
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.chunks import Chunks
-from halimede.frontends.http.head import Head, JsonLength, Refusal
 from halimede.frontends.http.settings import HttpLimits
+from halimede.frontends.http.transport.chunks import Chunks
+from halimede.frontends.http.transport.head import Head, JsonLength, Refusal
 from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, Receiver, Reception
 
 _NOTHING = memoryview(b"")

@@ -9,9 +9,9 @@ from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.classification import classify
-from halimede.frontends.http.json_tensors import json_from_tensor
-from halimede.frontends.http.request_plan import RequestPlan
-from halimede.frontends.http.response_layout import BinaryOutput, Headers, Layout
+from halimede.frontends.http.codec.json_tensors import json_from_tensor
+from halimede.frontends.http.codec.request_plan import RequestPlan
+from halimede.frontends.http.codec.response_layout import BinaryOutput, Headers, Layout
 
 JSON: Final = "application/json"
 BINARY: Final = "application/octet-stream"

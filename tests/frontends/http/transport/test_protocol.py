@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halimede.frontends.http.protocol import Exchange
 from halimede.frontends.http.settings import HttpLimits
+from halimede.frontends.http.transport.exchange import Exchange
 from tests.frontends.http.serving import Served, echo, get, post, serve
 
 

@@ -24,7 +24,7 @@ from halimede.core.datatypes import (
 )
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.tensors import Tensor, decode_bytes
-from halimede.frontends.http.json_tensors import json_from_tensor, tensor_from_json
+from halimede.frontends.http.codec.json_tensors import json_from_tensor, tensor_from_json
 
 LIMIT = 1 << 26
 

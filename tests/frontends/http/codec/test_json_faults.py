@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from halimede.frontends.http.json_faults import find_fault
+from halimede.frontends.http.codec.json_faults import find_fault
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
+from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan, read_plan
 from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.request_plan import OutputPlan, RequestPlan, read_plan
 
 MEMO_BYTES: Final = 4096
 """JSON up to this size is remembered together with its plan."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import ALL, BYTES, FP32, INT8, Datatype
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
-from halimede.frontends.http.request_codec import Decoded, RequestDecoder
-from halimede.frontends.http.request_plan import OutputPlan
+from halimede.frontends.http.codec.request import Decoded, RequestDecoder
+from halimede.frontends.http.codec.request_plan import OutputPlan
 from halimede.frontends.shared_memory.registry import Place
 from halimede.frontends.shared_memory.requests import Places
 

@@ -10,7 +10,7 @@ from halimede.core.datatypes import BF16, BYTES, FP16
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.served_model import ServedModel
-from halimede.frontends.http.json_tensors import json_from_tensor
+from halimede.frontends.http.codec.json_tensors import json_from_tensor
 
 _NOT_SCALAR: Final = frozenset((BYTES, FP16, BF16))
 _FRAME: Final = frozenset(("id", "model_name", "model_version"))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.json_text import NestingError, parse_json, parse_members
+from halimede.frontends.http.codec.json_text import NestingError, parse_json, parse_members
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(),

@@ -8,10 +8,10 @@ from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
-from halimede.frontends.http.json_tensors import tensor_from_json
-from halimede.frontends.http.json_text import Members, parse_members
-from halimede.frontends.http.request_codec import too_large
-from halimede.frontends.http.request_plan import check_integer
+from halimede.frontends.http.codec.json_tensors import tensor_from_json
+from halimede.frontends.http.codec.json_text import Members, parse_members
+from halimede.frontends.http.codec.request import too_large
+from halimede.frontends.http.codec.request_plan import check_integer
 
 _ID: Final = "id"
 _PARAMETERS: Final = "parameters"

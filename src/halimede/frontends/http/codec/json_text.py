@@ -10,7 +10,7 @@ import orjson
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.json_faults import find_fault
+from halimede.frontends.http.codec.json_faults import find_fault
 
 MAX_NESTING: Final = 100
 

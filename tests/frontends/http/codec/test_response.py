@@ -9,8 +9,8 @@ from halimede.core.datatypes import BYTES, FP16, FP32, INT8, Datatype
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.request_plan import OutputPlan, RequestPlan
-from halimede.frontends.http.response_codec import Encoded, encode_response
+from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan
+from halimede.frontends.http.codec.response import Encoded, encode_response
 
 
 class FakeModel:

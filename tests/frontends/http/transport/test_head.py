@@ -1,6 +1,6 @@
 import pytest
 
-from halimede.frontends.http.head import MEMO_HEADS, Refusal, check_beginning, parse_head
+from halimede.frontends.http.transport.head import MEMO_HEADS, Refusal, check_beginning, parse_head
 
 
 def head(*lines: str) -> bytes:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from enum import Enum
 
-from halimede.frontends.http.head import Refusal
+from halimede.frontends.http.transport.head import Refusal
 
 _LINE_BYTES = 256
 """Longest line with a chunk's size and its extensions."""

@@ -11,9 +11,9 @@ from halimede.core.datatypes import BY_NAME, Datatype
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
-from halimede.frontends.http.json_tensors import element_count, tensor_from_json
-from halimede.frontends.http.json_text import exact_integers, parse_json
-from halimede.frontends.http.response_layout import Layout
+from halimede.frontends.http.codec.json_tensors import element_count, tensor_from_json
+from halimede.frontends.http.codec.json_text import exact_integers, parse_json
+from halimede.frontends.http.codec.response_layout import Layout
 from halimede.frontends.restrictions import RESERVED_PREFIX
 from halimede.frontends.shared_memory.registry import Place
 from halimede.frontends.shared_memory.requests import Places

@@ -9,7 +9,7 @@ from halimede.core.datatypes import BY_NAME
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.generate_reply import ReplyEncoder
+from halimede.frontends.http.codec.generate_reply import ReplyEncoder
 from tests.frontends.grpc.service_fakes import FakeModel
 
 

@@ -29,7 +29,7 @@ from halimede.core.datatypes import (
 )
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Array, Tensor, encode_bytes
-from halimede.frontends.http.json_text import MAX_NESTING, NestingError
+from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
 from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
 
 INT64_MAX: Final = (1 << 63) - 1

@@ -12,8 +12,8 @@ import re
 from typing import Final
 
 from halimede.core.origins import OriginPolicy, is_loopback
-from halimede.frontends.http.head import Head, Refusal
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.http.transport.head import Head, Refusal
 
 _READING: Final = frozenset(("GET", "HEAD"))
 _METHODS: Final = "GET, HEAD, POST, DELETE"

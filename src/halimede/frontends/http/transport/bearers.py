@@ -6,7 +6,7 @@ connection repeats.
 
 from collections.abc import Callable
 
-from halimede.frontends.http.head import Head, Refusal
+from halimede.frontends.http.transport.head import Head, Refusal
 from halimede.frontends.tokens import MISSING, Tokens
 
 GroupOf = Callable[[Head], str]

@@ -6,7 +6,7 @@ import pytest
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BOOL, BYTES, FP16, FP32, FP64, INT32, INT64, UINT8, UINT64, Datatype
 from halimede.core.errors import Code, HalimedeError
-from halimede.frontends.http.generate_request import GenerateRequest, read_generate_request
+from halimede.frontends.http.codec.generate_request import GenerateRequest, read_generate_request
 
 
 def spec(name: str, datatype: Datatype, *dims: int) -> TensorSpec:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halimede.frontends.http.bodies import ChunkedBody
-from halimede.frontends.http.head import Refusal
+from halimede.frontends.http.transport.bodies import ChunkedBody
+from halimede.frontends.http.transport.head import Refusal
 from halimede.frontends.receiving import ReceiveBudget, ReceiveError
 
 

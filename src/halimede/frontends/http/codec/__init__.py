@@ -1,0 +1,1 @@
+"""Bodies of inference requests and responses, from and to tensors."""

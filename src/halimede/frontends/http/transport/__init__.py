@@ -1,0 +1,1 @@
+"""HTTP/1.1: connections, and the requests and responses on them."""
