@@ -20,7 +20,7 @@ from halimede.core.device_tensors import CPU, CUDA, DeviceTensor
 from halimede.core.errors import InternalError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Array, Tensor
-from halimede_worker import dlpack
+from halimede_worker.tensors import dlpack
 from tests.backends.helpers import floats, request
 from tests.support.fake_gpu import FakeGpu, at
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from halimede_worker.calls.logger import LogLevel
+from halimede_worker.calls.metrics import MetricKind
+from halimede_worker.calls.preferred_memory import MemoryType
 from halimede_worker.enumeration import NamedInt
 from halimede_worker.errors import ErrorCode
-from halimede_worker.logger import LogLevel
-from halimede_worker.metrics import MetricKind
-from halimede_worker.preferred_memory import MemoryType
 
 
 @pytest.mark.parametrize(

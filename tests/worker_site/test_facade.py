@@ -163,7 +163,7 @@ def test_worker_needs_nothing_but_numpy_and_no_server(tmp_path: Path) -> None:
 
 def test_worker_is_written_in_the_oldest_python_that_it_supports() -> None:
     site = Path(str(pb_utils.__file__)).parent
-    sources = [*site.glob("*.py"), *site.glob("halimede_worker/*.py")]
+    sources = [*site.glob("*.py"), *site.glob("halimede_worker/**/*.py")]
     assert len(sources) > 20
     for source in sources:
         ast.parse(source.read_text(), str(source), feature_version=(3, 8))

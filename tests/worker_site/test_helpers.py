@@ -7,7 +7,7 @@ import pytest
 from halimede_worker import helpers
 from halimede_worker.requests import InferenceRequest
 from halimede_worker.responses import InferenceResponse
-from halimede_worker.tensors import Tensor
+from halimede_worker.tensors.tensors import Tensor
 
 CONFIG = {
     "input": [{"name": "A", "dims": [1]}, {"name": "B", "dims": [2]}],

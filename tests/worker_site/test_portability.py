@@ -12,7 +12,7 @@ OWN = {file.parts[0].removesuffix(".py") for file in FILES}
 
 
 def test_there_are_files_to_check() -> None:
-    assert Path("halimede_worker/wire.py") in FILES
+    assert Path("halimede_worker/messages/wire.py") in FILES
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from halimede_worker.memory import Memory
+from halimede_worker.messages.memory import Memory
+from halimede_worker.messages.wire import IS_READY, Channel
 from halimede_worker.probes import Probes
 from halimede_worker.runtime import Runtime, runtime
-from halimede_worker.wire import IS_READY, Channel
 
 FAILED = "Model 'm_0' is not ready (user-defined check failed)."
 NOT_BOOL = "is_ready() must return a boolean value"

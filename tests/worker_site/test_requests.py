@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from halimede_worker import requests
+from halimede_worker.calls.preferred_memory import MemoryType, PreferredMemory
 from halimede_worker.errors import TritonModelException
-from halimede_worker.memory import Memory, Outgoing
-from halimede_worker.preferred_memory import MemoryType, PreferredMemory
+from halimede_worker.messages.memory import Memory, Outgoing
 from halimede_worker.requests import InferenceRequest, decode_request, encoded_form
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import runtime
 from halimede_worker.senders import FINAL, InferenceResponseSender
-from halimede_worker.tensors import Tensor
+from halimede_worker.tensors.tensors import Tensor
 from halimede_worker.trace import InferenceTrace
 
 FP32 = 11

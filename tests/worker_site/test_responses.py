@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from halimede_worker.errors import TritonError, TritonModelException
-from halimede_worker.memory import Memory, Outgoing
+from halimede_worker.messages.memory import Memory, Outgoing
 from halimede_worker.responses import InferenceResponse, decode_response, encode_response
-from halimede_worker.tensors import Tensor
+from halimede_worker.tensors.tensors import Tensor
 
 FP32 = 11
 

@@ -17,7 +17,7 @@ from halimede_worker.errors import TritonError, TritonModelException
 from halimede_worker.requests import InferenceRequest
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.senders import FINAL, InferenceResponseSender, State
-from halimede_worker.tensors import Tensor
+from halimede_worker.tensors.tensors import Tensor
 from halimede_worker.window import RESPONSES, Window
 
 UNSUPPORTED = "Unable to send response. Unsupported flag provided."

@@ -32,14 +32,14 @@ from halimede.workers.channel import Channel, Message
 from halimede.workers.host import WorkerName
 from halimede.workers.memory import PeerMemory
 from halimede.workers.worker_calls import WorkerCalls
-from halimede_worker import wire
-from halimede_worker.answers import answers
-from halimede_worker.calls import channels
-from halimede_worker.memory import Memory
+from halimede_worker.calls.answers import answers
+from halimede_worker.calls.calls import channels
+from halimede_worker.messages import wire
+from halimede_worker.messages.memory import Memory
 from halimede_worker.requests import InferenceRequest
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import Stage, runtime
-from halimede_worker.tensors import Tensor as WorkerTensor
+from halimede_worker.tensors.tensors import Tensor as WorkerTensor
 from tests.support.loops import LoopThread
 
 IDENTITY = """

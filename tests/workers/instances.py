@@ -21,7 +21,7 @@ from halimede.workers.instance import WorkerInstance
 from halimede.workers.isolated_model import IsolatedModel
 from halimede.workers.memory import PeerMemory
 from halimede.workers.python_model import PythonModel
-from halimede_worker import wire
+from halimede_worker.messages import wire
 from tests.backends.sequences import Step, batch_of
 from tests.support.loops import LoopThread
 

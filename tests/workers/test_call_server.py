@@ -14,8 +14,8 @@ from halimede.core.tensors import Tensor
 from halimede.workers.call_server import CallServer, Handler, ModelCall
 from halimede.workers.channel import Message
 from halimede.workers.memory import PeerMemory
-from halimede_worker import wire
-from halimede_worker.memory import Memory
+from halimede_worker.messages import wire
+from halimede_worker.messages.memory import Memory
 from tests.support.loops import LoopThread
 
 NO_TENSORS = ("m", -1, "", 0, 0, 0, "", (), (), None)

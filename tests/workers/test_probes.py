@@ -1,7 +1,7 @@
 import asyncio
 
 from halimede.workers.probes import TIMED_OUT, ReadinessProbe
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 
 class Worker:

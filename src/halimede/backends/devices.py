@@ -18,7 +18,7 @@ from halimede.core.datatypes import BY_NUMBER, BYTES, Datatype
 from halimede.core.device_tensors import Device, DeviceTensor, Elements, device_name
 from halimede.core.errors import InternalError
 from halimede.core.tensors import Array
-from halimede_worker import dlpack
+from halimede_worker.tensors import dlpack
 
 Rows = slice | EllipsisType
 """Rows of a batch that are one request's; an ellipsis for all of what there is."""

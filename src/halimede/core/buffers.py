@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from halimede_worker.memory import ALIGNMENT, Segment, create_segment
+from halimede_worker.messages.memory import ALIGNMENT, Segment, create_segment
 
 _UNUSED = 3
 """References to a segment that nobody uses: the pool's list, the loop's variable, `getrefcount`'s argument."""

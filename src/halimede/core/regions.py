@@ -13,7 +13,7 @@ from halimede.core.buffers import POOL
 from halimede.core.datatypes import Datatype
 from halimede.core.errors import InvalidArgumentError, OutOfMemoryError, UnavailableError
 from halimede.core.tensors import Array, Buffer, Tensor
-from halimede_worker.regions import FIRST_REGION
+from halimede_worker.messages.regions import FIRST_REGION
 
 _numbers = count(FIRST_REGION)
 

@@ -30,7 +30,7 @@ from halimede.engine.tracing.recording import record_execution, record_queued
 from halimede.engine.validation import validate
 from halimede.workers.host import WorkerName
 from halimede.workers.instance import WorkerInstance
-from halimede_worker.memory import Outgoing
+from halimede_worker.messages.memory import Outgoing
 
 logger = logging.getLogger("halimede")
 

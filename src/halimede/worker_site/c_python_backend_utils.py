@@ -4,18 +4,18 @@ import os as _os
 from concurrent.futures import Future as _Future
 from typing import Any as _Any
 
-from halimede_worker.control import is_model_ready, load_model, unload_model
+from halimede_worker.calls.control import is_model_ready, load_model, unload_model
+from halimede_worker.calls.iterators import ResponseIterator
+from halimede_worker.calls.logger import Logger
+from halimede_worker.calls.metrics import Metric, MetricFamily, MetricKind
+from halimede_worker.calls.preferred_memory import MemoryType, PreferredMemory
 from halimede_worker.errors import TritonError, TritonModelException
 from halimede_worker.errors import describe as _describe
-from halimede_worker.iterators import ResponseIterator
-from halimede_worker.logger import Logger
-from halimede_worker.metrics import Metric, MetricFamily, MetricKind
-from halimede_worker.preferred_memory import MemoryType, PreferredMemory
 from halimede_worker.requests import InferenceRequest
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import runtime as _runtime
 from halimede_worker.senders import InferenceResponseSender
-from halimede_worker.tensors import Tensor
+from halimede_worker.tensors.tensors import Tensor
 from halimede_worker.trace import InferenceTrace
 
 __all__ = [

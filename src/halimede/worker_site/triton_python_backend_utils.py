@@ -5,13 +5,11 @@ import struct
 
 import numpy as np
 
-from halimede_worker.control import is_model_ready, load_model, unload_model
-from halimede_worker.datatypes import (
-    TRITON_STRING_TO_NUMPY,
-    numpy_to_triton_type,
-    triton_string_to_numpy,
-    triton_to_numpy_type,
-)
+from halimede_worker.calls.control import is_model_ready, load_model, unload_model
+from halimede_worker.calls.logger import Logger
+from halimede_worker.calls.metrics import MetricFamily
+from halimede_worker.calls.preferred_memory import MemoryType as _MemoryType
+from halimede_worker.calls.preferred_memory import PreferredMemory
 from halimede_worker.errors import TritonError, TritonModelException
 from halimede_worker.helpers import (
     get_input_config_by_name,
@@ -20,19 +18,21 @@ from halimede_worker.helpers import (
     get_output_tensor_by_name,
     using_decoupled_model_transaction_policy,
 )
-from halimede_worker.logger import Logger
-from halimede_worker.metrics import MetricFamily
 from halimede_worker.model_config import ModelConfig
-from halimede_worker.preferred_memory import MemoryType as _MemoryType
-from halimede_worker.preferred_memory import PreferredMemory
 from halimede_worker.requests import RELEASE_ALL as _RELEASE_ALL
 from halimede_worker.requests import RELEASE_RESCHEDULE as _RELEASE_RESCHEDULE
 from halimede_worker.requests import InferenceRequest
 from halimede_worker.responses import InferenceResponse
 from halimede_worker.runtime import runtime as _runtime
 from halimede_worker.senders import FINAL as _FINAL
-from halimede_worker.strings import deserialize_bytes_tensor, serialize_byte_tensor
-from halimede_worker.tensors import Tensor
+from halimede_worker.tensors.datatypes import (
+    TRITON_STRING_TO_NUMPY,
+    numpy_to_triton_type,
+    triton_string_to_numpy,
+    triton_to_numpy_type,
+)
+from halimede_worker.tensors.strings import deserialize_bytes_tensor, serialize_byte_tensor
+from halimede_worker.tensors.tensors import Tensor
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",

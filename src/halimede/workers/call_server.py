@@ -1,4 +1,4 @@
-"""Calls of a worker, answered: one socket, on the event loop. See `halimede_worker.wire` for the messages."""
+"""Calls of a worker, answered: one socket, on the event loop. See `halimede_worker.messages.wire` for the messages."""
 
 import asyncio
 import inspect
@@ -15,8 +15,8 @@ from halimede.core.traces import Trace
 from halimede.workers.channel import Channel, Message
 from halimede.workers.encoding import SENT_TRACES, encode_response
 from halimede.workers.memory import PeerMemory
-from halimede_worker import wire
-from halimede_worker.memory import SharedMemoryError
+from halimede_worker.messages import wire
+from halimede_worker.messages.memory import SharedMemoryError
 
 logger = logging.getLogger("halimede")
 

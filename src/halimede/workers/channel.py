@@ -15,8 +15,8 @@ from typing import Any
 
 from halimede.core.buffers import POOL
 from halimede.workers.memory import PeerMemory, ServerOutgoing
-from halimede_worker import wire
-from halimede_worker.memory import Announced, SharedMemoryError
+from halimede_worker.messages import wire
+from halimede_worker.messages.memory import Announced, SharedMemoryError
 
 logger = logging.getLogger("halimede")
 
@@ -33,7 +33,7 @@ _LONGEST_WAIT = struct.pack("@ll", 0, 8000)
 
 
 class Channel:
-    """One socket. A message is one packet; see `halimede_worker.wire` for what it says.
+    """One socket. A message is one packet; see `halimede_worker.messages.wire` for what it says.
 
     Attributes:
         backlog: packets that the other side has no room for yet, each with the segments whose descriptors go with it.

@@ -16,7 +16,7 @@ from halimede.core.trace_context import TRACEPARENT, TRACESTATE, traceparent_of
 from halimede.core.traces import SpanContext, Trace
 from halimede.workers.error_numbers import ERRORS, code_number
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
-from halimede_worker.memory import SharedMemoryError
+from halimede_worker.messages.memory import SharedMemoryError
 from halimede_worker.states import EncodedState
 
 START_FLAG = 1

@@ -3,7 +3,7 @@
 from asyncio import AbstractEventLoop
 
 from halimede.workers.channel import Channel
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 
 class EndedSequences:

@@ -26,8 +26,8 @@ from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
 from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
-from halimede_worker import wire
-from halimede_worker.memory import Outgoing
+from halimede_worker.messages import wire
+from halimede_worker.messages.memory import Outgoing
 from halimede_worker.states import EncodedState
 
 logger = logging.getLogger("halimede")

@@ -15,7 +15,7 @@ from halimede.core.host_policies import HostPolicy
 from halimede.workers.host import Launch, WorkerHost, WorkerName, policy_settings
 from halimede.workers.instance import WorkerInstance
 from halimede.workers.worker import Worker
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 _HOSTED: Final = "halimede.workers.isolated_worker:IsolatedWorkerModel"
 

@@ -28,7 +28,7 @@ from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.error_numbers import error_number
 from halimede_worker.errors import PlainError
 from halimede_worker.hosted import response_of, send_response
-from halimede_worker.memory import Memory, Outgoing, Reference
+from halimede_worker.messages.memory import Memory, Outgoing, Reference
 from halimede_worker.requests import EncodedRequest, InferenceRequest, encoded_form
 from halimede_worker.responses import EncodedResponse
 

@@ -12,7 +12,7 @@ from halimede.core.buffers import POOL
 from halimede.core.datatypes import BY_NUMBER, Datatype
 from halimede.core.regions import Piece, RegionTensor, SystemRegion
 from halimede.core.tensors import Buffer, Tensor
-from halimede_worker.memory import (
+from halimede_worker.messages.memory import (
     NOT_ARRIVED,
     Outgoing,
     Reference,
@@ -22,7 +22,7 @@ from halimede_worker.memory import (
     map_segment,
     segment_of,
 )
-from halimede_worker.regions import FIRST_REGION
+from halimede_worker.messages.regions import FIRST_REGION
 
 Encoded = tuple[str, int, tuple[int, ...], Any, bool]
 """A tensor in a message: name, number of the datatype, shape, bytes or where they lie, whether it is shared."""

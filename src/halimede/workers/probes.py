@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 TIMED_OUT = "Timed out waiting for user-defined is_ready() response"
 

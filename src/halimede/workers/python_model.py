@@ -18,7 +18,7 @@ from halimede.workers.instance import WorkerInstance
 from halimede.workers.python_settings import PythonSettings
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.worker import Worker
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 logger = logging.getLogger("halimede")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
-from halimede_worker.memory import Segment
+from halimede_worker.messages.memory import Segment
 
 
 @dataclass(slots=True)

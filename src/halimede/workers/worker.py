@@ -13,7 +13,7 @@ from halimede.workers.host import Launch, WorkerHost, WorkerName
 from halimede.workers.memory import PeerMemory, ServerOutgoing
 from halimede.workers.probes import ReadinessProbe
 from halimede.workers.process import WorkerProcess
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 logger = logging.getLogger("halimede")
 

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halimede.core.errors import AlreadyExistsError, HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics, Kind, Labels
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 
 def hold(metrics: CustomMetrics, instance: str = "m_0") -> HeldMetrics:

@@ -9,7 +9,7 @@ from halimede.core.errors import HalimedeError
 from halimede.engine.calls.model_control import Handler, ModelControl
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode
-from halimede_worker import wire
+from halimede_worker.messages import wire
 from tests.engine.lifecycle.fakes import FakeModel, World, gone, make_world, rows
 
 P = "Failed to process the request for model 'caller_0', message: "

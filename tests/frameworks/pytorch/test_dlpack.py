@@ -3,8 +3,8 @@ import sys
 import numpy as np
 import pytest
 
-from halimede_worker.tensors import Tensor
-from tests.worker_site.test_dlpack import DTYPES
+from halimede_worker.tensors.tensors import Tensor
+from tests.worker_site.tensors.test_dlpack import DTYPES
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
 

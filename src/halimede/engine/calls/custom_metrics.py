@@ -13,7 +13,7 @@ from math import inf, isfinite, isnan
 from typing import Any, Literal, assert_never
 
 from halimede.core.errors import AlreadyExistsError, HalimedeError, InvalidArgumentError, UnsupportedError
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 Kind = Literal["counter", "gauge", "histogram"]
 Operation = Literal["increment", "set", "observe"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from halimede.core.errors import HalimedeError, InternalError, NotFoundError
 from halimede.core.versions import parse_version
 from halimede.engine.served_model import ServedModel
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 Handler = Callable[[tuple[Any, ...]], Awaitable[Any]]
 

@@ -15,7 +15,7 @@ from halimede.workers.channel import Channel, Message
 from halimede.workers.host import WorkerName
 from halimede.workers.memory import PeerMemory
 from halimede.workers.worker_calls import WorkerCalls
-from halimede_worker import wire
+from halimede_worker.messages import wire
 
 
 class WorkerServices:

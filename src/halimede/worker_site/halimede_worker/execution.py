@@ -15,21 +15,21 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
-from . import wire
-from .answers import answers
-from .bls import release
+from .calls.answers import answers
+from .calls.bls import release
+from .calls.logger import log_failure
 from .errors import PlainError, TritonError, TritonModelException, describe
-from .logger import log_failure
-from .memory import Memory, Outgoing, SharedMemoryError
-from .regions import RegionError
+from .messages import wire
+from .messages.memory import Memory, Outgoing, SharedMemoryError
+from .messages.regions import RegionError
+from .messages.wire import Channel, Message
 from .requests import InferenceRequest, decode_request
 from .responses import EncodedResponse, InferenceResponse, encode_response
 from .runtime import Runtime
 from .senders import InferenceResponseSender, State
 from .sequences import Sequences
 from .states import EncodedState, States
-from .tensors import EncodedTensor
-from .wire import Channel, Message
+from .tensors.tensors import EncodedTensor
 
 BEGUN = 0
 """Where it says which batch was begun last."""

@@ -4,7 +4,7 @@ from typing import Any, Dict, Iterable, Optional
 
 from .requests import InferenceRequest
 from .responses import InferenceResponse
-from .tensors import Tensor
+from .tensors.tensors import Tensor
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:

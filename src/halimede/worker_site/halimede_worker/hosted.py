@@ -11,15 +11,16 @@ from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import dlpack, wire
 from .errors import TritonError
 from .execution import Executions
-from .memory import Memory, Outgoing
+from .messages import wire
+from .messages.memory import Memory, Outgoing
+from .messages.wire import Message
 from .requests import EncodedRequest, InferenceRequest
 from .responses import EncodedResponse, InferenceResponse
 from .senders import FINAL, State
-from .tensors import Tensor
-from .wire import Message
+from .tensors import dlpack
+from .tensors.tensors import Tensor
 
 Buffer = Union[bytes, bytearray, memoryview]
 

@@ -16,17 +16,17 @@ import numpy as np
 import c_python_backend_utils  # noqa: F401 - so that every worker has it already, and no copy beside a model counts
 import triton_python_backend_utils  # noqa: F401
 
-from . import wire
+from .calls.logger import install_handler
 from .errors import PlainError, TritonError, describe
 from .execution import Executions
 from .hosted import HostedExecutions, HostedModel, hosted_model
-from .logger import install_handler
-from .memory import Memory
+from .messages import wire
+from .messages.memory import Memory
+from .messages.wire import Channel, ClosedError, Message
 from .model_config import ModelConfig
 from .placement import place
 from .probes import Probes
 from .runtime import Stage, runtime
-from .wire import Channel, ClosedError, Message
 
 IDLE_SECONDS = 1.0
 """Shared memory that was not needed for so long is given back."""

@@ -9,8 +9,8 @@ import threading
 from typing import Any, Callable, List, Optional, Tuple
 
 from .errors import describe
+from .messages.wire import IS_READY, ClosedError
 from .runtime import runtime
-from .wire import IS_READY, ClosedError
 
 
 class Probes:

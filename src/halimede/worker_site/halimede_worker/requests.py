@@ -18,21 +18,21 @@ from typing import (
 )
 
 from .arguments import INT64, UINT32, UINT64, Signature
-from .bls import execute_inference, execute_inference_async
+from .calls.bls import execute_inference, execute_inference_async
+from .calls.preferred_memory import PreferredMemory, encode_preferred_memory
 from .errors import TritonModelException
-from .memory import Memory, Outgoing, Reference
+from .messages.memory import Memory, Outgoing, Reference
 from .parameters import parameters_json
-from .preferred_memory import PreferredMemory, encode_preferred_memory
 from .responses import InferenceResponse
 from .runtime import runtime
 from .senders import InferenceResponseSender, Transmitter
-from .tensors import Tensor, decode_tensor, encode_tensor
+from .tensors.tensors import Tensor, decode_tensor, encode_tensor
 from .trace import InferenceTrace
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from .iterators import ResponseIterator
+    from .calls.iterators import ResponseIterator
     from .states import States
 
 EncodedRequest = Tuple[Any, ...]

@@ -4,9 +4,9 @@ from typing import Any, Container, Dict, Optional, Sequence, Tuple
 
 from .arguments import Signature
 from .errors import ErrorCode, TritonError, TritonModelException
-from .memory import Memory, Outgoing, Reference
+from .messages.memory import Memory, Outgoing, Reference
 from .parameters import parameters_json
-from .tensors import Tensor, decode_tensor, encode_tensor
+from .tensors.tensors import Tensor, decode_tensor, encode_tensor
 
 EncodedResponse = Tuple[Tuple[Any, ...], str, Optional[Tuple[int, str]]]
 """Outputs, parameters as JSON or "", None or the error's code and message."""

@@ -5,8 +5,8 @@ import threading
 from enum import Enum
 from typing import Dict, Optional
 
-from .memory import Memory
-from .wire import Channel
+from .messages.memory import Memory
+from .messages.wire import Channel
 
 
 class Stage(Enum):

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, List, Optional, Sequence, Set, Union
 
+from .calls.logger import log_failure
 from .errors import describe
-from .logger import log_failure
 from .requests import InferenceRequest
 from .runtime import Runtime
 from .states import EncodedState, States

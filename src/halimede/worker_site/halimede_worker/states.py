@@ -6,10 +6,10 @@ from typing import Any, Dict, Sequence, Tuple
 
 import numpy as np
 
-from .datatypes import BYTES
 from .errors import TritonModelException
 from .responses import InferenceResponse
-from .tensors import EncodedTensor, encode_tensor
+from .tensors.datatypes import BYTES
+from .tensors.tensors import EncodedTensor, encode_tensor
 
 EncodedState = Tuple[str, str, int, Tuple[int, ...], Tuple[int, ...], bytes]
 """A state in a message: names of the input and the output, number of the datatype, the shape that the output has, -1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halimede_worker import strings
+from halimede_worker.tensors import strings
 
 ELEMENTS = st.lists(st.binary(max_size=20) | st.binary(min_size=1000, max_size=1050))
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from halimede_worker import control
-from halimede_worker.control import is_model_ready, load_model, unload_model
+from halimede_worker.calls import control
+from halimede_worker.calls.control import is_model_ready, load_model, unload_model
 from halimede_worker.errors import TritonModelException
-from halimede_worker.memory import Memory
+from halimede_worker.messages.memory import Memory
+from halimede_worker.messages.wire import LOAD_MODEL, MODEL_READY, UNLOAD_MODEL, Channel
 from halimede_worker.runtime import Stage, runtime
-from halimede_worker.wire import LOAD_MODEL, MODEL_READY, UNLOAD_MODEL, Channel
 
 Message = tuple[Any, ...]
 
@@ -26,7 +26,7 @@ class Server:
         self.error = ""
 
     def call(self, message: Message) -> object:
-        """In the place of `halimede_worker.calls.call`."""
+        """In the place of `halimede_worker.calls.calls.call`."""
         self.messages.append(message)
         if self.error:
             raise TritonModelException(self.error)

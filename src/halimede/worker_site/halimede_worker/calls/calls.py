@@ -9,11 +9,11 @@ import socket
 from contextlib import suppress
 from typing import Any, List, Sequence, Tuple
 
-from . import wire
+from ..errors import TritonModelException
+from ..messages import wire
+from ..messages.memory import Announced
+from ..runtime import runtime
 from .answers import answers
-from .errors import TritonModelException
-from .memory import Announced
-from .runtime import runtime
 
 MAX_IDLE = 64
 """So many sockets are kept for calls to come."""

@@ -13,10 +13,10 @@ import time
 from types import FrameType
 from typing import Union
 
-from .arguments import Signature
-from .enumeration import NamedInt
-from .runtime import runtime
-from .wire import LOG, ClosedError
+from ..arguments import Signature
+from ..enumeration import NamedInt
+from ..messages.wire import LOG, ClosedError
+from ..runtime import runtime
 
 
 class LogLevel(NamedInt):

@@ -5,12 +5,12 @@ from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
 
+from ..arguments import Signature
+from ..errors import TritonModelException
+from ..messages.memory import Memory, Outgoing, Reference, address
+from ..messages.regions import Piece
 from . import dlpack, strings
-from .arguments import Signature
 from .datatypes import BF16, BYTES, ELEMENTS, number_of
-from .errors import TritonModelException
-from .memory import Memory, Outgoing, Reference, address
-from .regions import Piece
 
 EncodedTensor = Tuple[str, int, Tuple[int, ...], "Union[bytes, Reference]", bool]
 """A tensor in a message: name, number of the datatype, shape, elements or where they lie, whether others read them."""

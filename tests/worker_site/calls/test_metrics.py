@@ -15,12 +15,12 @@ import pytest
 
 from halimede.core.errors import HalimedeError
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
-from halimede_worker import metrics
+from halimede_worker.calls import metrics
+from halimede_worker.calls.metrics import Metric, MetricFamily, MetricKind
 from halimede_worker.errors import TritonModelException
-from halimede_worker.memory import Memory
-from halimede_worker.metrics import Metric, MetricFamily, MetricKind
+from halimede_worker.messages.memory import Memory
+from halimede_worker.messages.wire import Channel
 from halimede_worker.runtime import runtime
-from halimede_worker.wire import Channel
 
 P = "Failed to process the request for model 'm_0', message: "
 FAMILY_GONE = (
@@ -49,7 +49,7 @@ class Server:
             self._held.control_handlers()[message[0]](message)
 
     def call(self, message: tuple[Any, ...]) -> Any:
-        """In the place of `halimede_worker.calls.call`."""
+        """In the place of `halimede_worker.calls.calls.call`."""
         self.calls += 1
         try:
             return self._held.call_handlers()[message[0]](message)

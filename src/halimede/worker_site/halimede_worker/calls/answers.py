@@ -4,9 +4,9 @@ import os
 import threading
 from typing import Any, Dict, Optional, Tuple
 
-from . import wire
-from .responses import EncodedResponse, InferenceResponse, decode_response
-from .runtime import runtime
+from ..messages import wire
+from ..responses import EncodedResponse, InferenceResponse, decode_response
+from ..runtime import runtime
 
 
 class Answers:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from halimede.core.errors import InvalidArgumentError
-from halimede_worker.calls import channels
+from halimede_worker.calls.calls import channels
+from halimede_worker.calls.preferred_memory import MemoryType, PreferredMemory
 from halimede_worker.errors import TritonError, TritonModelException
-from halimede_worker.preferred_memory import MemoryType, PreferredMemory
 from halimede_worker.requests import InferenceRequest
 from halimede_worker.runtime import Stage, runtime
 from tests.workers.calling import (

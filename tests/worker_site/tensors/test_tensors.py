@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from halimede_worker import strings
 from halimede_worker.errors import TritonModelException
-from halimede_worker.memory import Memory, Outgoing, segment_of
-from halimede_worker.tensors import EncodedTensor, Tensor, decode_tensor, encode_tensor
-from halimede_worker.wire import Channel
+from halimede_worker.messages.memory import Memory, Outgoing, segment_of
+from halimede_worker.messages.wire import Channel
+from halimede_worker.tensors import strings
+from halimede_worker.tensors.tensors import EncodedTensor, Tensor, decode_tensor, encode_tensor
 
 LARGE = 100_000
 """Elements that do not fit inside a message."""

@@ -11,9 +11,9 @@ from halimede.core.datatypes import FP32
 from halimede.core.errors import CancelledError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
-from halimede_worker.calls import channels
+from halimede_worker.calls.calls import channels
+from halimede_worker.calls.iterators import ResponseIterator
 from halimede_worker.errors import TritonError, TritonModelException
-from halimede_worker.iterators import ResponseIterator
 from tests.workers.calling import (
     IDENTITY,
     SQUARE,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halimede_worker import dlpack
 from halimede_worker.errors import TritonModelException
-from halimede_worker.memory import Memory, Outgoing
-from halimede_worker.tensors import Tensor, decode_tensor, encode_tensor
+from halimede_worker.messages.memory import Memory, Outgoing
+from halimede_worker.tensors import dlpack
+from halimede_worker.tensors.tensors import Tensor, decode_tensor, encode_tensor
 
 DTYPES = "?bBhHiIqQefd"
 

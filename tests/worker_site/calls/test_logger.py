@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from halimede_worker.logger import Logger, LogLevel, install_handler
-from halimede_worker.memory import Memory
+from halimede_worker.calls.logger import Logger, LogLevel, install_handler
+from halimede_worker.messages.memory import Memory
+from halimede_worker.messages.wire import LOG, Channel
 from halimede_worker.runtime import runtime
-from halimede_worker.wire import LOG, Channel
 
 INFO, WARNING, ERROR, DEBUG = logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG
 

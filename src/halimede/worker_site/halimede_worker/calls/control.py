@@ -2,11 +2,11 @@
 
 from typing import Any, Dict, Mapping, Optional
 
-from .arguments import Signature
+from ..arguments import Signature
+from ..errors import TritonModelException
+from ..messages.wire import LOAD_MODEL, MODEL_READY, UNLOAD_MODEL, Message
+from ..runtime import Stage, runtime
 from .calls import call
-from .errors import TritonModelException
-from .runtime import Stage, runtime
-from .wire import LOAD_MODEL, MODEL_READY, UNLOAD_MODEL, Message
 
 _LOAD = Signature.function("load_model(model_name: str, config: str = '', files: object = None) -> None")
 _UNLOAD = Signature.function("unload_model(model_name: str, unload_dependents: bool = False) -> None")

@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import numpy as np
 
+from ..errors import TritonModelException
 from . import datatypes
-from .errors import TritonModelException
 
 CPU = 1
 CUDA = 2

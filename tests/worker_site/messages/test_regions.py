@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halimede_worker import regions
-from halimede_worker.regions import Region, RegionError
+from halimede_worker.messages import regions
+from halimede_worker.messages.regions import Region, RegionError
 
 PAGE = 4096
 SIZE = 8 * PAGE

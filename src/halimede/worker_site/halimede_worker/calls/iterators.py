@@ -4,11 +4,11 @@ import threading
 from contextlib import suppress
 from typing import List
 
-from . import wire
+from ..errors import TritonModelException
+from ..messages import wire
+from ..responses import InferenceResponse
 from .answers import answers
 from .calls import CallChannel, channels, closed
-from .errors import TritonModelException
-from .responses import InferenceResponse
 
 
 class ResponseIterator:

@@ -7,12 +7,10 @@ an answer: the server takes them in order, and before any later call of this pro
 import os
 from typing import Any, Dict, List, Optional, Sequence, SupportsFloat, Tuple
 
-from .arguments import Signature
-from .calls import call
-from .enumeration import NamedInt
-from .errors import TritonModelException
-from .runtime import runtime
-from .wire import (
+from ..arguments import Signature
+from ..enumeration import NamedInt
+from ..errors import TritonModelException
+from ..messages.wire import (
     DROP_FAMILY,
     DROP_SERIES,
     METRIC,
@@ -22,6 +20,8 @@ from .wire import (
     ClosedError,
     Message,
 )
+from ..runtime import runtime
+from .calls import call
 
 
 class MetricKind(NamedInt):

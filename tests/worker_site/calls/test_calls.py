@@ -10,10 +10,10 @@ import pytest
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.workers.channel import Message
-from halimede_worker import wire
-from halimede_worker.calls import MAX_IDLE, call, channels
+from halimede_worker.calls.calls import MAX_IDLE, call, channels
 from halimede_worker.errors import TritonModelException
-from halimede_worker.memory import Outgoing
+from halimede_worker.messages import wire
+from halimede_worker.messages.memory import Outgoing
 from halimede_worker.runtime import runtime
 from tests.workers import model_process
 from tests.workers.calling import IDENTITY, SQUARE, Server, worker_of

@@ -2,8 +2,8 @@
 
 from typing import SupportsIndex, Tuple
 
-from .arguments import INT64, Signature
-from .enumeration import NamedInt
+from ..arguments import INT64, Signature
+from ..enumeration import NamedInt
 
 
 class MemoryType(NamedInt):

@@ -10,14 +10,14 @@ from asyncio import AbstractEventLoop, Future
 from contextlib import suppress
 from typing import Any, Dict, Optional, Protocol, Tuple, Union
 
-from . import wire
+from ..errors import TritonModelException
+from ..messages import wire
+from ..messages.memory import Outgoing
+from ..responses import InferenceResponse
+from ..runtime import Stage, runtime
 from .answers import answers
 from .calls import CallChannel, channels, closed
-from .errors import TritonModelException
 from .iterators import ResponseIterator
-from .memory import Outgoing
-from .responses import InferenceResponse
-from .runtime import Stage, runtime
 
 Result = Union[InferenceResponse, ResponseIterator]
 

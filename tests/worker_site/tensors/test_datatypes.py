@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halimede_worker import datatypes
+from halimede_worker.tensors import datatypes
 
 TYPES = [
     (1, "TYPE_BOOL", np.bool_),

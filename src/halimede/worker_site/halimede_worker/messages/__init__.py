@@ -1,0 +1,1 @@
+"""Messages between the server and a worker, and the shared memory that large tensors of them lie in."""

@@ -1,0 +1,1 @@
+"""Tensors: their datatypes and bytes, and what other libraries take them as."""
