@@ -144,7 +144,7 @@ def flags_document() -> str:
     lines = [
         "# Flags of `halimede serve`",
         "",
-        "<!-- Made by scripts/generate_docs.py from src/halimede/cli/options.py; change it there. -->",
+        "<!-- Made by scripts/generate_docs.py from src/halimede/cli/flag_groups/; change it there. -->",
         "",
         "Names, spellings and defaults are those of tritonserver. Write `--flag=VALUE` or `--flag VALUE`; a",
         "flag may be cut short as long as it stays unique. A BOOL is `true`, `on`, `1`, `false`, `off` or `0`,",

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -210,3 +210,24 @@ def settings_of(options: type) -> tuple[Setting, ...]:
     return tuple(
         Setting(name=each.name.replace("_", "-"), default=each.default, **each.metadata) for each in described
     )
+
+
+ONE_LOOP: Final = (
+    "one event loop serves all connections, and models run on threads and in processes of their own; for more, let "
+    "several servers share the port with --reuse-http-port and --reuse-grpc-port"
+)
+"""Why numbers of threads have no effect."""
+
+
+def ignored(
+    group: str,
+    kind: Kind[Any],
+    name: str,
+    default: Any,
+    help: str,  # noqa: A002 - what it is called everywhere on a command line
+    reason: str,
+    *,
+    repeatable: bool = False,
+) -> Setting:
+    """A flag of tritonserver that has no effect here, for this reason."""
+    return Setting(name, group, kind, default, help, Status.IGNORED, repeatable, reason=reason)

@@ -1,0 +1,1 @@
+"""The flags of `halimede serve`, a class of options for each group."""
