@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import cast
 
-from halimede.core.clock import MILLISECOND, SECOND, Clock
+from halimede.core.clock import MILLISECOND, Clock
 from halimede.frontends.grpc.transport import frames
 from halimede.frontends.grpc.transport.blocks import HeaderBlock
 from halimede.frontends.grpc.transport.call import Call, Method, RequestHead
@@ -21,7 +21,6 @@ from halimede.frontends.grpc.transport.frames import (
     ACK,
     CONTINUATION,
     DATA,
-    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
     FRAME_HEADER,
@@ -34,13 +33,19 @@ from halimede.frontends.grpc.transport.frames import (
     PREFACE,
     PRIORITY,
     RST_STREAM,
-    SETTING,
     SETTINGS,
     WINDOW_UPDATE,
     ConnectionFault,
     ErrorCode,
 )
 from halimede.frontends.grpc.transport.guards import Guards, enhance_your_calm
+from halimede.frontends.grpc.transport.handshake import (
+    HTTP_1_ANSWER,
+    apply_settings,
+    greeting,
+    is_http_1,
+    is_incomplete,
+)
 from halimede.frontends.grpc.transport.headers import (
     HARD_LIMIT_FACTOR,
     Authorize,
@@ -57,17 +62,7 @@ from halimede.frontends.traffic import Counts, new_counts
 logger = logging.getLogger("halimede")
 
 _DRAIN_PING = b"drainall"
-# after the last word, how long the peer has to read it and close
-_LINGER = SECOND
-_METHODS_OF_HTTP_1 = tuple(
-    word + b" " for word in b"GET HEAD POST PUT DELETE OPTIONS PATCH CONNECT TRACE".split()
-)
 _MAX_SETTINGS = 600
-_HTTP_1_TEXT = b"This port speaks gRPC over HTTP/2 with prior knowledge; HTTP/1 clients use the HTTP port.\n"
-_HTTP_1_ANSWER = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
-    % (len(_HTTP_1_TEXT), _HTTP_1_TEXT)
-)
 
 
 MakeCall = Callable[["GrpcProtocol", Sender[Call], int, RequestHead], Call]
@@ -119,7 +114,6 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self._settings_seen = False
         self._block = HeaderBlock(settings.max_header_list_size * HARD_LIMIT_FACTOR)
         self._whole_limit = settings.max_receive_message_size + 5
-        self._unsent = 0
         self._draining = False
         self._last_accepted = MAX_WINDOW  # the highest stream that a GOAWAY still promised to serve
         self._closing = False  # the last word is said; what comes is not read
@@ -138,7 +132,9 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._writable,
         )
         self.inbound = Inbound(self._settings, self.sender, self._refuse)
-        self._lifetime = Lifetime(self, self.sender, self._settings, self._clock, self._alarms)
+        self._lifetime = Lifetime(
+            self, self._transport, self.sender, self._settings, self._clock, self._alarms
+        )
         if self._connections is not None:
             self._connections.add(self)
 
@@ -265,23 +261,13 @@ class GrpcProtocol(asyncio.BufferedProtocol):
 
     def _read_preface(self, data: bytes) -> bool:
         if data.startswith(PREFACE):
-            settings = self._settings
             self._preface_seen = True
-            values = {
-                frames.MAX_CONCURRENT_STREAMS: settings.max_concurrent_streams,
-                frames.INITIAL_WINDOW_SIZE: settings.stream_window,
-                frames.MAX_FRAME_SIZE: settings.max_frame_size,
-                frames.MAX_HEADER_LIST_SIZE: settings.max_header_list_size,
-            }
-            self.sender.write(frames.settings(values))
-            window = self.inbound.connection_window
-            if window > DEFAULT_WINDOW:
-                self.sender.write(frames.window_update(0, window - DEFAULT_WINDOW))
+            self.sender.write(greeting(self._settings, self.inbound.connection_window))
             return True
-        if data.startswith(_METHODS_OF_HTTP_1):
-            self.sender.write(_HTTP_1_ANSWER)
+        if is_http_1(data):
+            self.sender.write(HTTP_1_ANSWER)
             self._linger()
-        elif PREFACE.startswith(data) or any(method.startswith(data) for method in _METHODS_OF_HTTP_1):
+        elif is_incomplete(data):
             self._kept = data
         else:
             raise ConnectionFault(
@@ -324,7 +310,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         elif kind == RST_STREAM:
             self._rst_stream(stream)
         elif kind == SETTINGS:
-            self._apply_settings(flags, payload)
+            self._peer_settings(flags, payload)
         elif kind == PRIORITY:
             self._guards.other_frame(self.last_received, self.sender.sent)
         else:
@@ -354,11 +340,15 @@ class GrpcProtocol(asyncio.BufferedProtocol):
 
     def _check_closed(self, stream: int) -> None:
         """Let pass what is late for a stream that we have ended; anything else for no open stream is a fault."""
-        if stream > self._last_stream or not stream & 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
+        self._check_opened(stream)
         if stream not in self._reset_by_us and stream <= self._last_accepted:
             raise ConnectionFault(ErrorCode.STREAM_CLOSED, f"stream {stream} is closed")
         self._guards.other_frame(self.last_received, self.sender.sent)
+
+    def _check_opened(self, stream: int) -> None:
+        """Refuse a frame for a stream that the peer has not opened."""
+        if stream > self._last_stream or not stream & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
 
     def _window_update(self, stream: int, increment: int) -> None:
         self._guards.other_frame(self.last_received, self.sender.sent)
@@ -369,8 +359,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         else:
             call = self._streams.get(stream)
             if call is None:
-                if stream > self._last_stream or not stream & 1:
-                    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
+                self._check_opened(stream)
                 return
             if not increment:
                 self._reset_call(call, ErrorCode.PROTOCOL_ERROR)
@@ -392,11 +381,10 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._guards.reset(self.last_received)
             self._cancel(call)
             return
-        if stream > self._last_stream or not stream & 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream} is not open")
+        self._check_opened(stream)
         self._guards.other_frame(self.last_received, self.sender.sent)
 
-    def _apply_settings(self, flags: int, payload: bytes) -> None:
+    def _peer_settings(self, flags: int, payload: bytes) -> None:
         self._guards.settings_frame(self.last_received)
         if flags & ACK:
             if payload:
@@ -404,29 +392,12 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                     ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS has content"
                 )
             return
-        if len(payload) % 6:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a SETTINGS frame of {len(payload)} bytes")
-        for key, value in SETTING.iter_unpack(payload):
-            self._apply_setting(key, value)
+        apply_settings(payload, self.sender, list(self._streams.values()))
         if not self._settings_seen:
             self._settings_seen = True
             self._lifetime.begin()
         self._answer(frames.SETTINGS_ACK)
         self.sender.pump()  # not before the acknowledgement, until which the peer counts by its old windows
-
-    def _apply_setting(self, key: int, value: int) -> None:
-        if key == frames.INITIAL_WINDOW_SIZE:
-            if value > MAX_WINDOW:
-                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is beyond 2^31-1")
-            self.sender.set_stream_window(value, list(self._streams.values()))
-        elif key == frames.MAX_FRAME_SIZE:
-            if not frames.MIN_FRAME_LIMIT <= value <= frames.MAX_FRAME_LIMIT:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE cannot be {value}")
-            self.sender.set_max_frame(value)
-        elif key == frames.HEADER_TABLE_SIZE:
-            self.sender.set_table_limit(value)
-        elif key == frames.ENABLE_PUSH and value > 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH cannot be {value}")
 
     def _answer(self, frame: bytes) -> None:
         """Send what the peer's frame asks for, unless the peer reads none of it."""
@@ -616,25 +587,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Close once the peer has had time to read what was said; what it still sends is not read.
-
-        Closing at once, with bytes unread, would make the kernel discard what is under way to the peer.
-        """
+        """Close once the peer has had time to read what was said; what it still sends is not read."""
         self._closing = True
         self._kept = b""
-        self._alarms.close()
         self.sender.uncork()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
-            self._transport.close()
-        self._unsent = self._transport.get_write_buffer_size()
-        self._alarms.set(self._cut_off, self._clock.now() + _LINGER)
-
-    def _cut_off(self) -> None:
-        unsent = self._transport.get_write_buffer_size()
-        if 0 < unsent < self._unsent:  # the peer is slow, but reads
-            self._unsent = unsent
-            self._alarms.set(self._cut_off, self._clock.now() + _LINGER)
-        else:
-            self._transport.abort()
+        self._lifetime.end()

@@ -1,7 +1,8 @@
-"""How long a connection lives: the preface it must send, keepalive pings, its age; one timer for all of them."""
+"""How long a connection lives: the preface it must send, keepalive pings, its age and its end; one timer for all."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -14,6 +15,8 @@ from halimede.frontends.grpc.transport.limits import GrpcSettings
 # a cancelled timer stays with the clock until it is due, so none is set further ahead than this
 _MAX_DELAY = 60 * SECOND
 _NEVER = 2**63
+# after the last word, how long the peer has to read it and close
+_LINGER = SECOND
 
 KEEPALIVE_PING = b"keepaliv"
 
@@ -100,17 +103,21 @@ class Lifetime:
         "_sender",
         "_sent_before",
         "_settings",
+        "_transport",
+        "_unsent",
     )
 
     def __init__(
         self,
         connection: ManagedConnection,
+        transport: asyncio.Transport,
         sender: Sender[Call],
         settings: GrpcSettings,
         clock: Clock,
         alarms: Alarms,
     ) -> None:
         self._connection = connection
+        self._transport = transport
         self._sender = sender
         self._settings = settings
         self._clock = clock
@@ -118,6 +125,7 @@ class Lifetime:
         self._pings = 0  # since data was sent
         self._pinged_at = 0
         self._sent_before = 0
+        self._unsent = 0
         alarms.set(connection.abort, clock.now() + settings.preface_timeout_ms * MILLISECOND)
 
     def begin(self) -> None:
@@ -130,6 +138,27 @@ class Lifetime:
             # spread, so that clients that came together do not all come back together
             spread = random.uniform(0.9, 1.1)  # noqa: S311 - nothing to guess here
             self._alarms.set(self._retire, now + int(settings.max_connection_age_ms * MILLISECOND * spread))
+
+    def end(self) -> None:
+        """Close once the peer has had time to read what was said.
+
+        Closing at once, with bytes unread, would make the kernel discard what is under way to the peer.
+        """
+        self._alarms.close()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+        self._unsent = self._transport.get_write_buffer_size()
+        self._alarms.set(self._cut_off, self._clock.now() + _LINGER)
+
+    def _cut_off(self) -> None:
+        unsent = self._transport.get_write_buffer_size()
+        if 0 < unsent < self._unsent:  # the peer is slow, but reads
+            self._unsent = unsent
+            self._alarms.set(self._cut_off, self._clock.now() + _LINGER)
+        else:
+            self._connection.abort()
 
     def _retire(self) -> None:
         grace = self._settings.max_connection_age_grace_ms
