@@ -1,8 +1,11 @@
 import asyncio
+import socket
 import ssl
-from collections.abc import Coroutine
+import subprocess
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +30,23 @@ def connected(files: tuple[Path, Path], received: Received | None = None) -> End
     ends.shake_hands()
     assert ends.received.events == ["made"]
     return ends
+
+
+@contextmanager
+def openssl_client() -> Iterator[tuple[socket.socket, IO[bytes]]]:
+    """A connection of `openssl s_client`, whose TLS is not served yet, and its keyboard."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = ["openssl", "s_client", "-tls1_3", "-connect", f"127.0.0.1:{listener.getsockname()[1]}"]
+        with subprocess.Popen(
+            command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as client:
+            assert client.stdin is not None
+            listener.settimeout(60)
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(60)
+                yield connection, client.stdin
+            client.kill()
 
 
 def test_both_sides_send(files: tuple[Path, Path]) -> None:
@@ -121,6 +141,30 @@ def test_a_client_that_does_not_read_pauses_the_protocol(files: tuple[Path, Path
         assert ends.read() == b"a" * 2000 + b"b" * 5000
         assert ends.received.events == ["made", "pause", "resume"]
         assert ends.server.get_write_buffer_size() == 0
+
+    run(scenario())
+
+
+def test_a_client_that_has_keys_changed_again_and_again_and_reads_nothing_is_broken_off(
+    files: tuple[Path, Path],
+) -> None:
+    async def scenario() -> None:
+        ends = Ends(files)
+        with openssl_client() as (connection, keyboard):
+            while not ends.received.events:
+                ends.server.data_received(connection.recv(1 << 16))
+                connection.sendall(ends.tcp.take())
+            ends.server.set_write_buffer_limits(high=1000)
+            ends.server.write(b"a" * 2000)
+            unread = len(ends.tcp.sent)
+            for _ in range(1000):
+                keyboard.write(b"K\n")  # change the keys, and ask the server to do so
+                ends.server.data_received(connection.recv(1 << 16))
+                if ends.tcp.aborted:
+                    break
+                assert len(ends.tcp.sent) < unread + 20_000
+            assert ends.tcp.aborted
+            assert len(ends.tcp.sent) > unread + 10_000
 
     run(scenario())
 

@@ -192,6 +192,27 @@ def test_a_client_may_not_negotiate_again(authority: Authority, server_files: tu
     run(scenario())
 
 
+def test_a_client_may_have_keys_changed(authority: Authority, server_files: tuple[Path, Path]) -> None:
+    async def scenario() -> None:
+        async with EchoServer(Identity(TlsFiles(*server_files), "h2")) as server:
+            process = await asyncio.create_subprocess_exec(
+                "openssl", "s_client", "-tls1_3", "-connect", f"127.0.0.1:{server.port}",
+                "-CAfile", str(authority.certificate),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            await until(lambda: server.connections)
+            process.stdin.write(b"K\n")
+            await process.stdout.readuntil(b"KEYUPDATE\n")
+            process.stdin.write(b"hello\n")
+            await process.stdout.readuntil(b"hello\n")
+            process.stdin.write(b"Q\n")
+            await process.communicate()
+
+    run(scenario())
+
+
 def test_a_handshake_that_takes_too_long_is_broken_off(
     server_files: tuple[Path, Path], log: pytest.LogCaptureFixture
 ) -> None:

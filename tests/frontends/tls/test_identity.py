@@ -150,6 +150,60 @@ def test_changed_files_that_cannot_be_used_are_told_once_and_change_nothing(
     ]
 
 
+def test_a_certificate_whose_key_follows_later_is_used_once_the_key_is_there(
+    old: Authority, new: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = old.issue("server")
+    new_certificate, new_key = new.issue("server")
+    identity = Identity(TlsFiles(certificate, key), "h2", interval_s=INTERVAL_S)
+
+    async def scenario() -> None:
+        async with EchoServer(identity) as server:
+            identity.start()
+            before = identity.context
+            by_rename(certificate, new_certificate)
+            await until(lambda: caplog.records)
+            assert await server.is_served(client(old.certificate))
+            by_rename(key, new_key)
+            await until(lambda: identity.context is not before)
+            assert await server.is_served(client(new.certificate))
+        identity.close()
+
+    run(scenario())
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "TLS: changed files are not used, those read before still are: "
+        f"the key '{key}' does not belong to the certificate '{certificate}'"
+    )
+
+
+def test_a_certificate_that_is_still_being_written_is_not_used(
+    old: Authority, new: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = old.issue("server")
+    new_certificate, new_key = new.issue("server")
+    identity = Identity(TlsFiles(certificate, key), "h2", interval_s=INTERVAL_S)
+    whole = new_certificate.read_bytes() + new.certificate.read_bytes()
+
+    async def scenario() -> None:
+        async with EchoServer(identity) as server:
+            identity.start()
+            before = identity.context
+            by_rename(key, new_key)
+            for end in (0, len(whole) // 4, len(whole) * 3 // 4):  # the last in the middle of the root
+                certificate.write_bytes(whole[:end])
+                await until(lambda: caplog.records)
+                caplog.clear()
+                assert identity.context is before
+                assert await server.is_served(client(old.certificate))
+            certificate.write_bytes(whole)
+            await until(lambda: identity.context is not before)
+            assert await server.is_served(client(new.certificate))
+        identity.close()
+
+    run(scenario())
+
+
 def test_an_expired_certificate_is_used_with_a_warning(
     old: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:

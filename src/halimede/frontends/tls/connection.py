@@ -22,6 +22,9 @@ _RECORD_BYTES = 16_384
 _BURST_BYTES = 16 * _RECORD_BYTES
 """What is encrypted at once. What waits longer waits as it is, as the views that the protocol has written."""
 
+_UNREAD_BYTES = 16_384
+"""What TLS itself may have to say, such as new keys, to a client that asks for it and reads nothing."""
+
 
 class HandshakeListener(Protocol):
     """Who hears of a connection's handshake."""
@@ -65,6 +68,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._backlog: deque[memoryview] = deque()
         self._waiting = 0  # bytes of it
         self._tcp_full = False
+        self._unread = 0  # bytes that TLS itself has said while TCP was full
         self._told_to_pause = False
         self._end_due = False  # nothing follows the backlog
         self._closing = False
@@ -115,6 +119,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def resume_writing(self) -> None:
         """TCP takes more."""
         self._tcp_full = False
+        self._unread = 0
         self._send_backlog()
         if not self._tcp_full and self._told_to_pause:
             self._told_to_pause = False
@@ -164,8 +169,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._closing = True
             self._tcp.close()
             return
-        if self._outgoing.pending:  # what TLS itself answers
-            self._flush()
+        if self._outgoing.pending:
+            self._flush_answers()
 
     @property
     def _takes_more(self) -> bool:
@@ -277,6 +282,15 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def _flush(self) -> None:
         """Send what TLS itself has to say."""
         self._tcp.write(self._outgoing.read())
+
+    def _flush_answers(self) -> None:
+        """Send what the client has had TLS say, unless it asks for more and more and reads none of it."""
+        if self._tcp_full:
+            self._unread += self._outgoing.pending
+            if self._unread > _UNREAD_BYTES:
+                self.abort()
+                return
+        self._flush()
 
     def get_write_buffer_size(self) -> int:
         """Bytes that were written and that the socket has not taken."""
