@@ -11,7 +11,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from tests.cli.test_serve import REQUEST, infer, two_requests, write_model, write_slow_model
+from tests.cli.echo import REQUEST, infer, two_requests, write_model, write_slow_model
 from tests.support.server import ServerProcess, start_server
 
 LONG = "--drain-delay-secs=600"

@@ -15,8 +15,8 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from halimede.frontends.grpc.health_pb2 import HealthCheckResponse
+from tests.cli.echo import PENDING, REQUEST, write_model, write_slow_model
 from tests.cli.test_draining import hear
-from tests.cli.test_serve import PENDING, REQUEST, write_model, write_slow_model
 from tests.support.server import ServerProcess, start_server
 
 LIMIT = 3

@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.cli.test_serve import REQUEST, write_model, write_slow_model
+from tests.cli.echo import REQUEST, write_model, write_slow_model
 from tests.support.server import ServerProcess, run_command, start_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -1,13 +1,9 @@
 import http.client
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,75 +11,9 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from tests.cli.echo import infer, two_requests, write_held_model, write_model, write_slow_model
 from tests.support.certificates import make_certificate
-from tests.support.server import ServerProcess, run_command, start_server
-
-CONFIG = """
-backend: "{backend}"
-max_batch_size: 0
-input {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ 2 ] }}
-output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 2 ] {output} }}
-{rest}
-"""
-REQUEST = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
-PENDING = 'nv_inference_pending_request_count{model="echo",version="1"} 1\n'
-
-
-def write_model(
-    repository: Path, name: str = "echo", output: str = "", rest: str = "", backend: str = "identity"
-) -> Path:
-    """A model that gives back its input; its directory."""
-    directory = repository / name
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(CONFIG.format(backend=backend, output=output, rest=rest))
-    return directory
-
-
-def write_slow_model(repository: Path, delay_ms: int) -> None:
-    """A model that takes so long for each request."""
-    write_model(
-        repository, rest=f'parameters {{ key: "execute_delay_ms" value {{ string_value: "{delay_ms}" }} }}'
-    )
-
-
-def write_held_model(repository: Path, name: str) -> Path:
-    """A model that goes on loading until something is written to the pipe: its labels come through it."""
-    directory = write_model(repository, name, output='label_filename: "labels.txt"')
-    os.mkfifo(directory / "labels.txt")
-    return directory / "labels.txt"
-
-
-def infer(server: ServerProcess) -> int:
-    """The status of one inference."""
-    connection = http.client.HTTPConnection(server.http, timeout=30)
-    try:
-        connection.request("POST", "/v2/models/echo/infer", REQUEST)
-        response = connection.getresponse()
-        response.read()
-        return response.status
-    finally:
-        connection.close()
-
-
-@contextmanager
-def two_requests(server: ServerProcess) -> Iterator[list[int]]:
-    """Two requests in flight, one running and one waiting; their statuses once the block is over."""
-    statuses: list[int] = []
-
-    def send() -> None:
-        try:
-            statuses.append(infer(server))
-        except (OSError, http.client.HTTPException):
-            statuses.append(0)
-
-    threads = [threading.Thread(target=send) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    while PENDING not in server.get("/metrics", server.metrics)[1].decode():
-        pass
-    yield statuses
-    for thread in threads:
-        thread.join(30)
+from tests.support.server import run_command, start_server
 
 
 def test_a_server_serves_http_grpc_and_metrics(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.echo import REQUEST, write_model
 from tests.cli.test_request_log import post
-from tests.cli.test_serve import REQUEST, write_model
 from tests.support.server import ServerProcess, start_server
 
 pytestmark = pytest.mark.timeout(120)

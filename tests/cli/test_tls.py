@@ -12,15 +12,9 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
+from tests.cli.echo import REQUEST
 from tests.support.certificates import Authority, make_certificate
 from tests.support.server import ServerProcess, run_command, start_server
-
-MODEL = """
-backend: "identity"
-input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
-REQUEST = '{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
 
 
 def flags(protocol: str, files: tuple[Path, Path], roots: Path | None = None) -> list[str]:
@@ -36,25 +30,17 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("models")
-    (directory / "echo" / "1").mkdir(parents=True)
-    (directory / "echo" / "config.pbtxt").write_text(MODEL)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def server(authority: Authority, repository: Path) -> Iterator[ServerProcess]:
+def server(authority: Authority, echo_repository: Path) -> Iterator[ServerProcess]:
     """A server that shows a certificate over HTTP, gRPC and for metrics."""
     files = authority.issue("server")
     given = [*flags("http", files), *flags("grpc", files), "--metrics-use-ssl=true"]
-    with start_server(repository, *given, ready=False) as server:
+    with start_server(echo_repository, *given, ready=False) as server:
         server.wait_for("| READY")
         yield server
 
 
 @pytest.fixture(scope="module")
-def mutual(authority: Authority, repository: Path) -> Iterator[ServerProcess]:
+def mutual(authority: Authority, echo_repository: Path) -> Iterator[ServerProcess]:
     """A server that also asks for certificates."""
     files = authority.issue("server")
     given = [
@@ -62,7 +48,7 @@ def mutual(authority: Authority, repository: Path) -> Iterator[ServerProcess]:
         *flags("grpc", files, authority.certificate),
         "--metrics-use-ssl",
     ]
-    with start_server(repository, *given, ready=False) as server:
+    with start_server(echo_repository, *given, ready=False) as server:
         server.wait_for("| READY")
         yield server
 
@@ -85,7 +71,12 @@ def s_client(address: str, *arguments: str) -> str:
 
 def test_curl_infers_over_tls_1_3(server: ServerProcess, authority: Authority) -> None:
     answer = curl(
-        authority, f"https://{server.http}/v2/models/echo/infer", "-d", REQUEST, "-w", "%{ssl_verify_result}"
+        authority,
+        f"https://{server.http}/v2/models/echo/infer",
+        "-d",
+        REQUEST.decode(),
+        "-w",
+        "%{ssl_verify_result}",
     )
     assert json.loads(answer.stdout.removesuffix("0"))["outputs"][0]["data"] == [1.0, 2.0]
     told = curl(authority, f"https://{server.http}/v2/health/ready", "-v").stderr
@@ -215,8 +206,27 @@ def test_an_expired_client_certificate_is_told_to_both_sides(
     mutual.wait_for("failed: the client's certificate is refused: certificate has expired")
 
 
+def test_clients_that_want_another_name_than_the_certificates_refuse_it(
+    server: ServerProcess, authority: Authority
+) -> None:
+    port = server.http.rpartition(":")[2]
+    there = f"other.example:{port}:127.0.0.1"
+    refused = curl(authority, f"https://other.example:{port}/v2", "--resolve", there)
+    assert refused.returncode == 60
+    told = s_client(
+        server.http,
+        "-CAfile",
+        str(authority.certificate),
+        "-verify_hostname",
+        "other.example",
+        "-verify_return_error",
+    )
+    assert "hostname mismatch" in told.lower()
+    server.wait_for("failed: the client refuses it, perhaps for the server's certificate: bad certificate")
+
+
 def test_a_renewed_certificate_is_shown_without_breaking_connections(
-    authority: Authority, repository: Path, tmp_path: Path
+    authority: Authority, echo_repository: Path, tmp_path: Path
 ) -> None:
     files = {
         protocol: (tmp_path / f"{protocol}.crt", tmp_path / f"{protocol}.key")
@@ -232,7 +242,7 @@ def test_a_renewed_certificate_is_shown_without_breaking_connections(
 
     write("first")
     given = [*flags("http", files["http"]), *flags("grpc", files["grpc"])]
-    with start_server(repository, *given, ready=False) as server:
+    with start_server(echo_repository, *given, ready=False) as server:
         server.wait_for("| READY")
         with grpcclient.InferenceServerClient(
             server.grpc, ssl=True, root_certificates=str(authority.certificate)
@@ -256,20 +266,20 @@ def test_a_renewed_certificate_is_shown_without_breaking_connections(
         assert server.stop() == 0
 
 
-def test_a_key_of_another_certificate_stops_the_start(repository: Path, tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_stops_the_start(echo_repository: Path, tmp_path: Path) -> None:
     certificate, _ = make_certificate(tmp_path, "server")
     _, key = make_certificate(tmp_path, "other")
     ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
     done = run_command(
-        "serve", f"--model-repository={repository}", *ports, *flags("http", (certificate, key))
+        "serve", f"--model-repository={echo_repository}", *ports, *flags("http", (certificate, key))
     )
     assert done.returncode == 1
     assert f"the key '{key}' does not belong to the certificate '{certificate}'" in done.stderr
 
 
-def test_an_expired_certificate_is_warned_of_at_start(authority: Authority, repository: Path) -> None:
+def test_an_expired_certificate_is_warned_of_at_start(authority: Authority, echo_repository: Path) -> None:
     files = authority.issue("old", days=-1)
-    with start_server(repository, *flags("http", files), ready=False) as server:
+    with start_server(echo_repository, *flags("http", files), ready=False) as server:
         server.wait_for(f"the certificate '{files[0]}' expired at ")
         assert "certificate has expired" in curl(authority, f"https://{server.http}/v2").stderr
         server.wait_for(

@@ -12,14 +12,9 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from tests.cli.echo import REQUEST
 from tests.support.server import ServerProcess, run_command, start_server
 
-MODEL = """
-backend: "identity"
-input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
-REQUEST = '{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
 MISSING = "this call needs a bearer token: send the header 'Authorization: Bearer TOKEN'"
 WRONG = "the bearer token is not valid"
 
@@ -32,14 +27,6 @@ def made(name: str) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("models")
-    (directory / "echo" / "1").mkdir(parents=True)
-    (directory / "echo" / "config.pbtxt").write_text(MODEL)
-    return directory
-
-
-@pytest.fixture(scope="module")
 def token_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     token, line = made("ci")
     file = tmp_path_factory.mktemp("tokens") / "tokens"
@@ -48,8 +35,8 @@ def token_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path, token_file: tuple[str, Path]) -> Iterator[ServerProcess]:
-    with start_server(repository, f"--token-file={token_file[1]}", "--allow-sagemaker=true") as server:
+def server(echo_repository: Path, token_file: tuple[str, Path]) -> Iterator[ServerProcess]:
+    with start_server(echo_repository, f"--token-file={token_file[1]}", "--allow-sagemaker=true") as server:
         yield server
 
 
@@ -85,7 +72,7 @@ def test_a_name_that_no_line_could_hold_is_refused(name: str) -> None:
 
 
 def test_curl_infers_with_a_token(server: ServerProcess, token_file: tuple[str, Path]) -> None:
-    head, body = curl(f"http://{server.http}/v2/models/echo/infer", token_file[0], "-d", REQUEST)
+    head, body = curl(f"http://{server.http}/v2/models/echo/infer", token_file[0], "-d", REQUEST.decode())
     assert head.startswith("HTTP/1.1 200 OK")
     assert json.loads(body)["outputs"][0]["data"] == [1.0, 2.0]
 
@@ -164,9 +151,9 @@ def test_a_large_body_is_refused_before_it_is_received(server: ServerProcess) ->
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 Unauthorized\r\n")
 
 
-def test_groups_that_need_a_token_are_chosen(repository: Path, token_file: tuple[str, Path]) -> None:
+def test_groups_that_need_a_token_are_chosen(echo_repository: Path, token_file: tuple[str, Path]) -> None:
     flags = [f"--token-file={token_file[1]}", "--token-apis=model-repository,metrics"]
-    with start_server(repository, *flags) as server:
+    with start_server(echo_repository, *flags) as server:
         assert curl(f"http://{server.http}/v2")[0].startswith("HTTP/1.1 200")
         assert curl(f"http://{server.http}/v2/repository/index", "", "-X", "POST")[0].startswith(
             "HTTP/1.1 401"
@@ -175,13 +162,13 @@ def test_groups_that_need_a_token_are_chosen(repository: Path, token_file: tuple
 
 
 def test_changed_tokens_count_at_once_also_on_connections_that_are_kept(
-    repository: Path, tmp_path: Path
+    echo_repository: Path, tmp_path: Path
 ) -> None:
     (old, old_line), (new, new_line) = made("old"), made("new")
     file = tmp_path / "tokens"
     file.write_text(old_line)
     with (
-        start_server(repository, f"--token-file={file}") as server,
+        start_server(echo_repository, f"--token-file={file}") as server,
         grpcclient.InferenceServerClient(server.grpc) as over_grpc,
         socket.create_connection(place(server.http), timeout=20) as over_http,
     ):
@@ -206,8 +193,8 @@ def test_changed_tokens_count_at_once_also_on_connections_that_are_kept(
         assert over_grpc.get_server_metadata(headers={"authorization": f"Bearer {new}"}).name == "triton"
 
 
-def test_the_access_log_tells_what_was_refused(repository: Path, token_file: tuple[str, Path]) -> None:
-    with start_server(repository, f"--token-file={token_file[1]}", "--access-log=json") as server:
+def test_the_access_log_tells_what_was_refused(echo_repository: Path, token_file: tuple[str, Path]) -> None:
+    with start_server(echo_repository, f"--token-file={token_file[1]}", "--access-log=json") as server:
         curl(f"http://{server.http}/v2/models/echo")
         server.wait_for('"path":"/v2/models/echo"')
         [line] = [line for line in server.log.splitlines() if '"path":"/v2/models/echo"' in line]

@@ -14,7 +14,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
-from tests.cli.test_serve import REQUEST, write_model
+from tests.cli.echo import REQUEST, write_model
 from tests.frontends.http.serving import Client
 from tests.support.server import ServerProcess, run_command, start_server
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces, read_traces
