@@ -1,9 +1,8 @@
 """Which protocol is served where, as the options say."""
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -107,23 +106,29 @@ class _Shared:
 
     def http(
         self,
-        connections: Connections[HttpProtocol],
+        name: str,
+        place: tuple[str, str, int],
         handler: Handler,
-        json_length: JsonLength,
+        *,
         front_end: str,
+        service: str,
         group_of: GroupOf,
         is_health: Callable[[str], bool],
-    ) -> Callable[[], asyncio.BaseProtocol]:
-        """What makes the protocol of each connection of a front end.
+        json_length: JsonLength = json_length,
+    ) -> Endpoint:
+        """A front end over HTTP.
 
         Args:
-            connections: where its connections are kept.
+            name: what the log calls its listener.
+            place: the flag of its port, its address and its port.
             handler: what answers its requests.
-            json_length: where binary tensors begin in a body.
-            front_end: what the log calls it; the metrics call it so in lower case.
+            front_end: what the log of requests calls it; the metrics call it so in lower case.
+            service: what an error of the start calls it.
             group_of: the groups of its calls.
             is_health: whether a path is that of a health check.
+            json_length: where binary tensors begin in a body.
         """
+        connections: Connections[HttpProtocol] = Connections()
         counts = new_counts()
 
         def make(connections: Connections[HttpProtocol], handler: Handler) -> HttpProtocol:
@@ -148,7 +153,10 @@ class _Shared:
             refuse = refuse_all_but_health(handler, is_health, too_many(most))
             limit = ConnectionLimit(most, connections, usual, partial(make, handler=refuse))
         self.traffic.append(Traffic(front_end.lower().replace(" ", "_"), connections, counts, limit))
-        return limit or usual
+        flag, address, port = place
+        return Endpoint(
+            name, flag, address, port, limit or usual, connections, service=service, tokens=self.tokens
+        )
 
     def _make_exchange(self, front_end: str) -> MakeExchange:
         if self.options.http_server_timing:
@@ -273,21 +281,17 @@ def _grpc(shared: _Shared) -> Endpoint:
 
 
 def _http(shared: _Shared) -> Endpoint:
-    options, engine = shared.options, shared.engine
-    handler = create_handler(engine, _http_settings(shared))
-    connections: Connections[HttpProtocol] = Connections()
-    return Endpoint(
+    options = shared.options
+    endpoint = shared.http(
         "HTTPService",
-        "--http-port",
-        options.http_address,
-        options.http_port,
-        shared.http(connections, handler, json_length, "HTTP", lambda head: group_of(head.path), is_health),
-        connections,
-        options.reuse_http_port,
-        shared.http_identity,
+        ("--http-port", options.http_address, options.http_port),
+        create_handler(shared.engine, _http_settings(shared)),
+        front_end="HTTP",
         service="HTTP",
-        tokens=shared.tokens,
+        group_of=lambda head: group_of(head.path),
+        is_health=is_health,
     )
+    return replace(endpoint, reuse_port=options.reuse_http_port, tls=shared.http_identity)
 
 
 def _http_settings(shared: _Shared) -> HttpSettings:
@@ -313,23 +317,15 @@ def _vertex_ai(shared: _Shared, metrics: Metrics | None) -> Endpoint:
         create_handler(engine, _http_settings(shared), VERTEX_DIALECT),
         None if metrics is None else metrics.answer,
     )
-    connections: Connections[HttpProtocol] = Connections()
-    return Endpoint(
+    return shared.http(
         "Vertex AI HTTPService",
-        "--vertex-ai-port",
-        options.vertex_ai_address,
-        options.vertex_ai_port,
-        shared.http(
-            connections,
-            handler,
-            VERTEX_DIALECT.json_length,
-            "Vertex AI",
-            partial(vertex_group_of, settings),
-            lambda path: path == settings.health_route,
-        ),
-        connections,
+        ("--vertex-ai-port", options.vertex_ai_address, options.vertex_ai_port),
+        handler,
+        front_end="Vertex AI",
         service="Vertex AI",
-        tokens=shared.tokens,
+        group_of=partial(vertex_group_of, settings),
+        is_health=lambda path: path == settings.health_route,
+        json_length=VERTEX_DIALECT.json_length,
     )
 
 
@@ -347,25 +343,17 @@ def _sagemaker(shared: _Shared) -> Endpoint:
             regions=shared.regions,
         ),
     )
-    connections: Connections[HttpProtocol] = Connections()
-    return Endpoint(
+    endpoint = shared.http(
         "Sagemaker HTTPService",
-        "--sagemaker-port",
-        options.sagemaker_address,
-        options.sagemaker_port,
-        shared.http(
-            connections,
-            handler,
-            sagemaker_json_length,
-            "SageMaker",
-            lambda head: sagemaker_group_of(head.path, head.method),
-            is_sagemaker_health,
-        ),
-        connections,
+        ("--sagemaker-port", options.sagemaker_address, options.sagemaker_port),
+        handler,
+        front_end="SageMaker",
         service="Sagemaker",
-        tokens=shared.tokens,
-        unix_socket=options.sagemaker_unix_socket,
+        group_of=lambda head: sagemaker_group_of(head.path, head.method),
+        is_health=is_sagemaker_health,
+        json_length=sagemaker_json_length,
     )
+    return replace(endpoint, unix_socket=options.sagemaker_unix_socket)
 
 
 def _inference_type(text: str) -> InferenceType:
