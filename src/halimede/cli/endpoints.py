@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from halimede.cli.check.access import metrics_address
 from halimede.cli.check.checks import (
-    metrics_address,
     metrics_switches,
     receive_memory_budget,
     summary_quantiles,

@@ -125,7 +125,7 @@ class Tokens:
         """Look for no more changes."""
         self._watch.close()
 
-    def admits(self, connections: Iterable["Admitting"]) -> None:
+    def admits(self, connections: Iterable[Admitting]) -> None:
         """Tell those connections, whichever they are then, when other tokens are valid than before."""
         self._connections.append(connections)
 

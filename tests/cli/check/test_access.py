@@ -40,7 +40,7 @@ def test_code_of_everyone_is_warned_of() -> None:
         },
         {"allow_http": False, "allow_grpc": False, "allow_sagemaker": True},
         {"http_use_ssl_mutual": True, "grpc_use_ssl_mutual": True},
-        {"http_use_ssl": True, "grpc_use_ssl": True, "token_file": "tokens"},
+        {"http_use_ssl": True, "grpc_use_ssl": True, "metrics_use_ssl": True, "token_file": "tokens"},
         {"http_address": "127.0.0.1", "allow_grpc": False, "token_file": "tokens"},
     ],
 )
@@ -63,8 +63,16 @@ def test_loading_without_a_token_is_warned_of() -> None:
 def test_tokens_that_cross_a_network_unencrypted_are_warned_of() -> None:
     options = replace(OPEN, token_file="tokens", http_use_ssl=True)
     assert access_remarks(options) == [
-        "bearer tokens can be read on the network; encrypt it with --grpc-use-ssl"
+        "bearer tokens can be read on the network; encrypt it with --grpc-use-ssl and --metrics-use-ssl"
     ]
+    options = replace(options, grpc_use_ssl=True)
+    for closed in (
+        replace(options, metrics_use_ssl=True),
+        replace(options, metrics_address="127.0.0.1"),
+        replace(options, token_apis="inference,model-repository"),
+        replace(options, allow_metrics=False),
+    ):
+        assert access_remarks(closed) == []
 
 
 def refusal(**options: Any) -> str:

@@ -6,13 +6,13 @@ from typing import Final
 
 import click
 
-from halimede.cli.check.tls import tls_files
+from halimede.cli.check.tls import GRPC, HTTP, tls_files
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import is_local, is_origin
 from halimede.core.uploads import UPLOAD_FLAG, CodeUpload
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
-from halimede.frontends.tokens import TokenFileError, parse_groups, parse_tokens
+from halimede.frontends.tokens import METRICS, TokenFileError, parse_groups, parse_tokens
 
 _LOADING: Final = "model-repository"
 
@@ -72,16 +72,23 @@ def access_remarks(options: ServeOptions) -> list[str]:
     return [*_open_loading(options), *_readable_tokens(options)]
 
 
+def metrics_address(options: ServeOptions) -> str:
+    """Where metrics are served: at the address of HTTP unless a flag says otherwise."""
+    return options.metrics_address or options.http_address
+
+
 def _readable_tokens(options: ServeOptions) -> list[str]:
     if not options.token_file:
         return []
+    metrics = options.allow_metrics and METRICS in parse_groups(options.token_apis)
     readable = [
         f"--{protocol}-use-ssl"
-        for protocol, allowed, address in (
-            ("http", options.allow_http, options.http_address),
-            ("grpc", options.allow_grpc, options.grpc_address),
+        for protocol, served, address, encrypted in (
+            ("http", options.allow_http, options.http_address, tls_files(options, HTTP)),
+            ("grpc", options.allow_grpc, options.grpc_address, tls_files(options, GRPC)),
+            ("metrics", metrics, metrics_address(options), options.metrics_use_ssl),
         )
-        if allowed and not is_local(address) and tls_files(options, protocol) is None
+        if served and not is_local(address) and not encrypted
     ]
     if not readable:
         return []

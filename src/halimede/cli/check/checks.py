@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from halimede.cli.cache_options import read_cache_config
-from halimede.cli.check.access import check_access
+from halimede.cli.check.access import check_access, metrics_address
 from halimede.cli.check.host_policies import host_policies
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.check.tls import check_tls
@@ -315,8 +315,3 @@ def safe_ports(text: str) -> range | None:
         msg = f"--sagemaker-safe-port-range: '{text}' is not of the form PORT-PORT, the lower one first"
         raise click.UsageError(msg)
     return range(first, last + 1)
-
-
-def metrics_address(options: ServeOptions) -> str:
-    """Where metrics are served: where HTTP is, unless a flag says otherwise."""
-    return options.metrics_address or options.http_address
