@@ -6,7 +6,6 @@ import pytest
 
 from halimede.cli.flags import flags_document, serve_command
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
-from halimede.cli.settings import Status
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -121,8 +120,8 @@ def test_flags_without_effect_are_remarked_on() -> None:
     _, remarks = parse("--http-thread-count=16", "--cuda-memory-pool-byte-size=0:1", "--cache-directory=/x")
     assert [remark.partition(": ")[0] for remark in remarks] == [
         "--http-thread-count has no effect here",
-        "--cache-directory has no effect here",
         "--cuda-memory-pool-byte-size has no effect here",
+        "--cache-directory has no effect here",
     ]
 
 
@@ -153,7 +152,17 @@ def test_help_shows_every_flag_in_its_group() -> None:
     for group in GROUPS:
         assert f"\n{group}:\n" in text
     for each in SETTINGS:
-        assert f"--{each.name}" in text
+        assert f"\n  --{each.name}" in text
+    assert "\n  --version\n" in text
+    assert "--help\n" in text
+
+
+def test_help_breaks_no_flag_at_the_end_of_a_line() -> None:
+    command = serve_command(lambda _options, _remarks: 0)
+    for width in (60, 80, 100):
+        text = command.get_help(click.Context(command, info_name="serve", terminal_width=width))
+        assert max(map(len, text.splitlines())) <= width
+        assert not [line for line in text.splitlines() if line.endswith("-")]
 
 
 def test_every_default_is_a_value_that_the_flag_takes() -> None:
@@ -166,7 +175,7 @@ def test_every_default_is_a_value_that_the_flag_takes() -> None:
 
 
 def test_only_settings_that_do_something_are_options() -> None:
-    works = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
+    works = {each.attribute for each in SETTINGS if not each.reason}
     assert works == set(ServeOptions.__dataclass_fields__)
 
 

@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -11,10 +12,11 @@ import click
 from halimede import __version__
 from halimede.cli import trace_options
 from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
-from halimede.cli.settings import Kind, Setting, Status
+from halimede.cli.settings import Kind, Setting
 from halimede.cli.vertex import with_vertex_defaults
 from halimede.core.gpus import missing_for_metrics
 
+_OTHERS: Final = "Others"
 _FLAG_NAME: Final = re.compile(r"(--[A-Za-z0-9_-]*).*", re.DOTALL)
 
 
@@ -49,14 +51,29 @@ class ServeCommand(click.Command):
         return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the flags, group by group."""
-        options = {parameter.name: parameter for parameter in self.params}
-        for group in GROUPS:
+        """Write the flags, group by group; each on a line of its own, with its help below."""
+        groups = {each.attribute: each.group for each in SETTINGS}
+        for group in (*GROUPS, _OTHERS):
             with formatter.section(group):
-                rows = (
-                    options[each.attribute].get_help_record(ctx) for each in SETTINGS if each.group == group
-                )
-                formatter.write_dl([row for row in rows if row is not None])
+                for parameter in self.get_params(ctx):
+                    record = parameter.get_help_record(ctx)
+                    if record is not None and groups.get(str(parameter.name), _OTHERS) == group:
+                        flag, text = record
+                        formatter.write(_paragraph(flag, formatter, 2) + _paragraph(text, formatter, 6))
+
+
+def _paragraph(text: str, formatter: click.HelpFormatter, indent: int) -> str:
+    """The text in lines that break at spaces only, so that flags stay whole."""
+    margin = " " * indent
+    lines = textwrap.wrap(
+        text,
+        formatter.width,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines) + "\n"
 
 
 def _stray_argument(extra: str, args: list[str]) -> str:
@@ -77,7 +94,7 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
         flags = {name: value for name, value in values.items() if value not in (None, ())}
         given = with_vertex_defaults(flags, os.environ)
         remarks = [*check_flags(given), *deprecation_remarks(given), *gpu_remarks(given)]
-        names = {each.attribute for each in SETTINGS if each.status in {Status.WORKS, Status.DEPRECATED}}
+        names = {each.attribute for each in SETTINGS if not each.reason}
         return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
 
     version = click.version_option(__version__, prog_name="halimede")
@@ -86,8 +103,10 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
         callback=callback,
         params=[_option(each) for each in SETTINGS],
         short_help="Serve model repositories over HTTP and gRPC.",
-        help="Serve model repositories over HTTP and gRPC (KServe v2). Flags are those of tritonserver: "
-        "--flag=VALUE or --flag VALUE; a BOOL is true, on, 1, false, off or 0.",
+        options_metavar="--model-repository=DIRECTORY [FLAGS]",
+        help="Serve the models of a repository over HTTP and gRPC (KServe v2).\n\n"
+        "The flags are those of tritonserver. Write --flag=VALUE or --flag VALUE. A BOOL is true, on, 1, false, off "
+        "or 0; a BOOL flag without a value means true. A flag may be cut short as long as it stays unique.",
     )
     return version(serve)
 
@@ -105,7 +124,7 @@ def check_flags(given: Mapping[str, Any]) -> list[str]:
     for each in SETTINGS:
         if each.attribute not in given:
             continue
-        if each.status is Status.IGNORED:
+        if each.reason:
             remarks.append(f"--{each.name} has no effect here: {each.reason}")
     return remarks
 
@@ -148,8 +167,8 @@ def flags_document() -> str:
         "",
         "Names, spellings and defaults are those of tritonserver. Write `--flag=VALUE` or `--flag VALUE`; a",
         "flag may be cut short as long as it stays unique. A BOOL is `true`, `on`, `1`, `false`, `off` or `0`,",
-        "and a BOOL flag alone means `true`. Flags marked with × may be given several times. A flag that",
-        "tritonserver has and this server has no use for is accepted, and the log says that it has no effect, and why.",
+        "and a BOOL flag alone means `true`. Flags marked with × may be given several times. Flags of",
+        "tritonserver that do nothing here are accepted too; the log says so, and why.",
     ]
     for group in GROUPS:
         lines += ["", f"## {group}", "", "| Flag | Default | Meaning |", "|---|---|---|"]
@@ -167,7 +186,9 @@ def _document_row(each: Setting) -> str:
 
 
 def _option(each: Setting) -> click.Option:
-    default = each.default_text
+    notes = [f"default: {each.default_text}"] if each.default_text else []
+    if each.repeatable:
+        notes.append("may be repeated")
     bare: dict[str, Any] = {} if each.kind.bare is None else {"is_flag": False, "flag_value": each.kind.bare}
     return click.Option(
         [f"--{each.name}", *(f"--{alias}" for alias in each.aliases), each.attribute],
@@ -175,7 +196,7 @@ def _option(each: Setting) -> click.Option:
         metavar=each.kind.metavar,
         multiple=each.repeatable,
         default=None,
-        help=f"{each.description}  [default: {default}]" if default else each.description,
+        help=f"{each.description} [{'; '.join(notes)}]" if notes else each.description,
         **bare,
     )
 

@@ -6,7 +6,19 @@ One table, of which the command line, its checks, the start-up table and `docs/f
 from dataclasses import dataclass
 from typing import Final
 
-from halimede.cli.flag_groups import access, backends, grpc, http, logs, metrics, models, platforms, server
+from halimede.cli.flag_groups import (
+    access,
+    backends,
+    deprecated,
+    grpc,
+    http,
+    logs,
+    metrics,
+    models,
+    platforms,
+    server,
+    without_effect,
+)
 from halimede.cli.settings import Setting, settings_of
 
 GROUPS: Final = (
@@ -22,6 +34,8 @@ GROUPS: Final = (
     backends.BACKENDS,
     platforms.SAGEMAKER,
     platforms.VERTEX_AI,
+    deprecated.DEPRECATED,
+    without_effect.WITHOUT_EFFECT,
 )
 """In the order of the help: what most need stands first."""
 
@@ -40,13 +54,12 @@ class ServeOptions(
     backends.BackendOptions,
     platforms.SageMakerOptions,
     platforms.VertexAiOptions,
+    deprecated.DeprecatedOptions,
 ):
     """The values of all flags that do something. A field is the flag of the same name."""
 
 
-_IGNORED: Final = (*http.IGNORED, *grpc.IGNORED, *platforms.IGNORED, *backends.IGNORED)
-
 SETTINGS: Final[tuple[Setting, ...]] = tuple(
-    sorted((*settings_of(ServeOptions), *_IGNORED), key=lambda each: GROUPS.index(each.group))
+    sorted((*settings_of(ServeOptions), *without_effect.IGNORED), key=lambda each: GROUPS.index(each.group))
 )
 """All flags, group by group."""

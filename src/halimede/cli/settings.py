@@ -1,20 +1,11 @@
-"""What a flag is: a name, the kind of its value, a default, what it does, and whether it does it here."""
+"""What a flag is: a name, the kind of its value, a default, and what it does, or why it does nothing here."""
 
 import difflib
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
-from enum import Enum
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
-
-
-class Status(Enum):
-    """What comes of giving a flag."""
-
-    WORKS = "works"
-    DEPRECATED = "deprecated"
-    IGNORED = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +83,22 @@ def choice(*values: str) -> Kind[str]:
     return Kind("|".join(values), parse)
 
 
+def count(metavar: str, least: int = 0) -> Kind[int]:
+    """A whole number that is not below `least`."""
+    return Kind(metavar, lambda text: _whole_number(text, least))
+
+
 BOOL = Kind("BOOL", _boolean, bare="true")
 INT = Kind("INT", _whole_number)
-COUNT = Kind("COUNT", lambda text: _whole_number(text, 0))
-POSITIVE = Kind("COUNT", lambda text: _whole_number(text, 1))
+COUNT = count("COUNT")
+POSITIVE = count("COUNT", least=1)
+SECONDS = count("SECONDS")
+POSITIVE_SECONDS = count("SECONDS", least=1)
+MILLISECONDS = count("MILLISECONDS")
+POSITIVE_MILLISECONDS = count("MILLISECONDS", least=1)
 PORT = Kind("PORT", lambda text: _whole_number(text, 0, 65_535))
 NUMBER = Kind("NUMBER", _number)
-MILLISECONDS = Kind("MILLISECONDS", _milliseconds)
+INTERVAL = Kind("MILLISECONDS", _milliseconds)
 VERBOSITY = Kind("LEVEL", _verbosity)
 TEXT = Kind("TEXT", str)
 ADDRESS = Kind("ADDRESS", str)
@@ -120,7 +120,6 @@ class Setting:
         kind: the kind of its value.
         default: its value when it is not given; `()` for a repeatable one.
         help: what it does, in one or two sentences.
-        status: whether it does that here.
         repeatable: it may be given several times, and all its values count.
         aliases: other names of it.
         shown_default: what the help says of the default, where the value itself would not tell.
@@ -133,7 +132,6 @@ class Setting:
     kind: Kind[Any]
     default: Any
     help: str
-    status: Status = Status.WORKS
     repeatable: bool = False
     aliases: tuple[str, ...] = ()
     shown_default: str = ""
@@ -158,12 +156,8 @@ class Setting:
 
     @property
     def description(self) -> str:
-        """What it does, and what comes of giving it."""
-        if self.status is Status.IGNORED:
-            return f"{self.help} Accepted, but has no effect here: {self.reason}."
-        if self.status is Status.DEPRECATED:
-            return f"Deprecated. {self.help}"
-        return self.help
+        """What it does, or why it does nothing."""
+        return f"{self.help} No effect: {self.reason}." if self.reason else self.help
 
 
 def setting(
@@ -172,11 +166,10 @@ def setting(
     default: T,
     help: str,  # noqa: A002 - what it is called everywhere on a command line
     *,
-    status: Status = Status.WORKS,
     shown_default: str = "",
 ) -> T:
     """A dataclass field that is a flag."""
-    metadata = {"group": group, "kind": kind, "help": help, "status": status, "shown_default": shown_default}
+    metadata = {"group": group, "kind": kind, "help": help, "shown_default": shown_default}
     return field(default=default, metadata=metadata)
 
 
@@ -188,7 +181,6 @@ def repeated(
     aliases: tuple[str, ...] = (),
     shown_default: str = "",
     show: Callable[[T], str] = str,
-    status: Status = Status.WORKS,
 ) -> tuple[T, ...]:
     """A dataclass field that is a flag which may be given several times."""
     metadata = {
@@ -199,7 +191,6 @@ def repeated(
         "aliases": aliases,
         "shown_default": shown_default,
         "show": show,
-        "status": status,
     }
     return cast("tuple[T, ...]", field(default=(), metadata=metadata))
 
@@ -210,24 +201,3 @@ def settings_of(options: type) -> tuple[Setting, ...]:
     return tuple(
         Setting(name=each.name.replace("_", "-"), default=each.default, **each.metadata) for each in described
     )
-
-
-ONE_LOOP: Final = (
-    "one event loop serves all connections, and models run on threads and in processes of their own; for more, let "
-    "several servers share the port with --reuse-http-port and --reuse-grpc-port"
-)
-"""Why numbers of threads have no effect."""
-
-
-def ignored(
-    group: str,
-    kind: Kind[Any],
-    name: str,
-    default: Any,
-    help: str,  # noqa: A002 - what it is called everywhere on a command line
-    reason: str,
-    *,
-    repeatable: bool = False,
-) -> Setting:
-    """A flag of tritonserver that has no effect here, for this reason."""
-    return Setting(name, group, kind, default, help, Status.IGNORED, repeatable, reason=reason)

@@ -11,47 +11,48 @@ ACCESS: Final = "Access"
 
 @dataclass(frozen=True, kw_only=True)
 class AccessOptions:
-    """The flags of the group "Access" that do something."""
+    """The flags of the group "Access"."""
 
     token_file: str = setting(
         ACCESS,
         FILE,
         "",
-        "File of bearer tokens, a line NAME:sha256:HASH for each, as `halimede token NAME` makes them. Over HTTP and "
-        "gRPC, calls then need the header 'Authorization: Bearer TOKEN'. Read again when it changes.",
+        "File of bearer tokens, with a line NAME:sha256:HASH for each; `halimede token NAME` makes one. Calls "
+        "over HTTP and gRPC then need the header 'Authorization: Bearer TOKEN'. The file is reloaded when it "
+        "changes.",
     )
     token_apis: str = setting(
         ACCESS,
         form("API[,API…]"),
         "",
-        "Groups of calls that need a token of --token-file: those of --http-restricted-api, and metrics.",
+        "Groups of calls that need a token of --token-file: the groups of --http-restricted-api, and metrics.",
         shown_default="all but health",
     )
     allow_origin: tuple[str, ...] = repeated(
         ACCESS,
         form("ORIGIN"),
-        "Web pages that may send requests over HTTP and read the responses, by their origin, such as "
-        "https://app.example or http://localhost:3000. Other pages may not load models, infer or change anything. "
-        "'*' allows every page.",
+        "Origin of web pages that may call the server over HTTP and read its responses, such as "
+        "https://app.example or http://localhost:3000. Pages of other origins cannot infer, load models or change "
+        "anything. '*' allows all pages.",
     )
     allow_host: tuple[str, ...] = repeated(
         ACCESS,
         form("NAME"),
-        "Further name of this machine, for requests over HTTP that come over loopback: those whose Host header names "
-        "another are refused, as a web page may have sent them. Addresses, localhost and the machine's own name are "
-        "always allowed. '*' allows every name.",
+        "Further host name of this machine. HTTP requests over loopback are refused if their Host header has "
+        "another name, since a web page may have sent them. Addresses, localhost and the machine's own name are "
+        "always allowed. '*' allows all names.",
     )
     allow_model_code_upload: str = setting(
         ACCESS,
         choice(*(each.value for each in CodeUpload)),
         CodeUpload.LOOPBACK.value,
-        "Clients that may send a model's files with the request to load it (file:…), which may be code that the "
-        "server runs: those on this machine (loopback), all that reach the server (all), or none.",
+        "Which clients may send model files (file:…) with a request to load a model, as such files may be code "
+        "that the server runs: those on this machine (loopback), all, or none.",
     )
     allow_client_shm: bool = setting(
         ACCESS,
         BOOL,
         False,
-        "Let clients register shared memory of this machine, from which the server takes inputs and into which it puts "
-        "outputs. Whoever may register it can read and write any shared memory that the server may.",
+        "Let clients register shared memory of this machine for their inputs and outputs. Such a client can read "
+        "and write all shared memory that the server can.",
     )

@@ -8,138 +8,128 @@ from halimede.cli.settings import (
     BOOL,
     COUNT,
     FILE,
-    ONE_LOOP,
+    MILLISECONDS,
     PORT,
-    POSITIVE,
+    POSITIVE_MILLISECONDS,
     choice,
     form,
-    ignored,
     repeated,
     setting,
 )
 from halimede.frontends.restrictions import without_secret
 
 GRPC: Final = "gRPC"
-_NO_POOL: Final = "nothing is set aside for requests, which take memory only while they are under way"
-_INT_MAX: Final = 2_147_483_647
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrpcOptions:
-    """The flags of the group "gRPC" that do something."""
+    """The flags of the group "gRPC"."""
 
-    allow_grpc: bool = setting(GRPC, BOOL, True, "Whether to serve gRPC.")
-    grpc_address: str = setting(GRPC, ADDRESS, "0.0.0.0", "Address to serve gRPC at.")  # noqa: S104 - tritonserver's
-    grpc_port: int = setting(GRPC, PORT, 8001, "Port to serve gRPC at; 0 for a free one.")
+    allow_grpc: bool = setting(GRPC, BOOL, True, "Serve gRPC.")
+    grpc_address: str = setting(GRPC, ADDRESS, "0.0.0.0", "Address to listen on for gRPC.")  # noqa: S104 - tritonserver's
+    grpc_port: int = setting(GRPC, PORT, 8001, "Port to listen on for gRPC; 0 picks a free one.")
     reuse_grpc_port: bool = setting(
         GRPC,
         BOOL,
         False,
-        "Let several servers share the gRPC port; the kernel spreads connections over them.",
+        "Let several server processes listen on the same gRPC port; the kernel distributes connections among "
+        "them.",
     )
     grpc_use_ssl: bool = setting(
-        GRPC, BOOL, False, "Serve gRPC over TLS; needs --grpc-server-cert and --grpc-server-key."
+        GRPC, BOOL, False, "Serve gRPC over TLS. Needs --grpc-server-cert and --grpc-server-key."
     )
     grpc_server_cert: str = setting(
-        GRPC, FILE, "", "The server's certificate, PEM. Read again when it changes."
+        GRPC,
+        FILE,
+        "",
+        "The server's certificate, followed by its chain, in PEM. It is reloaded when it changes.",
     )
     grpc_server_key: str = setting(
-        GRPC, FILE, "", "The key of the server's certificate, PEM. Read again when it changes."
+        GRPC, FILE, "", "The private key of the certificate, in PEM. It is reloaded when it changes."
     )
     grpc_use_ssl_mutual: bool = setting(
         GRPC,
         BOOL,
         False,
-        "Over TLS, accept only clients whose certificate --grpc-root-cert vouches for. Implies --grpc-use-ssl.",
+        "Serve gRPC over TLS, and only to clients with a certificate that is signed by one of --grpc-root-cert. "
+        "Implies --grpc-use-ssl.",
     )
     grpc_root_cert: str = setting(
-        GRPC, FILE, "", "Certificates that vouch for clients', PEM. Read again when they change."
+        GRPC,
+        FILE,
+        "",
+        "The root certificates that client certificates are checked against, in PEM. "
+        "They are reloaded when they change.",
     )
     grpc_restricted_protocol: tuple[str, ...] = repeated(
         GRPC,
         form("API[,API…]:KEY=VALUE"),
-        "Serve these groups of calls only to requests with this value under the metadata key "
-        "triton-grpc-protocol-KEY. Groups and VALUE as for --http-restricted-api.",
+        "Serve these groups of calls only to requests that have the metadata key triton-grpc-protocol-KEY with "
+        "this value. Groups and VALUE are those of --http-restricted-api.",
         show=without_secret,
     )
     grpc_header_forward_pattern: str = setting(
         GRPC,
         form("REGEX"),
         "",
-        "Metadata whose keys this regular expression (RE2) finds become parameters of the inference request. "
-        "Case does not matter unless it begins with (?-i); keys are in lower case.",
+        "Pass request metadata to the model, as request parameters, if this regular expression (RE2) matches "
+        "anywhere in its key. Keys are in lower case. Case is ignored unless the expression begins with (?-i).",
     )
     grpc_infer_response_compression_level: str = setting(
         GRPC,
         choice("none", "low", "medium", "high"),
         "none",
-        "How hard to compress responses to inference requests, for clients that accept it.",
+        "Compression of inference responses, for clients that accept it.",
     )
     grpc_max_connections: int = setting(
         GRPC,
         COUNT,
         0,
-        "Connections that the gRPC port may have; calls over more are answered UNAVAILABLE, but for health checks. "
-        "0 for any number.",
+        "Maximum number of connections on the gRPC port. Calls on further connections fail with UNAVAILABLE, "
+        "except health checks. 0 means no limit.",
     )
     grpc_max_connection_age: int = setting(
-        GRPC, COUNT, 0, "Milliseconds after which a connection is asked to close; 0 for never."
+        GRPC,
+        MILLISECONDS,
+        0,
+        "Age at which a connection takes no more calls, so that its client connects again; 0 means never.",
     )
     grpc_max_connection_age_grace: int = setting(
-        GRPC, COUNT, 0, "Milliseconds that its calls then have to finish; 0 for as long as they take."
+        GRPC,
+        MILLISECONDS,
+        0,
+        "Time in which the last calls of such a connection must finish; 0 means no limit.",
     )
     grpc_keepalive_time: int = setting(
-        GRPC, POSITIVE, 7_200_000, "Milliseconds without traffic after which the server pings a connection."
+        GRPC, POSITIVE_MILLISECONDS, 7_200_000, "Time without traffic after which the server pings a client."
     )
     grpc_keepalive_timeout: int = setting(
         GRPC,
-        POSITIVE,
+        POSITIVE_MILLISECONDS,
         20_000,
-        "Milliseconds without an answer to a ping after which the connection is closed.",
+        "Time without an answer to such a ping after which the connection is closed.",
     )
     grpc_keepalive_permit_without_calls: bool = setting(
-        GRPC, BOOL, False, "Whether connections without calls are pinged, and may ping."
+        GRPC,
+        BOOL,
+        False,
+        "Ping clients also when they have no calls in flight, and allow them to do the same.",
     )
     grpc_http2_max_pings_without_data: int = setting(
-        GRPC, COUNT, 2, "Pings that the server sends without sending data between them; 0 for any number."
+        GRPC,
+        COUNT,
+        2,
+        "Maximum number of pings that the server sends without sending data in between; 0 means no limit.",
     )
     grpc_http2_min_recv_ping_interval_without_data: int = setting(
         GRPC,
-        COUNT,
+        MILLISECONDS,
         300_000,
-        "Shortest time, in milliseconds, between two pings of a client that sends no data.",
+        "Shortest time between two pings of a client that sends no data. A ping that comes sooner is a strike.",
     )
     grpc_http2_max_ping_strikes: int = setting(
         GRPC,
         COUNT,
         2,
-        "Too-frequent pings tolerated before disconnecting; 0 for any number.",
+        "Number of strikes that are tolerated before the connection is closed; 0 means any number.",
     )
-
-
-IGNORED: Final = (
-    ignored(
-        GRPC,
-        POSITIVE,
-        "grpc-infer-thread-count",
-        2,
-        "Threads that serve gRPC.",
-        ONE_LOOP,
-    ),
-    ignored(
-        GRPC,
-        COUNT,
-        "grpc-infer-allocation-pool-size",
-        8,
-        "States kept for reuse.",
-        _NO_POOL,
-    ),
-    ignored(
-        GRPC,
-        COUNT,
-        "grpc-max-response-pool-size",
-        _INT_MAX,
-        "Responses kept for reuse.",
-        _NO_POOL,
-    ),
-)

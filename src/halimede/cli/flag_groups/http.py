@@ -3,19 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from halimede.cli.settings import (
-    ADDRESS,
-    BOOL,
-    COUNT,
-    FILE,
-    ONE_LOOP,
-    PORT,
-    POSITIVE,
-    form,
-    ignored,
-    repeated,
-    setting,
-)
+from halimede.cli.settings import ADDRESS, BOOL, COUNT, FILE, PORT, count, form, repeated, setting
 from halimede.frontends.restrictions import without_secret
 
 HTTP: Final = "HTTP"
@@ -23,79 +11,76 @@ HTTP: Final = "HTTP"
 
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
-    """The flags of the group "HTTP" that do something."""
+    """The flags of the group "HTTP"."""
 
-    allow_http: bool = setting(HTTP, BOOL, True, "Whether to serve HTTP.")
-    http_address: str = setting(HTTP, ADDRESS, "0.0.0.0", "Address to serve HTTP at.")  # noqa: S104 - tritonserver's
-    http_port: int = setting(HTTP, PORT, 8000, "Port to serve HTTP at; 0 for a free one.")
+    allow_http: bool = setting(HTTP, BOOL, True, "Serve HTTP.")
+    http_address: str = setting(HTTP, ADDRESS, "0.0.0.0", "Address to listen on for HTTP.")  # noqa: S104 - tritonserver's
+    http_port: int = setting(HTTP, PORT, 8000, "Port to listen on for HTTP; 0 picks a free one.")
     reuse_http_port: bool = setting(
         HTTP,
         BOOL,
         False,
-        "Let several servers share the HTTP port; the kernel spreads connections over them.",
+        "Let several server processes listen on the same HTTP port; the kernel distributes connections among "
+        "them.",
     )
     http_use_ssl: bool = setting(
-        HTTP, BOOL, False, "Serve HTTP over TLS; needs --http-server-cert and --http-server-key."
+        HTTP, BOOL, False, "Serve HTTP over TLS. Needs --http-server-cert and --http-server-key."
     )
     http_server_cert: str = setting(
-        HTTP, FILE, "", "The server's certificate, PEM. Read again when it changes."
+        HTTP,
+        FILE,
+        "",
+        "The server's certificate, followed by its chain, in PEM. It is reloaded when it changes.",
     )
     http_server_key: str = setting(
-        HTTP, FILE, "", "The key of the server's certificate, PEM. Read again when it changes."
+        HTTP, FILE, "", "The private key of the certificate, in PEM. It is reloaded when it changes."
     )
     http_use_ssl_mutual: bool = setting(
         HTTP,
         BOOL,
         False,
-        "Over TLS, accept only clients whose certificate --http-root-cert vouches for. Implies --http-use-ssl.",
+        "Serve HTTP over TLS, and only to clients with a certificate that is signed by one of --http-root-cert. "
+        "Implies --http-use-ssl.",
     )
     http_root_cert: str = setting(
-        HTTP, FILE, "", "Certificates that vouch for clients', PEM. Read again when they change."
+        HTTP,
+        FILE,
+        "",
+        "The root certificates that client certificates are checked against, in PEM. "
+        "They are reloaded when they change.",
     )
     http_restricted_api: tuple[str, ...] = repeated(
         HTTP,
         form("API[,API…]:HEADER=VALUE"),
-        "Serve these groups of calls only to requests with this header and value. Groups: health, metadata, "
-        "inference, shared-memory, model-config, model-repository, statistics, trace, logging. VALUE may be file:PATH, "
-        "for the one line of a file, or env:NAME, for an environment variable.",
+        "Serve these groups of calls only to requests that have this header with this value. Groups: health, "
+        "metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging. VALUE "
+        "can also be file:PATH, for the line in a file, or env:NAME, for an environment variable.",
         show=without_secret,
     )
     http_header_forward_pattern: str = setting(
         HTTP,
         form("REGEX"),
         "",
-        "Request headers whose names this regular expression (RE2) finds become parameters of the inference "
-        "request. Case does not matter unless it begins with (?-i).",
+        "Pass request headers to the model, as request parameters, if this regular expression (RE2) matches "
+        "anywhere in their name. Case is ignored unless the expression begins with (?-i).",
     )
     http_max_input_size: int = setting(
         HTTP,
-        POSITIVE,
+        count("BYTES", 1),
         67_108_864,
-        "Largest JSON of a request, largest tensor in it, raw input and decompressed body, in bytes. Binary tensors "
-        "are not bounded by it: --receive-memory-budget bounds them.",
+        "Largest size of the JSON of a request, of a tensor in it, of a raw request body and of a decompressed "
+        "body. It does not limit binary tensors; --receive-memory-budget does.",
     )
     http_max_connections: int = setting(
         HTTP,
         COUNT,
         0,
-        "Connections that the HTTP port may have, and that of SageMaker; more are answered 503 and closed, but for "
-        "health checks. 0 for any number.",
+        "Maximum number of connections on the HTTP port, and on the SageMaker and Vertex AI ports. Requests on "
+        "further connections get 503, except health checks. 0 means no limit.",
     )
     http_server_timing: bool = setting(
         HTTP,
         BOOL,
         False,
-        "Tell clients how long each stage of their requests took, in the header Server-Timing of responses.",
+        "Add the header Server-Timing to responses, which tells how long each stage of the request took.",
     )
-
-
-IGNORED: Final = (
-    ignored(
-        HTTP,
-        POSITIVE,
-        "http-thread-count",
-        8,
-        "Threads that serve HTTP.",
-        ONE_LOOP,
-    ),
-)

@@ -3,49 +3,49 @@
 from dataclasses import dataclass
 from typing import Final
 
-from halimede.cli.settings import BOOL, COUNT, TEXT, form, setting
+from halimede.cli.settings import BOOL, COUNT, SECONDS, form, setting
 
 SERVER: Final = "Server"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """The flags of the group "Server" that do something."""
+    """The flags of the group "Server"."""
 
-    id: str = setting(SERVER, TEXT, "triton", "Name of the server, as its metadata tell it.")
-    exit_on_error: bool = setting(
-        SERVER, BOOL, True, "Whether the server exits when a model fails to load at start."
-    )
+    id: str = setting(SERVER, form("NAME"), "triton", "Name of the server in its metadata.")
+    exit_on_error: bool = setting(SERVER, BOOL, True, "Exit if a model fails to load at start.")
     strict_readiness: bool = setting(
         SERVER,
         BOOL,
         True,
-        "Whether the server is ready only while each of its models is; otherwise it is as soon as it has started.",
+        "Report the server as ready only while all its models are ready. If false, it is ready as soon as it has "
+        "started.",
     )
     exit_timeout_secs: int = setting(
         SERVER,
-        COUNT,
+        SECONDS,
         30,
-        "Longest time that a stopping server waits for requests in flight; after it, it exits with an error.",
+        "When the server stops: longest time it waits for requests in flight. Then it exits with an error.",
     )
     drain_delay_secs: int = setting(
         SERVER,
-        COUNT,
+        SECONDS,
         0,
-        "Seconds that a stopping server still answers while it says that it is not ready, so that load balancers send "
-        "requests elsewhere before its sockets close. A second signal ends them.",
+        "When the server stops: time in which it still answers but reports that it is not ready, so that load "
+        "balancers stop sending requests before its ports close. A second signal ends this time.",
     )
     max_inflight_requests: int = setting(
         SERVER,
         COUNT,
         0,
-        "Inference requests of clients that may be in flight at once, of all models and protocols together; more are "
-        "refused: 503, UNAVAILABLE. 0 for any number.",
+        "Maximum number of inference requests in flight, for all models and protocols together. Further requests "
+        "are refused with 503 or UNAVAILABLE. 0 means no limit.",
     )
     receive_memory_budget: str = setting(
         SERVER,
         form("BYTES|SHARE"),
         "20%",
-        "Memory that request bodies may take together while they are received, over HTTP and gRPC: bytes (1GiB) or a "
-        "share of the memory that the server may use. As it runs out, large bodies wait; then they are refused.",
+        "Memory for request bodies while they are received, over HTTP and gRPC together: a size, such as 1GiB, or "
+        "a share of the memory available to the server, such as 20%. When it runs short, large bodies wait; "
+        "when it runs out, some are refused.",
     )
