@@ -9,6 +9,7 @@ from halimede.cli.hosting.host import command as host_command
 from halimede.cli.options import SETTINGS
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.tls.connection import UNREAD_BYTES
 from halimede.frontends.tls.handshakes import AT_ONCE, TIMEOUT_S
 from halimede.hosting.http.connection import WINDOW_BYTES
 from halimede.hosting.http.settings import ConnectionLimits
@@ -48,6 +49,7 @@ def values(section: str) -> dict[str, str]:
         ),
         ("TLS", "time for a handshake", f"{TIMEOUT_S:g} s"),
         ("TLS", "unfinished handshakes", f"{AT_ONCE}"),
+        ("TLS", "answers of TLS itself that a client does not read", f"{UNREAD_BYTES // KIB} KiB"),
         ("HTTP", "body", f"{HTTP.body_bytes // GIB} GiB"),
         ("HTTP", "request line and headers", f"{HTTP.head_bytes // KIB} KiB"),
         ("HTTP", "headers", f"{HTTP.headers}"),

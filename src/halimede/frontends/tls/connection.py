@@ -22,7 +22,7 @@ _RECORD_BYTES = 16_384
 _BURST_BYTES = 16 * _RECORD_BYTES
 """What is encrypted at once. What waits longer waits as it is, as the views that the protocol has written."""
 
-_UNREAD_BYTES = 16_384
+UNREAD_BYTES = 16_384
 """What TLS itself may have to say, such as new keys, to a client that asks for it and reads nothing."""
 
 
@@ -223,10 +223,6 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         buffered = isinstance(protocol, asyncio.BufferedProtocol)
         self._decrypt = self._decrypt_into_buffer if buffered else self._decrypt_bytes
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol above."""
-        return cast("asyncio.BaseProtocol", self._protocol)
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What TCP tells of the connection, and `ssl_object`."""
         return self._ssl if name == "ssl_object" else self._tcp.get_extra_info(name, default)
@@ -241,10 +237,6 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._reading = True
         self._tcp.resume_reading()
         self._loop.call_soon(self._read)
-
-    def is_reading(self) -> bool:
-        """Whether what arrives is handed on."""
-        return self._reading
 
     def write(self, data: Buffer) -> None:
         """Send these bytes."""
@@ -287,7 +279,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         """Send what the client has had TLS say, unless it asks for more and more and reads none of it."""
         if self._tcp_full:
             self._unread += self._outgoing.pending
-            if self._unread > _UNREAD_BYTES:
+            if self._unread > UNREAD_BYTES:
                 self.abort()
                 return
         self._flush()
@@ -299,10 +291,6 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set how many bytes may wait before the protocol is told to pause."""
         self._tcp.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        """The lower and the upper limit of the bytes that wait."""
-        return self._tcp.get_write_buffer_limits()
 
     def can_write_eof(self) -> bool:
         """Whether the client may be told that nothing more comes, while it is still read."""
