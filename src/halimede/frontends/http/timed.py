@@ -34,7 +34,8 @@ class TimedExchange(LoggedExchange):
         headers: Headers = (),
     ) -> None:
         """Send the response, with its times."""
-        self._entry.end(status)
+        if not self.closed:
+            self._entry.end(status)
         LoggedExchange.respond(self, status, parts, content_type, headers)
 
     def response(self, last: bool) -> tuple[Sequence[Buffer], int]:
