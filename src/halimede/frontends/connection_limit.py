@@ -61,7 +61,9 @@ class ConnectionLimit:
             return self._make()
         self.refused += 1
         if len(self._turned_away) >= MOST_TURNED_AWAY:
-            next(iter(self._turned_away)).abort()
+            one = next(iter(self._turned_away))
+            self._turned_away.discard(one)  # it is gone only in a later turn of the loop
+            one.abort()
         return self._make_refusing(self._turned_away)
 
 
