@@ -1,22 +1,29 @@
 #!/bin/sh
 # Run the tests of each directory in a process of its own, as some frameworks crash each other in one process. Two
-# processes run at a time; what one has written comes in one piece, once it has ended.
+# processes run at a time; what one has written comes in one piece, once it has ended. Those of whole servers run a
+# second time, with two front ends.
 set -eu
 LOGS=$(mktemp -d)
 export LOGS
 trap 'rm -rf "$LOGS"' EXIT
 status=0
-find tests -name 'test_*.py' -exec dirname {} + | sort -u | xargs -P 2 -I '{}' sh -c '
-    directory=$1
-    log=$LOGS/$(echo "$directory" | tr / .)
+{
+    find tests -name 'test_*.py' -exec dirname {} + | sort -u | sed 's/$/ 1/'
+    for directory in tests/cli tests/frontends/shared_memory tests/python_models; do echo "$directory 2"; done
+} | xargs -P 2 -I '{}' sh -c '
+    directory=${1% *}
+    export TEST_FRONT_ENDS="${1#* }"
+    title="$directory with $TEST_FRONT_ENDS front ends"
+    [ "$TEST_FRONT_ENDS" != 1 ] || title=$directory
+    log=$LOGS/$(echo "$title" | tr "/ " ..)
     shift
     status=0
     {
-        echo "== $directory"
+        echo "== $title"
         "$@" "$directory"/test_*.py || status=$?
     } >"$log" 2>&1
     [ $status != 5 ] || status=0 # each of its modules is skipped
-    [ $status = 0 ] || echo "$directory" >>"$LOGS/failed"
+    [ $status = 0 ] || echo "$title" >>"$LOGS/failed"
     flock "$LOGS" cat "$log"
     exit $status
 ' sh '{}' "$@" || status=$?

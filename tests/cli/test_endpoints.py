@@ -6,6 +6,7 @@ import pytest
 
 from halimede.cli.endpoints import endpoints
 from halimede.cli.options import ServeOptions
+from halimede.cli.services import services
 from halimede.core.clock import VirtualClock
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
@@ -17,8 +18,11 @@ from halimede.frontends.server import Endpoint, ListenError
 
 
 def opened(**options: Any) -> dict[str, Endpoint]:
-    engine = Engine(EngineSettings(()), VirtualClock(), Mock(spec=Lifecycle, on_progress=[]))
-    return {endpoint.name: endpoint for endpoint in endpoints(ServeOptions(**options), engine, LogControl())}
+    clock = VirtualClock()
+    engine = Engine(EngineSettings(()), clock, Mock(spec=Lifecycle, on_progress=[]))
+    flags = ServeOptions(**options)
+    served = services(flags, engine, LogControl(), None, [])
+    return {endpoint.name: endpoint for endpoint in endpoints(flags, served, clock, None, [])}
 
 
 def test_every_protocol_has_its_address() -> None:

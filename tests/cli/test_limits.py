@@ -85,7 +85,7 @@ def test_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_path: P
             assert json.loads(body) == {"error": text}
             assert ask(server, "GET", "/v2/health/ready")[::2] == (200, "close")
             assert ask(server, "GET", "/v2")[0] == 503
-            assert scraped(server, "halimede_refused_connections_total", '{protocol="http"}') == 3
+            until(lambda: scraped(server, "halimede_refused_connections_total", '{protocol="http"}') == 3)
             assert scraped(server, "halimede_open_connections", '{protocol="http"}') == LIMIT
             for each in connections:  # those within the limit are served
                 each.request("POST", "/v2/models/echo/infer", REQUEST)
@@ -122,7 +122,7 @@ def test_grpc_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_pa
                     ) as error:
                         call()
                     assert error.value.status() == "StatusCode.UNAVAILABLE"
-            assert scraped(server, "halimede_refused_connections_total", '{protocol="grpc"}') >= 1
+            until(lambda: scraped(server, "halimede_refused_connections_total", '{protocol="grpc"}') >= 1)
 
         def served() -> bool:
             with grpcclient.InferenceServerClient(server.grpc, channel_args=options) as client:

@@ -192,10 +192,9 @@ def test_a_client_that_goes_is_logged_with_499(tmp_path: Path) -> None:
         with socket.create_connection((host, int(port)), 10) as client:
             head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(REQUEST)}\r\n\r\n"
             client.sendall(head.encode() + REQUEST)
-            in_flight = 'halimede_requests_in_flight{protocol="http"} 1\n'
-            while in_flight not in (text := server.get("/metrics", server.metrics)[1].decode()):
-                pass
-            assert 'halimede_open_connections{protocol="http"} 1\n' in text
+            for line in ('requests_in_flight{protocol="http"} 1\n', 'open_connections{protocol="http"} 1\n'):
+                while f"halimede_{line}" not in server.get("/metrics", server.metrics)[1].decode():
+                    pass
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         (entry,) = Logged(server, path).next()
         assert (entry["status"], entry["model"]) == (499, "echo")

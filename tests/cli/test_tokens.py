@@ -13,7 +13,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.cli.echo import REQUEST
-from tests.support.server import ServerProcess, run_command, start_server
+from tests.support.server import FRONT_ENDS, ServerProcess, run_command, start_server
 
 MISSING = "this call needs a bearer token: send the header 'Authorization: Bearer TOKEN'"
 WRONG = "the bearer token is not valid"
@@ -182,7 +182,7 @@ def test_changed_tokens_count_at_once_also_on_connections_that_are_kept(
         assert status() == b"200"
         assert over_grpc.get_server_metadata(headers={"authorization": f"Bearer {old}"}).name == "triton"
         file.write_text(new_line)
-        server.wait_for(f"'{file}' has changed: 1 tokens came, 1 went")
+        server.wait_for(f"'{file}' has changed: 1 tokens came, 1 went", times=FRONT_ENDS)
         assert status() == b"401"
         with pytest.raises(InferenceServerException, match="the bearer token is not valid"):
             over_grpc.get_server_metadata(headers={"authorization": f"Bearer {old}"})

@@ -19,7 +19,7 @@ class TurnedAway(asyncio.Protocol):
 
 
 def test_for_each_connection_too_many_another_one_is_cut_off() -> None:
-    limit = ConnectionLimit(0, (), asyncio.Protocol, TurnedAway)
+    limit = ConnectionLimit(0, Connections(), asyncio.Protocol, TurnedAway)
     made = [limit.protocol() for _ in range(MOST_TURNED_AWAY + 3)]
     assert sum(each.aborted for each in made if isinstance(each, TurnedAway)) == 3
     assert max(each.aborted for each in made if isinstance(each, TurnedAway)) == 1

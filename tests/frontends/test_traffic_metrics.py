@@ -7,12 +7,12 @@ import pytest
 
 from halimede.frontends import traffic_metrics
 from halimede.frontends.peers import client_text
-from halimede.frontends.traffic import Traffic, new_counts
+from halimede.frontends.traffic import LocalTraffic, new_counts
 
 
-def traffic(protocol: str, *in_flight: int) -> Traffic:
+def traffic(protocol: str, *in_flight: int) -> LocalTraffic:
     connections: Any = [SimpleNamespace(in_flight=each) for each in in_flight]
-    return Traffic(protocol, connections, new_counts())
+    return LocalTraffic(protocol, connections, new_counts())
 
 
 def test_requests_are_told_by_protocol_route_and_status() -> None:

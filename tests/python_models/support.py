@@ -162,6 +162,7 @@ class Models:
             pid
             for pid, name in processes(self.server.process.pid).items()
             if name.startswith(f"halimede-{model}_" if model else "halimede-")
+            and not name.startswith("halimede-front")
         ]
 
     def statistics(self, model: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A real server process, for end-to-end tests."""
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+FRONT_ENDS = int(os.environ.get("TEST_FRONT_ENDS", "1"))
+"""How many front ends the servers of tests have."""
 
 _STARTED = re.compile(
     r"Started ((?:Sagemaker |Vertex AI )?HTTPService|GRPCInferenceService|Metrics Service) at ([0-9.]+:\d+)"
@@ -45,9 +49,9 @@ class ServerProcess:
             with error:
                 return error.code, error.read()
 
-    def wait_for(self, text: str, timeout: float = 30) -> None:
-        """Return once the log has that text."""
-        self._poll(lambda: text in self.log, f"the log to have {text!r}", timeout)
+    def wait_for(self, text: str, timeout: float = 30, times: int = 1) -> None:
+        """Return once the log has that text so many times."""
+        self._poll(lambda: self.log.count(text) >= times, f"the log to have {text!r}", timeout)
 
     def wait_until_open(self, endpoints: int, timeout: float = 30) -> None:
         """Return once so many endpoints are open; their addresses are known then."""
@@ -91,7 +95,7 @@ def start_server(repository: Path | str, *flags: str, ready: bool = True) -> Ite
         sys.executable, "-m", "halimede", "serve", f"--model-repository={repository}",
         "--http-address=127.0.0.1", "--http-port=0", "--grpc-address=127.0.0.1", "--grpc-port=0",
         "--metrics-port=0", "--sagemaker-address=127.0.0.1", "--sagemaker-port=0",
-        "--vertex-ai-address=127.0.0.1", "--vertex-ai-port=0", *flags,
+        "--vertex-ai-address=127.0.0.1", "--vertex-ai-port=0", f"--front-ends={FRONT_ENDS}", *flags,
     ]  # fmt: skip
     closed = sum(f"--allow-{name}=false" in flags for name in ("http", "grpc", "metrics"))
     closed -= sum(f"--allow-{name}=true" in flags for name in ("sagemaker", "vertex-ai"))

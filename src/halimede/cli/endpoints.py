@@ -7,66 +7,46 @@ from functools import partial
 from pathlib import Path
 
 from halimede.cli.check.access import metrics_address
-from halimede.cli.check.checks import (
-    metrics_switches,
-    receive_memory_budget,
-    summary_quantiles,
-)
+from halimede.cli.check.checks import receive_memory_budget
 from halimede.cli.check.tls import GRPC, HTTP, tls_files
 from halimede.cli.options import ServeOptions
-from halimede.core.errors import InvalidArgumentError
+from halimede.cli.services import GRPC as GRPC_SERVICE
+from halimede.cli.services import HTTP as HTTP_SERVICE
+from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
+from halimede.core.clock import Clock
 from halimede.core.origins import OriginPolicy
-from halimede.core.uploads import CodeUpload
-from halimede.engine.engine import Engine
 from halimede.frontends.connection_limit import ConnectionLimit, too_many
-from halimede.frontends.gpu_gauges import open_gpu_gauges
 from halimede.frontends.grpc.crowded import health_only, short_lived
 from halimede.frontends.grpc.logged import LoggedCall
-from halimede.frontends.grpc.service import ServiceSettings, methods
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.answers import refuse_all_but_health
-from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.logged import LoggedExchange
 from halimede.frontends.http.routes import group_of, is_health
-from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.timed import TimedExchange
 from halimede.frontends.http.transport.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
 from halimede.frontends.http.transport.head import JsonLength, json_length
 from halimede.frontends.http.transport.protocol import HttpProtocol
 from halimede.frontends.http.transport.web_access import WebAccess
-from halimede.frontends.log_settings import LogControl
-from halimede.frontends.metrics import Metrics, MetricsSettings
+from halimede.frontends.metrics import Metrics
 from halimede.frontends.receiving import ReceiveBudget
-from halimede.frontends.request_log.log import RequestLog
-from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
+from halimede.frontends.request_log.log import EntryLog
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
-from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
 from halimede.frontends.sagemaker.routes import group_of as sagemaker_group_of
 from halimede.frontends.sagemaker.routes import is_health as is_sagemaker_health
-from halimede.frontends.sagemaker.settings import (
-    DEFAULT_MODEL,
-    INFERENCE_TYPE,
-    PING_MODE,
-    InferenceType,
-    PingMode,
-    SagemakerSettings,
-)
 from halimede.frontends.server import Connections, Endpoint, ListenError
-from halimede.frontends.shared_memory.registry import Regions
 from halimede.frontends.tls.certificates import CertificateError
 from halimede.frontends.tls.identity import Identity
 from halimede.frontends.tokens import METRICS, TokenFileError, Tokens, parse_groups
-from halimede.frontends.traffic import Traffic, new_counts
+from halimede.frontends.traffic import Counts, LocalTraffic, Traffic, new_counts
 from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
-from halimede.frontends.vertex.handler import create_handler as create_vertex_handler
 from halimede.frontends.vertex.handler import group_of as vertex_group_of
 from halimede.frontends.vertex.settings import VertexSettings, read_routes
 
 _NAMES = {HTTP: "HTTP", GRPC: "gRPC"}
-_ZLIB_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +55,27 @@ class _Shared:
 
     Attributes:
         options: what the flags say.
-        engine: what is served.
-        log: what clients change of the log.
+        services: what answers clients.
+        clock: the time that connections go by.
         requests: hears of each request; None for no such log.
         access: which requests over HTTP are refused for the names that they give.
         budget: the memory of unfinished bodies.
-        traffic: the connections and the counts of each endpoint, for the metrics.
+        traffic: takes the connections and the counts of each endpoint, for the metrics.
+        new_counts: makes what counts the requests of a protocol.
         http_identity: with what HTTP is encrypted; None for not at all.
         tokens: by which clients show who they are; None if they need not.
-        regions: clients' shared memory.
     """
 
     options: ServeOptions
-    engine: Engine
-    log: LogControl
-    requests: RequestLog | None
+    services: Services
+    clock: Clock
+    requests: EntryLog | None
     access: WebAccess
     budget: ReceiveBudget
     traffic: list[Traffic]
+    new_counts: Callable[[str], Counts]
     http_identity: Identity | None
     tokens: Tokens | None
-    regions: Regions
 
     def bearers(self, connections: Connections[HttpProtocol], group_of: GroupOf) -> BearerCheck | None:
         """Which requests of these connections need a token, by the groups of their calls."""
@@ -106,9 +86,9 @@ class _Shared:
 
     def http(
         self,
+        protocol: str,
         name: str,
         place: tuple[str, str, int],
-        handler: Handler,
         *,
         front_end: str,
         service: str,
@@ -119,17 +99,18 @@ class _Shared:
         """A front end over HTTP.
 
         Args:
+            protocol: what metrics call it.
             name: what the log calls its listener.
             place: the flag of its port, its address and its port.
-            handler: what answers its requests.
-            front_end: what the log of requests calls it; the metrics call it so in lower case.
+            front_end: what the log of requests calls it.
             service: what an error of the start calls it.
             group_of: the groups of its calls.
             is_health: whether a path is that of a health check.
             json_length: where binary tensors begin in a body.
         """
         connections: Connections[HttpProtocol] = Connections()
-        counts = new_counts()
+        handler = self.services.handlers[protocol]
+        counts = self.new_counts(protocol)
 
         def make(connections: Connections[HttpProtocol], handler: Handler) -> HttpProtocol:
             return HttpProtocol(
@@ -145,56 +126,78 @@ class _Shared:
             )
 
         limits = HttpLimits(json_bytes=self.options.http_max_input_size)
-        make_exchange = self._make_exchange(front_end)
+        make_exchange = exchange_maker(self.options, self.requests, front_end)
         bearers = self.bearers(connections, group_of)
         usual = partial(make, connections, handler)
         limit = None
         if most := self.options.http_max_connections:
             refuse = refuse_all_but_health(handler, is_health, too_many(most))
             limit = ConnectionLimit(most, connections, usual, partial(make, handler=refuse))
-        self.traffic.append(Traffic(front_end.lower().replace(" ", "_"), connections, counts, limit))
+        self.traffic.append(LocalTraffic(protocol, connections, counts, limit))
         flag, address, port = place
         return Endpoint(
-            name, flag, address, port, limit or usual, connections, service=service, tokens=self.tokens
+            name,
+            flag,
+            address,
+            port,
+            limit or usual,
+            connections,
+            service=service,
+            protocol=protocol,
+            tokens=self.tokens,
         )
 
-    def _make_exchange(self, front_end: str) -> MakeExchange:
-        if self.options.http_server_timing:
-            return partial(TimedExchange, self.requests, front_end)
-        return Exchange if self.requests is None else partial(LoggedExchange, self.requests, front_end)
+
+def exchange_maker(options: ServeOptions, requests: EntryLog | None, front_end: str) -> MakeExchange:
+    """What makes the exchanges of a front end.
+
+    Args:
+        options: what the flags say.
+        requests: hears of each request; None for no such log.
+        front_end: what the log calls it.
+    """
+    if options.http_server_timing:
+        return partial(TimedExchange, requests, front_end)
+    return Exchange if requests is None else partial(LoggedExchange, requests, front_end)
 
 
 def endpoints(
-    options: ServeOptions, engine: Engine, log: LogControl, requests: RequestLog | None = None
+    options: ServeOptions,
+    services: Services,
+    clock: Clock,
+    requests: EntryLog | None,
+    traffic: list[Traffic],
+    counts: Callable[[str], Counts] = lambda _: new_counts(),
 ) -> Iterator[Endpoint]:
     """Every endpoint to open, in tritonserver's order.
 
     Args:
         options: what the flags say.
-        engine: what is served.
-        log: what clients change of the log.
+        services: what answers clients.
+        clock: the time that connections go by.
         requests: hears of each request; None for no such log.
+        traffic: takes the connections and the counts of each endpoint.
+        counts: makes what counts the requests of a protocol.
 
     Raises:
         ListenError: a certificate or key cannot be used.
-        InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
     budget = ReceiveBudget(receive_memory_budget(options.receive_memory_budget))
     identity = _identity(options, HTTP, "http/1.1")
-    regions = Regions(allowed=options.allow_client_shm)
-    shared = _Shared(options, engine, log, requests, access, budget, [], identity, _tokens(options), regions)
+    shared = _Shared(
+        options, services, clock, requests, access, budget, traffic, counts, identity, _tokens(options)
+    )
     if options.allow_grpc:
         yield _grpc(shared)
     if options.allow_http:
         yield _http(shared)
     if options.allow_sagemaker:
         yield _sagemaker(shared)
-    metrics = _metrics(shared) if options.allow_metrics else None
     if options.allow_vertex_ai:
-        yield _vertex_ai(shared, metrics)
-    if metrics is not None:
-        yield _metrics_endpoint(shared, metrics)
+        yield _vertex_ai(shared)
+    if services.metrics is not None:
+        yield _metrics_endpoint(shared, services.metrics)
 
 
 def _identity(
@@ -220,20 +223,8 @@ def _tokens(options: ServeOptions) -> Tokens | None:
 
 
 def _grpc(shared: _Shared) -> Endpoint:
-    options, engine, requests = shared.options, shared.engine, shared.requests
-    served = methods(
-        engine,
-        ServiceSettings(
-            server_id=options.id,
-            restrictions=parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX),
-            forward_pattern=compile_forward_pattern(options.grpc_header_forward_pattern),
-            compression=_ZLIB_LEVELS[options.grpc_infer_response_compression_level],
-            log=shared.log,
-            code_upload=CodeUpload(options.allow_model_code_upload),
-            request_log=requests,
-            regions=shared.regions,
-        ),
-    )
+    options, clock, requests = shared.options, shared.clock, shared.requests
+    served = shared.services.methods
     limits = GrpcSettings(
         keepalive_time_ms=options.grpc_keepalive_time,
         keepalive_timeout_ms=options.grpc_keepalive_timeout,
@@ -246,13 +237,13 @@ def _grpc(shared: _Shared) -> Endpoint:
         budget=shared.budget,
     )
     connections: Connections[GrpcProtocol] = Connections()
-    counts = new_counts()
+    counts = shared.new_counts(GRPC_SERVICE)
     authorize = None
     if shared.tokens is not None:
         shared.tokens.admits(connections)
         authorize = shared.tokens.refusal
     make_call = Call if requests is None else partial(LoggedCall, requests)
-    make = partial(GrpcProtocol, served, limits, engine.clock, connections, counts, make_call, authorize)
+    make = partial(GrpcProtocol, served, limits, clock, connections, counts, make_call, authorize)
     limit = None
     if most := options.grpc_max_connections:
         refused, short = health_only(served, too_many(most)), short_lived(limits)
@@ -261,10 +252,10 @@ def _grpc(shared: _Shared) -> Endpoint:
             connections,
             make,
             lambda turned_away: GrpcProtocol(
-                refused, short, engine.clock, turned_away, counts, make_call, authorize
+                refused, short, clock, turned_away, counts, make_call, authorize
             ),
         )
-    shared.traffic.append(Traffic("grpc", connections, counts, limit))
+    shared.traffic.append(LocalTraffic(GRPC_SERVICE, connections, counts, limit))
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
@@ -276,6 +267,7 @@ def _grpc(shared: _Shared) -> Endpoint:
         _identity(options, GRPC, "h2", required=True),
         says_goodbye=True,
         service="GRPC",
+        protocol=GRPC_SERVICE,
         tokens=shared.tokens,
     )
 
@@ -283,9 +275,9 @@ def _grpc(shared: _Shared) -> Endpoint:
 def _http(shared: _Shared) -> Endpoint:
     options = shared.options
     endpoint = shared.http(
+        HTTP_SERVICE,
         "HTTPService",
         ("--http-port", options.http_address, options.http_port),
-        create_handler(shared.engine, _http_settings(shared)),
         front_end="HTTP",
         service="HTTP",
         group_of=lambda head: group_of(head.path),
@@ -294,33 +286,13 @@ def _http(shared: _Shared) -> Endpoint:
     return replace(endpoint, reuse_port=options.reuse_http_port, tls=shared.http_identity)
 
 
-def _http_settings(shared: _Shared) -> HttpSettings:
+def _vertex_ai(shared: _Shared) -> Endpoint:
     options = shared.options
-    return HttpSettings(
-        server_id=options.id,
-        max_input_size=options.http_max_input_size,
-        restrictions=parse_restrictions(options.http_restricted_api),
-        forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
-        log=shared.log,
-        code_upload=CodeUpload(options.allow_model_code_upload),
-        regions=shared.regions,
-    )
-
-
-def _vertex_ai(shared: _Shared, metrics: Metrics | None) -> Endpoint:
-    options, engine = shared.options, shared.engine
-    predict_route, health_route = read_routes(os.environ)
-    settings = VertexSettings(predict_route, health_route, options.vertex_ai_default_model)
-    handler = create_vertex_handler(
-        engine,
-        settings,
-        create_handler(engine, _http_settings(shared), VERTEX_DIALECT),
-        None if metrics is None else metrics.answer,
-    )
+    settings = VertexSettings(*read_routes(os.environ), options.vertex_ai_default_model)
     return shared.http(
+        VERTEX_AI,
         "Vertex AI HTTPService",
         ("--vertex-ai-port", options.vertex_ai_address, options.vertex_ai_port),
-        handler,
         front_end="Vertex AI",
         service="Vertex AI",
         group_of=partial(vertex_group_of, settings),
@@ -330,23 +302,11 @@ def _vertex_ai(shared: _Shared, metrics: Metrics | None) -> Endpoint:
 
 
 def _sagemaker(shared: _Shared) -> Endpoint:
-    options, engine = shared.options, shared.engine
-    handler = create_sagemaker_handler(
-        engine,
-        SagemakerSettings(
-            default_model=os.environ.get(DEFAULT_MODEL, ""),
-            inference_type=_inference_type(os.environ.get(INFERENCE_TYPE, "")),
-            ping_mode=PingMode.LIVE if os.environ.get(PING_MODE) == "live" else PingMode.READY,
-            max_input_size=options.http_max_input_size,
-            restrictions=parse_restrictions(options.http_restricted_api),
-            forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
-            regions=shared.regions,
-        ),
-    )
+    options = shared.options
     endpoint = shared.http(
+        SAGEMAKER,
         "Sagemaker HTTPService",
         ("--sagemaker-port", options.sagemaker_address, options.sagemaker_port),
-        handler,
         front_end="SageMaker",
         service="Sagemaker",
         group_of=lambda head: sagemaker_group_of(head.path, head.method),
@@ -354,37 +314,6 @@ def _sagemaker(shared: _Shared) -> Endpoint:
         json_length=sagemaker_json_length,
     )
     return replace(endpoint, unix_socket=options.sagemaker_unix_socket)
-
-
-def _inference_type(text: str) -> InferenceType:
-    """What ``/invocations`` does, infer unless the environment says otherwise."""
-    try:
-        return InferenceType(text or "infer")
-    except ValueError:
-        known = ", ".join(each.value for each in InferenceType)
-        msg = f"{INFERENCE_TYPE} is '{text}'; it must be one of {known}"
-        raise InvalidArgumentError(msg) from None
-
-
-def _metrics(shared: _Shared) -> Metrics:
-    options, engine = shared.options, shared.engine
-    switches = metrics_switches(options.metrics_config)
-    return Metrics(
-        engine,
-        MetricsSettings(
-            cpu=options.allow_cpu_metrics,
-            counter_latencies=switches["counter_latencies"],
-            histogram_latencies=switches["histogram_latencies"],
-            summary_quantiles=summary_quantiles(options.metrics_config)
-            if switches["summary_latencies"]
-            else None,
-            interval_ms=options.metrics_interval_ms,
-            pinned_memory_bytes=options.pinned_memory_pool_byte_size,
-        ),
-        # as tritonserver, which measures twice an interval
-        open_gpu_gauges(max(1, options.metrics_interval_ms // 2)) if options.allow_gpu_metrics else None,
-        shared.traffic,
-    )
 
 
 def _metrics_endpoint(shared: _Shared, metrics: Metrics) -> Endpoint:

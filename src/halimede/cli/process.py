@@ -14,10 +14,12 @@ from halimede.cli.check.host_policies import host_policies
 from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.cloud import model_repositories
 from halimede.cli.endpoints import endpoints
+from halimede.cli.front_ends import make_front_ends, relayed
 from halimede.cli.loading import LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
 from halimede.cli.request_log import open_request_log
+from halimede.cli.services import services
 from halimede.cli.signals import StopSignals, exit_now
 from halimede.cli.tables import table
 from halimede.cli.trace_options import trace_config
@@ -27,7 +29,9 @@ from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.log_settings import LogControl
+from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.server import ListenError, Server
+from halimede.frontends.traffic import Traffic
 from halimede.frontends.vertex.start import default_model_problem
 
 logger = logging.getLogger("halimede")
@@ -46,13 +50,11 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     clock = LoopClock(loop)
     settings = engine_settings(options)
     signals = StopSignals(loop, delay=options.drain_delay_secs > 0)
-    server = Server()
     requests = open_request_log(options)
     try:
         lifecycle = Lifecycle(settings, clock, loop)
         engine = Engine(settings, clock, lifecycle)
-        for endpoint in endpoints(options, engine, log, requests):
-            await server.open(endpoint)
+        server = await open_server(options, engine, clock, log, requests)
     except ListenError as error:
         logger.error("%s", error)
         return 1
@@ -96,6 +98,30 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     if problem:
         logger.error("%s", problem)
     return int(failed or bool(problem))
+
+
+async def open_server(
+    options: ServeOptions, engine: Engine, clock: Clock, log: LogControl, requests: RequestLog | None
+) -> Server:
+    """Open the endpoints, in this process or in front ends.
+
+    Raises:
+        ListenError: an address cannot be had.
+        InvalidArgumentError: an option is malformed.
+    """
+    traffic: list[Traffic] = []
+    served = services(options, engine, log, requests, traffic)
+    if options.front_ends == 1:
+        server = Server()
+        opened = endpoints(options, served, clock, requests, traffic)
+    else:
+        front_ends = make_front_ends(options, engine, served, log, requests, traffic)
+        server = Server(front_ends)
+        opened = relayed(endpoints(options, served, clock, requests, []), front_ends)
+        front_ends.start()
+    for endpoint in opened:
+        await server.open(endpoint)
+    return server
 
 
 def _vertex_problem(options: ServeOptions, engine: Engine) -> str:

@@ -5,6 +5,7 @@ buffers are shared segments, so that a tensor that was received into one reaches
 """
 
 import asyncio
+import os
 import sys
 
 import numpy as np
@@ -32,8 +33,13 @@ class BufferPool:
     def __init__(self) -> None:
         self._segments: list[Segment] = []
         self._made = 0
+        self._process = 0
         self._used: set[int] = set()  # since the last trim
         self._trimmed_by: asyncio.AbstractEventLoop | None = None
+
+    def number_by_process(self) -> None:
+        """From now on, give segments numbers that neither the server's own process nor its workers give."""
+        self._process = os.getpid()
 
     def segment(self, size: int) -> Segment:
         """A segment of at least `size` bytes that nobody uses, not cleared.
@@ -63,7 +69,7 @@ class BufferPool:
             MemoryError: there is not so much.
         """
         self._made += 1
-        return create_segment(self._made, size)
+        return create_segment(-(self._process << 24 | self._made) if self._process else self._made, size)
 
     def take(self, size: int, alignment: int = 0) -> memoryview:
         """Writable memory of `size` bytes, not cleared.

@@ -5,7 +5,7 @@ at once. Health checks are answered as ever, or a server with enough to do would
 """
 
 import asyncio
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any
 
 from halimede.core.errors import UnavailableError
@@ -31,7 +31,7 @@ class ConnectionLimit:
     def __init__(
         self,
         most: int,
-        connections: Sized,
+        connections: Connections[Any],
         make: Callable[[], asyncio.BaseProtocol],
         make_refusing: Callable[[Connections[Any]], asyncio.BaseProtocol],
     ) -> None:
@@ -57,9 +57,10 @@ class ConnectionLimit:
 
     def protocol(self) -> asyncio.BaseProtocol:
         """What one more connection speaks."""
-        if len(self._connections) < self._most:
+        if self._connections.open < self._most:
             return self._make()
         self.refused += 1
+        self._connections.changed()
         if len(self._turned_away) >= MOST_TURNED_AWAY:
             one = next(iter(self._turned_away))
             self._turned_away.discard(one)  # it is gone only in a later turn of the loop

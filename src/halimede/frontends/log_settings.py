@@ -48,6 +48,7 @@ class LogControl:
 
     Attributes:
         settings: those that hold now.
+        on_change: called with settings that have come into effect.
     """
 
     def __init__(
@@ -55,7 +56,15 @@ class LogControl:
     ) -> None:
         """Settings that hold already, the defaults for None; `apply` puts others into effect."""
         self.settings = settings or LogSettings()
+        self.on_change: Callable[[LogSettings], None] | None = None
         self._apply = apply
+
+    def put(self, settings: LogSettings) -> None:
+        """Have these settings in place of the others."""
+        self.settings = settings
+        self._apply(settings)
+        if self.on_change is not None:
+            self.on_change(settings)
 
     def document(self) -> dict[str, bool | int | str]:
         """The settings under the protocol's names, in its order; `log_file` is "" for none."""
@@ -80,5 +89,4 @@ class LogControl:
         if not 0 <= fields.get("verbose", 0) <= _INT_MAX:
             fields["verbose"] = 0  # as tritonserver, whose level is a C++ int
         if fields:
-            self.settings = replace(self.settings, **fields)
-            self._apply(self.settings)
+            self.put(replace(self.settings, **fields))

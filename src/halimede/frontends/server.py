@@ -40,16 +40,36 @@ class Connections(set[C]):
 
     Attributes:
         leaving: the server will stop soon: clients are to go elsewhere, where their protocol has words for it.
+        elsewhere: how many connections of the endpoint other processes have.
+        on_change: called when one has come, gone or been refused.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.leaving = False
+        self.elsewhere = 0
+        self.on_change: Callable[[], None] | None = None
         self._gone: asyncio.Future[None] | None = None
+
+    @property
+    def open(self) -> int:
+        """How many connections of the endpoint are open, in all processes."""
+        return len(self) + self.elsewhere
+
+    def changed(self) -> None:
+        """One has come, gone or been refused."""
+        if self.on_change is not None:
+            self.on_change()
+
+    def add(self, element: C, /) -> None:
+        """The connection is there."""
+        super().add(element)
+        self.changed()
 
     def discard(self, element: object, /) -> None:
         """The connection is gone."""
         super().discard(cast("C", element))
+        self.changed()
         if not self and self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
@@ -79,6 +99,7 @@ class Endpoint:
         reuse_port: other processes may listen at the same port.
         tls: with what connections over TCP are encrypted; None for not at all.
         says_goodbye: its protocol can tell a client to go elsewhere while it still answers it.
+        protocol: what metrics call it; "" for what is not counted.
         service: what an error calls it where tritonserver has words for that; "" for none.
         tokens: by which its clients show who they are; None if they need not.
         unix_socket: a socket of this machine at which it listens as well: a path, or @ and a name of Linux's abstract
@@ -94,15 +115,31 @@ class Endpoint:
     reuse_port: bool = False
     tls: Identity | None = None
     says_goodbye: bool = False
+    protocol: str = ""
     service: str = ""
     unix_socket: str = ""
     tokens: Tokens | None = None
 
 
+class Remote(Protocol):
+    """Other processes, which have the connections of endpoints that this one opens; as `Server` has its own."""
+
+    def leave(self) -> None:
+        """Ask clients to leave."""
+
+    def stop_accepting(self) -> None:
+        """No connections come any more."""
+
+    async def close(self, grace_s: float) -> bool:
+        """Close every connection once it has sent its answers."""
+
+
 class Server:
     """The endpoints that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, remote: Remote | None = None) -> None:
+        """None yet; `remote` are the processes that have their connections, None for this one."""
+        self._remote = remote
         self._listeners: list[asyncio.Server] = []
         self._handshakes: list[Handshakes] = []
         self._endpoints: list[Endpoint] = []
@@ -118,11 +155,7 @@ class Server:
         loop = asyncio.get_running_loop()
         if endpoint.unix_socket:
             await self._open_unix_socket(endpoint)
-        factory = endpoint.factory
-        if endpoint.tls is not None:
-            handshakes = Handshakes(endpoint.name, endpoint.tls, factory)
-            self._handshakes.append(handshakes)
-            factory = handshakes.connect
+        factory = self._factory(endpoint)
         try:
             listener = await loop.create_server(
                 factory,
@@ -133,15 +166,32 @@ class Server:
             )
         except OSError as error:
             raise ListenError(_why(endpoint, error)) from error
+        self._attach(endpoint)
+        self._listeners.append(listener)
+        port: int = listener.sockets[0].getsockname()[1]
+        logger.info("Started %s at %s:%d", endpoint.name, endpoint.address, port)
+        return port
+
+    def attach(self, endpoint: Endpoint) -> Callable[[], asyncio.BaseProtocol]:
+        """Have an endpoint at which another process listens: what makes the protocol of each connection."""
+        self._attach(endpoint)
+        return self._factory(endpoint)
+
+    def _factory(self, endpoint: Endpoint) -> Callable[[], asyncio.BaseProtocol]:
+        if endpoint.tls is None:
+            return endpoint.factory
+        handshakes = Handshakes(
+            endpoint.name, endpoint.tls, endpoint.factory, on_end=endpoint.connections.changed
+        )
+        self._handshakes.append(handshakes)
+        return handshakes.connect
+
+    def _attach(self, endpoint: Endpoint) -> None:
         if endpoint.tls is not None:
             endpoint.tls.start()
         if endpoint.tokens is not None:
             endpoint.tokens.start()
-        self._listeners.append(listener)
         self._endpoints.append(endpoint)
-        port: int = listener.sockets[0].getsockname()[1]
-        logger.info("Started %s at %s:%d", endpoint.name, endpoint.address, port)
-        return port
 
     async def _open_unix_socket(self, endpoint: Endpoint) -> None:
         name = endpoint.unix_socket
@@ -161,6 +211,8 @@ class Server:
         """Go on as before, but ask clients to leave with their next request, if their protocol has words for it."""
         for endpoint in self._endpoints:
             endpoint.connections.leaving = True
+        if self._remote is not None:
+            self._remote.leave()
 
     def stop_accepting(self) -> None:
         """Refuse new connections. Those that are open stay, and are told if their protocol has words for it."""
@@ -175,19 +227,22 @@ class Server:
                     files.close()
             if endpoint.says_goodbye:
                 endpoint.connections.shutdown()
+        if self._remote is not None:
+            self._remote.stop_accepting()
 
     async def close(self, grace_s: float) -> bool:
         """Close every connection once it has sent its answers; whether that took no longer than `grace_s`."""
         self.stop_accepting()
         for endpoint in self._endpoints:
             endpoint.connections.shutdown()
+        remote = True if self._remote is None else await self._remote.close(grace_s)
         try:
             async with asyncio.timeout(grace_s):
                 for endpoint in self._endpoints:
                     await endpoint.connections.gone()
         except TimeoutError:
             return False
-        return True
+        return remote
 
 
 def _why(endpoint: Endpoint, error: OSError) -> str:

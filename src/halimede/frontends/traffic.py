@@ -27,12 +27,36 @@ class Busy(Protocol):
         """Requests that are not answered yet."""
 
 
+class Traffic(Protocol):
+    """What passes through one endpoint."""
+
+    @property
+    def protocol(self) -> str:
+        """Its name in metrics: http, grpc, sagemaker or vertex_ai."""
+
+    @property
+    def counts(self) -> Counts:
+        """Requests that were answered."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+
+    @property
+    def open(self) -> int:
+        """How many connections are open."""
+
+    @property
+    def refused(self) -> int | None:
+        """Connections that were one too many; None where there may be any number."""
+
+
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """What passes through one endpoint.
+class LocalTraffic:
+    """What passes through an endpoint of this process.
 
     Attributes:
-        protocol: its name in metrics: http, grpc, sagemaker or vertex_ai.
+        protocol: its name in metrics.
         connections: those that are open.
         counts: requests that were answered.
         limit: how many connections it may have; None for any number.
@@ -47,3 +71,13 @@ class Traffic:
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
         return sum(connection.in_flight for connection in self.connections)
+
+    @property
+    def open(self) -> int:
+        """How many connections are open."""
+        return len(self.connections)
+
+    @property
+    def refused(self) -> int | None:
+        """Connections that were one too many; None where there may be any number."""
+        return None if self.limit is None else self.limit.refused

@@ -39,14 +39,14 @@ def in_flight(traffic: Iterable[Traffic]) -> Iterator[Sample]:
 def open_connections(traffic: Iterable[Traffic]) -> Iterator[Sample]:
     """Open connections, by protocol."""
     for each in traffic:
-        yield f'protocol="{each.protocol}"', len(each.connections)
+        yield f'protocol="{each.protocol}"', each.open
 
 
 def refused_connections(traffic: Iterable[Traffic]) -> Iterator[Sample]:
     """Connections that were one too many, by protocol; nothing where there may be any number."""
     for each in traffic:
-        if each.limit is not None:
-            yield f'protocol="{each.protocol}"', each.limit.refused
+        if each.refused is not None:
+            yield f'protocol="{each.protocol}"', each.refused
 
 
 def resident_memory(proc: Path = Path("/proc")) -> Iterator[Sample]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from halimede.cli.settings import BOOL, COUNT, SECONDS, form, setting
+from halimede.cli.settings import BOOL, COUNT, POSITIVE, SECONDS, form, setting
 
 SERVER: Final = "Server"
 
@@ -20,6 +20,13 @@ class ServerOptions:
         True,
         "Report the server as ready only while all its models are ready. If false, it is ready as soon as it has "
         "started.",
+    )
+    front_ends: int = setting(
+        SERVER,
+        POSITIVE,
+        1,
+        "Processes that hold the connections of clients, read requests and write responses, while the server's own "
+        "process schedules and runs models. With 1, one process does everything.",
     )
     exit_timeout_secs: int = setting(
         SERVER,

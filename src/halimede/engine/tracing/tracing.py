@@ -1,6 +1,6 @@
 """Tracing of requests: the settings that hold for each model, and the samplers that go by them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -20,6 +20,7 @@ class Tracing:
     Attributes:
         config: how it was set at the start.
         active: requests may be traced: the one thing to look at before `begin`.
+        on_change: called when that has changed.
         options: further settings of the mode, name and value; names may repeat.
     """
 
@@ -27,6 +28,7 @@ class Tracing:
         """Trace as `config` says; without an exporter, whatever the settings are, nothing is traced."""
         self.config = config
         self.active = False
+        self.on_change: list[Callable[[], None]] = []
         self.options = () if exporter is None else exporter.options
         self._exporter = exporter
         self._number = count(1).__next__
@@ -112,7 +114,11 @@ class Tracing:
         self._samplers[name] = Sampler(settings, self._exporter, self._number, self._look)
 
     def _look(self) -> None:
-        self.active = any(sampler.active for sampler in self._samplers.values())
+        active = any(sampler.active for sampler in self._samplers.values())
+        if active is not self.active:
+            self.active = active
+            for callback in self.on_change:
+                callback()
 
     def close(self, timeout_s: float) -> None:
         """Trace nothing more, and pass on what was traced, if that takes no longer than `timeout_s`. Blocks."""

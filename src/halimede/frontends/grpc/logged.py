@@ -11,7 +11,7 @@ from halimede.frontends.grpc.transport.call import Call, Connection, RequestHead
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.responses import status_name
 from halimede.frontends.request_log.entry import Entry
-from halimede.frontends.request_log.log import RequestLog
+from halimede.frontends.request_log.log import EntryLog
 
 
 class LoggedCall(Call):
@@ -27,7 +27,7 @@ class LoggedCall(Call):
     __slots__ = ("_handler", "_log", "entry", "logged_requests")
 
     def __init__(
-        self, log: RequestLog, connection: Connection, sender: Sender[Call], stream: int, head: RequestHead
+        self, log: EntryLog, connection: Connection, sender: Sender[Call], stream: int, head: RequestHead
     ) -> None:
         super().__init__(connection, sender, stream, head)
         self._log = log
@@ -64,7 +64,7 @@ class LoggedCall(Call):
     def end(self) -> None:
         """The call is over."""
         super().end()
-        if self.status or not self.logged_requests:
+        if not self.relayed and (self.status or not self.logged_requests):
             self.entry.end(status_name(self.status))
             self._log.add(self.entry)
 

@@ -1,21 +1,14 @@
 """Exchanges that the log of requests hears of; made in place of plain ones where there is such a log."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.transport.exchange import Connection, Exchange, Headers
 from halimede.frontends.http.transport.head import Head
 from halimede.frontends.request_log.entry import Entry
+from halimede.frontends.request_log.log import EntryLog
 from halimede.frontends.traffic import CLIENT_GONE
-
-
-class EntryLog(Protocol):
-    """What hears of requests."""
-
-    def add(self, entry: Entry) -> None:
-        """A request has ended."""
 
 
 class LoggedExchange(Exchange):
@@ -53,6 +46,8 @@ class LoggedExchange(Exchange):
         if self.closed or self.streamed is not None:
             return
         Exchange.respond(self, status, parts, content_type, headers)
+        if self.relayed:
+            return
         entry = self._entry
         entry.bytes_out = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         entry.end(status)
@@ -74,5 +69,7 @@ class LoggedExchange(Exchange):
         super().lost()
 
     def _end(self, status: int) -> None:
+        if self.relayed:
+            return
         self._entry.end(status)
         self._log.add(self._entry)

@@ -5,12 +5,14 @@ from typing import Final
 
 from halimede.core.clock import MILLISECOND
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.logged import EntryLog, LoggedExchange
+from halimede.frontends.http.logged import LoggedExchange
 from halimede.frontends.http.transport.exchange import Connection, Headers
 from halimede.frontends.http.transport.head import Head
 from halimede.frontends.request_log.entry import Entry
+from halimede.frontends.request_log.log import EntryLog
 
 _END: Final = b"\r\n"
+_HEADER: Final = "Server-Timing"
 
 
 class TimedExchange(LoggedExchange):
@@ -43,8 +45,14 @@ class TimedExchange(LoggedExchange):
         (head, *body), size = LoggedExchange.response(self, last)
         if not self._entry.model:
             return (head, *body), size
-        line = f"Server-Timing: {server_timing(self._entry)}\r\n".encode("ascii")
+        line = f"{_HEADER}: {server_timing(self._entry)}\r\n".encode("ascii")
         return (bytes(head)[: -len(_END)] + line + _END, *body), size + len(line)
+
+    @property
+    def reply_headers(self) -> Headers:
+        """The further headers of its reply."""
+        headers = super().reply_headers
+        return (*headers, (_HEADER, server_timing(self._entry))) if self._entry.model else headers
 
 
 def server_timing(entry: Entry) -> str:

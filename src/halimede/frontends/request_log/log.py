@@ -8,7 +8,7 @@ import logging
 import pickle
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from typing import Final
+from typing import Final, Protocol
 
 from halimede.core.clock import MILLISECOND
 from halimede.frontends.request_log.entry import Entry, slow_text
@@ -19,6 +19,13 @@ logger = logging.getLogger("halimede")
 _FLUSH_S: Final = 0.1
 _BATCH: Final = 64
 _CLOSE_S: Final = 1.0
+
+
+class EntryLog(Protocol):
+    """What hears of requests."""
+
+    def add(self, entry: Entry) -> None:
+        """A request has ended."""
 
 
 class RequestLog:

@@ -48,6 +48,7 @@ class Handshakes:
         timeout_s: how long a handshake may take.
         at_once: how many may be under way. With one more, the oldest is broken off, so that clients who do not go on
             keep nobody out.
+        on_end: called when one is over.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Handshakes:
         factory: Callable[[], asyncio.BaseProtocol],
         timeout_s: float = TIMEOUT_S,
         at_once: int = AT_ONCE,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_end = on_end
         self._service = service
         self._identity = identity
         self._factory = factory
@@ -131,6 +134,7 @@ class Handshakes:
 
     def _forget(self, connection: TlsConnection) -> None:
         self._open.pop(connection).cancel()
+        self._on_end()
 
     def _log(self, connection: TlsConnection, reason: str) -> None:
         now = self._time()

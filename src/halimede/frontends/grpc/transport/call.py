@@ -134,6 +134,7 @@ class Call:
         metadata: the client's metadata, lower-case.
         deadline: when the client stops waiting, on the connection's clock; -1 for never.
         status: the gRPC status that the call was finished with.
+        relayed: another process counts and logs it.
         cancelled: the client gave up, the deadline passed or the connection was lost.
         on_message: called with each message of a stream.
         on_half_close: called when the client has sent all of its stream.
@@ -164,6 +165,7 @@ class Call:
         "queued",
         "reader",
         "receive_window",
+        "relayed",
         "send_window",
         "sender",
         "started",
@@ -179,6 +181,7 @@ class Call:
         self.metadata = head.metadata
         self.deadline = -1
         self.status = 0
+        self.relayed = False
         self.cancelled = False
         self.on_message: Callable[[memoryview], None] | None = None
         self.on_half_close: Callable[[], None] | None = None

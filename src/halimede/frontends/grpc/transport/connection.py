@@ -469,7 +469,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         """A call is answered to its end."""
         del self._streams[call.stream]
         call.closed = True
-        self._counts[call.path, call.status] += 1
+        if not call.relayed:
+            self._counts[call.path, call.status] += 1
         if not call.half_closed:
             # the client need not go on sending
             self._reset(call.stream, ErrorCode.NO_ERROR)
@@ -501,7 +502,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         self._streams.pop(call.stream, None)
         call.cancelled = call.closed = True
         call.status = Status.CANCELLED
-        self._counts[call.path, Status.CANCELLED] += 1
+        if not call.relayed:
+            self._counts[call.path, Status.CANCELLED] += 1
         self.sender.drop(call)
         self.inbound.drop(call)
         call.end()

@@ -79,6 +79,7 @@ class Exchange:
         body: the whole body; whoever holds the view keeps its memory.
         on_disconnect: called when the client has gone before the response; set by the handler.
         closed: the response is given, or nobody can get it any more.
+        relayed: another process counts and logs it.
         route: the call that the path means, as metrics name it; "" for none.
         streamed: the body of a response that `stream` began, else None.
     """
@@ -92,6 +93,7 @@ class Exchange:
         "method",
         "on_disconnect",
         "path",
+        "relayed",
         "reply",
         "route",
         "streamed",
@@ -106,6 +108,7 @@ class Exchange:
         self.body = body
         self.on_disconnect: Callable[[], None] | None = None
         self.closed = False
+        self.relayed = False
         self.route = ""
         self.reply: Reply | None = None
         self.streamed: ResponseStream | None = None
@@ -119,6 +122,11 @@ class Exchange:
     def peer(self) -> str:
         """The client's address, without its port; "" for one at a Unix socket."""
         return self._connection.peer
+
+    @property
+    def client(self) -> str:
+        """The client's address with its port."""
+        return self._connection.client
 
     @property
     def body_began_ns(self) -> int:
@@ -151,6 +159,8 @@ class Exchange:
         self.on_disconnect = None
         self.reply = (status, parts, content_type, headers)
         self._connection.reply_ready(self)
+        if self.relayed:
+            return
         self._connection.counts[self.route, status] += 1
         if status >= 400:
             self._log_failure(status, parts)
@@ -177,11 +187,12 @@ class Exchange:
         """The response that `stream` began is all written."""
         assert self.streamed is not None
         self.closed = True
-        self._connection.counts[self.route, self.streamed.status] += 1
+        if not self.relayed:
+            self._connection.counts[self.route, self.streamed.status] += 1
 
     def lost(self) -> None:
         """The connection is gone before the response was written."""
-        if not self.closed:
+        if not (self.closed or self.relayed):
             self._connection.counts[self.route, CLIENT_GONE] += 1
         self.closed = True
         if self.streamed is not None:
@@ -218,6 +229,12 @@ class Exchange:
         if self.method == "HEAD":
             return (head,), len(head)
         return (head, *parts), len(head) + size
+
+    @property
+    def reply_headers(self) -> Headers:
+        """The further headers of its reply."""
+        assert self.reply is not None
+        return self.reply[3]
 
     def stream_head(self, last: bool) -> bytes:
         """The head of the response that `stream` began; `last` if the connection ends with it."""

@@ -1,0 +1,222 @@
+"""In a front end: the models of the engine, so that requests are read, and responses written, here.
+
+What is rare is left to the engine's process, which is asked for the whole answer: `NotHereError`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
+from halimede.core.clock import Clock
+from halimede.core.datatypes import BY_NUMBER
+from halimede.core.errors import HalimedeError, UnavailableError
+from halimede.core.requests import InferRequest, InferResponse, RepeatingResponse
+from halimede.core.tensors import Tensor
+from halimede.frontends.relay import wire
+from halimede.frontends.relay.link import Link, Payload
+from halimede.workers.error_numbers import ERRORS
+
+ModelRow = tuple[int, str, int, bool, bytes, dict[str, list[str]]]
+"""Of a loaded version of a model: its handle, name, version, whether that is the highest, configuration and labels."""
+
+SentTensor = tuple[str, int, tuple[int, ...], Payload]
+"""A tensor between processes: its name, the number of its datatype, its shape, its bytes."""
+
+
+class NotHereError(Exception):
+    """The engine's process has to answer the whole request."""
+
+
+class RemoteModel:
+    """A loaded version of a model of the engine.
+
+    Attributes:
+        name: what clients call the model.
+        version: the version.
+        signature: what it takes and gives.
+        labels: output → class labels.
+        infer: has the engine run a request.
+    """
+
+    def __init__(self, row: ModelRow, infer: "Callable[[RemoteModel, InferRequest], None]") -> None:
+        self.handle, self.name, self.version, _, config, self.labels = row
+        self.config = ModelConfig.FromString(config)
+        self.signature = Signature.from_config(self.config)
+        self._infer = infer
+
+    def infer(self, request: InferRequest) -> None:
+        """Have the engine run the request, and answer it through its `respond`."""
+        self._infer(self, request)
+
+
+class _Untraced:
+    """In place of what decides which requests are traced: the engine's process answers those."""
+
+    active: Final = False
+
+
+class _Asked:
+    """A request that the engine runs."""
+
+    __slots__ = ("relay", "request")
+
+    def __init__(self, request: InferRequest, relay: Callable[[], None]) -> None:
+        self.request = request
+        self.relay = relay
+
+
+class RemoteModels:
+    """Those that front ends may use. Stands in for `Engine` in what reads requests. Lives on the event loop.
+
+    Attributes:
+        clock: the time.
+        tracing: says that nothing is traced here.
+        inflight: None: the engine counts.
+        relay: has the engine's process answer the whole of what is read now.
+        protocol: of what is read now.
+        route: the same, as metrics name it.
+    """
+
+    inflight: Final = None
+
+    def __init__(self, link: Link, clock: Clock, numbers: Iterator[int]) -> None:
+        """No models yet; `numbers` are those of calls to the engine's process."""
+        self.clock = clock
+        self.tracing = _Untraced()
+        self.relay: Callable[[], None] = _unset
+        self.protocol = ""
+        self.route = ""
+        self._link = link
+        self._models: dict[tuple[str, int], RemoteModel] = {}
+        self._numbers = numbers
+        self._asked: dict[int, _Asked] = {}
+
+    def handlers(self) -> dict[int, Callable[..., None]]:
+        """What takes items of the engine."""
+        return {wire.MODELS: self._learn, wire.RESULT: self._result, wire.NOT_HERE: self._not_here}
+
+    def _learn(self, gone: Sequence[tuple[str, int]], rows: Sequence[ModelRow]) -> None:
+        """These models are gone, and these have come, or are the highest of their name or not any more."""
+        models = self._models
+        for name, version in gone:
+            model = models.pop((name, version), None)
+            if models.get((name, -1)) is model:
+                del models[name, -1]
+        for row in rows:
+            _, name, version, is_latest, _, _ = row
+            models[name, version] = model = RemoteModel(row, self._ask)
+            if is_latest:
+                models[name, -1] = model
+
+    def find(self, name: str, version: int = -1) -> Any:
+        """The loaded model of that name; the highest ready version for -1.
+
+        Raises:
+            NotHereError: it is not known here.
+        """
+        model = self._models.get((name, version))
+        if model is None:
+            raise NotHereError
+        return model
+
+    def _ask(self, model: RemoteModel, request: InferRequest) -> None:
+        link = self._link
+        parameters = request.parameters
+        number = next(self._numbers)
+        inputs = [
+            (name, tensor.datatype.number, tensor.shape, link.payload(tensor.data))
+            for name, tensor in request.inputs.items()
+        ]
+        scheduling = None
+        if (
+            request.priority
+            or request.timeout_us
+            or request.sequence_id
+            or request.sequence_start
+            or request.sequence_end
+        ):
+            scheduling = (
+                request.priority,
+                request.timeout_us,
+                request.sequence_id,
+                request.sequence_start,
+                request.sequence_end,
+            )
+        self._asked[number] = _Asked(request, self.relay)
+        self.relay = _unset  # it holds what it relays
+        request.on_cancel = lambda _: self._cancel(number)
+        link.post(
+            wire.INFER,
+            number,
+            self.protocol,
+            self.route,
+            model.handle,
+            request.id,
+            inputs,
+            request.outputs,
+            orjson.dumps(parameters) if parameters else b"",
+            scheduling,
+            request.received_ns,
+        )
+
+    def _cancel(self, number: int) -> None:
+        if self._asked.pop(number, None) is not None:
+            self._link.post(wire.GONE, number, 1)
+
+    def _result(
+        self,
+        number: int,
+        outputs: Sequence[SentTensor],
+        parameters: bytes,
+        error: tuple[int, str, int] | None,
+    ) -> None:
+        bytes_of = self._link.bytes_of
+        tensors = [
+            (name, Tensor(BY_NUMBER[datatype], shape, bytes_of(payload)))
+            for name, datatype, shape, payload in outputs
+        ]
+        asked = self._asked.pop(number, None)
+        if asked is None:
+            return
+        request = asked.request
+        request.on_cancel = None
+        if error is not None:
+            request.respond(InferResponse(error=error_of(*error)), True)
+            return
+        named = dict(tensors)
+        custom = orjson.loads(parameters) if parameters else None
+        if len(named) == len(tensors):
+            request.respond(InferResponse(named, custom), True)
+        else:
+            request.respond(RepeatingResponse(tensors, custom), True)
+
+    def _not_here(self, number: int) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            asked.request.on_cancel = None
+            asked.relay()
+
+    def give_up(self, error: HalimedeError) -> None:
+        """The engine's process is gone."""
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            each.request.respond(InferResponse(error=error), True)
+
+
+def error_of(number: int, text: str, retry_after_s: int) -> HalimedeError:
+    """The error that a model's run ended with."""
+    kind: type[HalimedeError] = ERRORS[number]
+    return UnavailableError(text, retry_after_s=retry_after_s) if retry_after_s else kind(text)
+
+
+def _unset() -> None:
+    raise NotHereError
+
+
+def _is_scheduled(request: InferRequest) -> bool:
+    """Whether it says something of its place in queues and sequences."""
+    sequence = request.sequence_id or request.sequence_start or request.sequence_end
+    return bool(request.priority or request.timeout_us or sequence)
