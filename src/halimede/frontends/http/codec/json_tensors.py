@@ -28,7 +28,8 @@ from halimede.core.datatypes import (
     Datatype,
 )
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.tensors import Array, Tensor, encode_bytes
+from halimede.core.tensors import Tensor, encode_texts
+from halimede.frontends.http.codec.json_strings import json_of_texts
 from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
 from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
 
@@ -124,11 +125,9 @@ def tensor_from_json(
     if datatype is BYTES:
         if not types <= kind.types:
             raise _wrong_type(name, datatype, shape, elements)
-        values = _strings(name, elements, max_bytes)
-        if len(elements) != count:
-            return Tensor(datatype, shape, encode_bytes(values.tolist()))
-        values.flags.writeable = False
-        return Tensor(datatype, shape, None, values.reshape(shape))
+        texts = encode_texts(elements)
+        _check_size(name, len(texts), max_bytes)
+        return Tensor(datatype, shape, texts)
     if len(elements) != count:
         if not set(map(type, elements[:count])) <= kind.types:
             raise _wrong_type(name, datatype, shape, elements)
@@ -160,9 +159,9 @@ def json_from_tensor(name: str, tensor: Tensor) -> Any:
             f"Please use the binary data format for output {name}"
         )
         raise InvalidArgumentError(msg)
-    values = np.ascontiguousarray(tensor.array).reshape(-1)
     if datatype is BYTES:
-        return _texts(name, values)
+        return _texts(name, tensor)
+    values = np.ascontiguousarray(tensor.array).reshape(-1)
     if datatype is FP32:
         values = values.astype(np.float64)  # clients expect the digits of the double that it widens to
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -203,17 +202,14 @@ def _flatten_mixed(data: list[Any], depth: int) -> list[Any]:
     return flat
 
 
-def _strings(name: str, elements: list[str], max_bytes: int) -> Array:
-    encoded = [element.encode() for element in elements]
-    _check_size(name, sum(map(len, encoded)) + 4 * len(encoded), max_bytes)
-    values = np.empty(len(encoded), dtype=np.object_)
-    values[:] = encoded
-    return values
-
-
-def _texts(name: str, values: Array) -> list[str]:
+def _texts(name: str, tensor: Tensor) -> Any:
+    if tensor.is_encoded:
+        fragment = json_of_texts(tensor.data, prod(tensor.shape))
+        if fragment is not None:
+            return orjson.Fragment(fragment)
+    values = tensor.array.ravel().tolist()
     try:
-        return [value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()]
+        return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
     except UnicodeDecodeError:
         msg = (
             f"output '{name}' has a string that is not UTF-8, which JSON cannot carry. "
