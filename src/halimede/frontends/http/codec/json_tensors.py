@@ -28,7 +28,9 @@ from halimede.core.datatypes import (
     Datatype,
 )
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.string_layout import MIN_ELEMENTS
 from halimede.core.tensors import Tensor, encode_texts
+from halimede.frontends.http.codec.json_numbers import JsonArray
 from halimede.frontends.http.codec.json_strings import json_of_texts
 from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
 from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
@@ -94,7 +96,7 @@ def element_count(name: str, shape: Sequence[int], datatype: Datatype) -> int:
 def tensor_from_json(
     name: str, datatype: Datatype, shape: tuple[int, ...], data: object, max_bytes: int
 ) -> Tensor:
-    """The input that a JSON array holds, nested or flat, row-major. Its array is read-only.
+    """The input that a JSON array, a list or a `JsonArray`, holds, nested or flat, row-major. Its array is read-only.
 
     For a shape without elements the data do not matter. If there are more or fewer strings than the shape says, the
     tensor holds them all, and is no valid input of any model.
@@ -114,7 +116,12 @@ def tensor_from_json(
         )
         raise InvalidArgumentError(msg)
     _check_size(name, count * (datatype.itemsize or 4), max_bytes)
-    if not isinstance(data, list):
+    if type(data) is JsonArray:
+        numbers = data.numbers(datatype, count)
+        if numbers is not None:
+            return Tensor(datatype, shape, None, numbers.reshape(shape))
+        data = data.as_list()
+    elif not isinstance(data, list):
         msg = (
             f"Unable to parse 'data': attempt to access JSON non-array as array: input '{name}' takes an array of "
             f"{count} elements, got {shortened(data)}"
@@ -203,8 +210,9 @@ def _flatten_mixed(data: list[Any], depth: int) -> list[Any]:
 
 
 def _texts(name: str, tensor: Tensor) -> Any:
-    if tensor.is_encoded:
-        fragment = json_of_texts(tensor.data, prod(tensor.shape))
+    count = prod(tensor.shape)
+    if count >= MIN_ELEMENTS and tensor.is_encoded:
+        fragment = json_of_texts(tensor.data, count)
         if fragment is not None:
             return orjson.Fragment(fragment)
     values = tensor.array.ravel().tolist()
