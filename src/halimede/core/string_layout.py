@@ -53,4 +53,5 @@ def _starts(zeros: Positions) -> Positions:
     first = zeros[begins] - np.where(ends_a_length, 4 - runs, 0)
     counts = np.where(ends_a_length, 1, runs // 4)
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(first, counts) + 4 * within
+    starts: Positions = np.repeat(first, counts) + 4 * within
+    return starts
