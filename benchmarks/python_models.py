@@ -129,11 +129,15 @@ output {{ name: "OUTPUT0" data_type: {data_type} dims: [ {dims} ] }}
 
 def strings(count: int) -> Path:
     """Data for perf_analyzer: as INPUT0 so many strings, each on a line."""
+    return data("strings", b"".join(word + b"\n" for word in words(count)))
+
+
+def words(count: int) -> list[bytes]:
+    """So many strings of letters."""
     random = np.random.default_rng(0)
     letters = random.integers(ord("a"), ord("z") + 1, (count, STRING_LENGTHS[1]), np.uint8)
     lengths = random.integers(*STRING_LENGTHS, count, endpoint=True)
-    lines = [bytes(row[:length]) + b"\n" for row, length in zip(letters, lengths, strict=True)]
-    return data("strings", b"".join(lines))
+    return [bytes(row[:length]) for row, length in zip(letters, lengths, strict=True)]
 
 
 def number(value: int) -> Path:

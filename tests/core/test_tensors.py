@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from halimede.core.datatypes import BF16, BYTES, FP32, INT64
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.tensors import Tensor, decode_bytes, encode_bytes
+from halimede.core.tensors import Tensor, decode_bytes, encode_bytes, encode_texts
 
 
 def test_a_tensor_from_bytes_is_a_view_not_a_copy() -> None:
@@ -46,6 +46,11 @@ def test_strings_come_back_as_they_went(elements: list[bytes]) -> None:
     assert decode_bytes(encode_bytes(elements)) == elements
     tensor = Tensor(BYTES, (len(elements),), encode_bytes(elements))
     assert bytes(Tensor.from_array(BYTES, tensor.array).data) == encode_bytes(elements)
+
+
+@given(st.lists(st.text(max_size=5) | st.sampled_from([0, 200, 255, 1023, 1024]).map(lambda n: "x" * n)))
+def test_texts_are_encoded_as_their_bytes_are(texts: list[str]) -> None:
+    assert decode_bytes(encode_texts(texts)) == [text.encode() for text in texts]
 
 
 @given(st.binary(max_size=40))

@@ -7,18 +7,22 @@ array. Each turns into the other form when it is first asked for.
 import struct
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from halimede.core.datatypes import BYTES, Datatype
 from halimede.core.errors import InvalidArgumentError
+from halimede_worker.tensors import strings
 
 Array = npt.NDArray[Any]
 Buffer = bytes | bytearray | memoryview
 
 _LENGTH = struct.Struct("<I")
+
+_ASCII_PREFIXES = [_LENGTH.pack(length).decode("latin-1") for length in range(1024)]
+"""Lengths before ASCII, as text of a character a byte."""
 
 
 class Tensor:
@@ -68,6 +72,11 @@ class Tensor:
         return self._data
 
     @property
+    def is_encoded(self) -> bool:
+        """Whether `data` is at hand, and need not be made of the array."""
+        return self._data is not None
+
+    @property
     def array(self) -> Array:
         """The elements as an array of `shape`; BYTES as an object array of `bytes`. Perhaps read-only."""
         if self._array is None:
@@ -76,6 +85,7 @@ class Tensor:
             if self.datatype is BYTES:
                 array = np.empty(prod(self.shape), dtype=np.object_)
                 array[:] = decode_bytes(data)
+                array.flags.writeable = False
             else:
                 array = np.frombuffer(data, dtype=self.datatype.numpy)
             self._array = array.reshape(self.shape)
@@ -101,12 +111,23 @@ class Tensor:
 
 def encode_bytes(elements: Sequence[bytes | str]) -> bytes:
     """BYTES elements as the protocol sends them: each a 4-byte little-endian length, then its content."""
-    parts: list[bytes] = []
-    for element in elements:
-        content = element.encode() if isinstance(element, str) else bytes(element)
-        parts.append(_LENGTH.pack(len(content)))
-        parts.append(content)
-    return b"".join(parts)
+    contents = list(elements)
+    if set(map(type, contents)) != {bytes}:
+        contents = [each.encode() if isinstance(each, str) else bytes(each) for each in contents]
+    return strings.encode_elements(cast(list[bytes], contents))
+
+
+def encode_texts(elements: list[str]) -> bytes:
+    """Texts as BYTES elements in UTF-8, as `encode_bytes` gives them."""
+    if not "".join(elements).isascii():
+        return encode_bytes(elements)
+    parts = elements * 2
+    try:
+        parts[::2] = map(_ASCII_PREFIXES.__getitem__, map(len, elements))
+    except IndexError:  # one is longer than the table goes
+        return encode_bytes(elements)
+    parts[1::2] = elements
+    return "".join(parts).encode("latin-1")
 
 
 def decode_bytes(data: Buffer) -> list[bytes]:
@@ -115,18 +136,22 @@ def decode_bytes(data: Buffer) -> list[bytes]:
     Raises:
         InvalidArgumentError: a length or its content is cut off.
     """
-    elements: list[bytes] = []
-    position, end = 0, len(data)
-    view = memoryview(data)
-    while position < end:
+    try:
+        return strings.decode_all(data)
+    except ValueError:
+        raise _cut_off(memoryview(data)) from None
+
+
+def _cut_off(view: memoryview) -> InvalidArgumentError:
+    """What is missing at the end of a BYTES tensor."""
+    position, end = 0, len(view)
+    while True:
         if end - position < _LENGTH.size:
             msg = f"expecting 4 bytes of string length but only {end - position} bytes available"
-            raise InvalidArgumentError(msg)
+            return InvalidArgumentError(msg)
         (length,) = _LENGTH.unpack_from(view, position)
         position += _LENGTH.size
         if end - position < length:
             msg = f"expecting string of {length} bytes but only {end - position} bytes available"
-            raise InvalidArgumentError(msg)
-        elements.append(bytes(view[position : position + length]))
+            return InvalidArgumentError(msg)
         position += length
-    return elements

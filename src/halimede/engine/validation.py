@@ -12,6 +12,7 @@ from halimede.core.datatypes import BYTES
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.hints import names_hint
 from halimede.core.requests import InferRequest
+from halimede.core.string_layout import layout_of
 from halimede.core.tensors import Tensor
 
 _LENGTH = struct.Struct("<I")
@@ -159,6 +160,8 @@ def _check_bytes(request: InferRequest, spec: TensorSpec, tensor: Tensor) -> Non
 
 def _holds_strings(data: memoryview, elements: int) -> bool:
     """Whether the length prefixes add up; what is wrong if not, a second look may tell."""
+    if layout_of(data, elements) is not None:
+        return True
     length_at, position = _LENGTH.unpack_from, 0
     try:
         for _ in range(elements):

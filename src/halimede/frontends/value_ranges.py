@@ -50,9 +50,9 @@ def out_of_range(
 
 def shortened(value: object) -> str:
     """The value as JSON, cut off where it becomes long."""
-    if isinstance(value, list):
+    if type(value) is list:
         return "an array"
-    if isinstance(value, dict):
+    if isinstance(value, dict | list):  # a list of members, of which names may be repeated
         return "an object"
     if isinstance(value, str):
         value = value[:_LONGEST_VALUE]

@@ -13,7 +13,7 @@ import pytest
 import halimede
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.restrictions import Restriction, compile_forward_pattern
-from tests.frontends.http.models import ECHO, ModelServer, serve_models, write_repository
+from tests.frontends.http.models import ECHO, STRINGS, ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, get, post
 
 LIMIT = 100_000
@@ -348,6 +348,16 @@ def test_large_binary_inference(server: ModelServer) -> None:
     assert answered.body.endswith(values.tobytes())
 
 
+def test_large_json_inference(server: ModelServer) -> None:
+    values = np.random.default_rng(0).random(3000, np.float32)
+    document = floats()
+    document["inputs"][0] |= {"shape": [1, values.size], "data": values.tolist()}
+    [output] = ask_json(server, infer(document))["outputs"]
+    assert output["data"] == values.tolist()
+    document["inputs"][0]["data"][2500] = 1e39
+    assert "has 1e+39 at position [0,2500]" in error(server, infer(document), 400)
+
+
 def test_named_version_is_used(server: ModelServer) -> None:
     document = ask_json(server, infer(floats(), path="/v2/models/echo/versions/1/infer"))
     assert document["model_version"] == "1"
@@ -361,6 +371,22 @@ def test_raw_inference(server: ModelServer) -> None:
     assert answered.body[length:] == FLOATS.tobytes()
     request = post(b"hello", "/v2/models/strings/infer", "Inference-Header-Content-Length: 0")
     assert ask(server, request).body.endswith(b"\5\0\0\0hello")
+
+
+def test_many_strings_as_json(tmp_path: Path) -> None:
+    model = tmp_path / "texts"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(STRINGS.replace("dims: [ 1 ]", "dims: [ -1 ]"))
+    texts = [f"text {number}" for number in range(5000)]
+    given = {"name": "INPUT0", "shape": [5000], "datatype": "BYTES", "data": texts}
+    with serve_models(tmp_path, None, "texts") as server:
+        path = "/v2/models/texts/infer"
+        for last in ("", "ü", 'a "quoted" one'):
+            texts[-1] = last
+            [output] = ask_json(server, infer({"inputs": [given]}, path=path))["outputs"]
+            assert output["data"] == texts
+        given["shape"] = [5001]
+        assert "expected 5001 string elements" in error(server, infer({"inputs": [given]}, path=path), 400)
 
 
 def test_strings_as_json(server: ModelServer) -> None:

@@ -23,7 +23,7 @@ from halimede.core.datatypes import (
     Datatype,
 )
 from halimede.core.errors import HalimedeError, InvalidArgumentError
-from halimede.core.tensors import Tensor, decode_bytes
+from halimede.core.tensors import Tensor, decode_bytes, encode_bytes
 from halimede.frontends.http.codec.json_tensors import json_from_tensor, tensor_from_json
 
 LIMIT = 1 << 26
@@ -255,5 +255,19 @@ def test_string_that_is_not_utf8_is_refused() -> None:
 
 
 def test_remembered_tensors_cannot_be_changed() -> None:
-    array = tensor_from_json("IN", FP32, (1,), json.loads("[1]"), LIMIT).array
-    assert not array.flags.writeable
+    for datatype, data in ((FP32, [1]), (BYTES, ["a"])):
+        array = tensor_from_json("IN", datatype, (1,), data, LIMIT).array
+        assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("last", [b"b", b'"', b"", "ü".encode()])
+def test_many_strings_are_written_like_few(last: bytes) -> None:
+    elements = [b"a"] * 1000 + [last]
+    tensor = Tensor(BYTES, (7, 143), encode_bytes(elements))
+    written = orjson.dumps(json_from_tensor("OUT", tensor), option=orjson.OPT_SERIALIZE_NUMPY)
+    assert written == orjson.dumps([element.decode() for element in elements])
+
+
+def test_one_of_many_strings_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="output 'OUT' has a string that is not UTF-8"):
+        json_from_tensor("OUT", Tensor(BYTES, (1001,), encode_bytes([b"a"] * 1000 + [b"\xff"])))

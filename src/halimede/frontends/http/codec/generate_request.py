@@ -8,6 +8,7 @@ from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
+from halimede.frontends.http.codec.json_numbers import MIN_BYTES, JsonArray, read_members
 from halimede.frontends.http.codec.json_tensors import tensor_from_json
 from halimede.frontends.http.codec.json_text import Members, parse_members
 from halimede.frontends.http.codec.request import too_large
@@ -44,7 +45,9 @@ def read_generate_request(body: Buffer, signature: Signature, max_bytes: int) ->
     """
     if len(body) > max_bytes:
         raise too_large(len(body), max_bytes)
-    members = parse_members(body)
+    members = read_members(body) if len(body) >= MIN_BYTES else None
+    if members is None:
+        members = parse_members(body)
     if not isinstance(members, Members):
         raise InvalidArgumentError("attempt to get members for non-object")
     request = GenerateRequest(_identifier(members), {}, {})
@@ -88,7 +91,7 @@ def _take(request: GenerateRequest, name: str, value: Any, signature: Signature,
     if name in request.inputs:
         msg = f"{request_prefix(request.id)}input '{name}' already exists in request"
         raise InvalidArgumentError(msg)
-    elements = [value] if type(value) is not list else value
+    elements = value if type(value) in {list, JsonArray} else [value]
     shape = _deduce_shape(spec, signature.full_dims(spec), len(elements))
     request.inputs[name] = tensor_from_json(name, spec.datatype, shape, elements, max_bytes)
 

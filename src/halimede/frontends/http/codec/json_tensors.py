@@ -28,7 +28,10 @@ from halimede.core.datatypes import (
     Datatype,
 )
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.tensors import Array, Tensor, encode_bytes
+from halimede.core.string_layout import MIN_ELEMENTS
+from halimede.core.tensors import Tensor, encode_texts
+from halimede.frontends.http.codec.json_numbers import JsonArray
+from halimede.frontends.http.codec.json_strings import json_of_texts
 from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
 from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
 
@@ -93,7 +96,7 @@ def element_count(name: str, shape: Sequence[int], datatype: Datatype) -> int:
 def tensor_from_json(
     name: str, datatype: Datatype, shape: tuple[int, ...], data: object, max_bytes: int
 ) -> Tensor:
-    """The input that a JSON array holds, nested or flat, row-major. Its array is read-only.
+    """The input that a JSON array, a list or a `JsonArray`, holds, nested or flat, row-major. Its array is read-only.
 
     For a shape without elements the data do not matter. If there are more or fewer strings than the shape says, the
     tensor holds them all, and is no valid input of any model.
@@ -113,7 +116,12 @@ def tensor_from_json(
         )
         raise InvalidArgumentError(msg)
     _check_size(name, count * (datatype.itemsize or 4), max_bytes)
-    if not isinstance(data, list):
+    if type(data) is JsonArray:
+        numbers = data.numbers(datatype, count)
+        if numbers is not None:
+            return Tensor(datatype, shape, None, numbers.reshape(shape))
+        data = data.as_list()
+    elif not isinstance(data, list):
         msg = (
             f"Unable to parse 'data': attempt to access JSON non-array as array: input '{name}' takes an array of "
             f"{count} elements, got {shortened(data)}"
@@ -124,11 +132,9 @@ def tensor_from_json(
     if datatype is BYTES:
         if not types <= kind.types:
             raise _wrong_type(name, datatype, shape, elements)
-        values = _strings(name, elements, max_bytes)
-        if len(elements) != count:
-            return Tensor(datatype, shape, encode_bytes(values.tolist()))
-        values.flags.writeable = False
-        return Tensor(datatype, shape, None, values.reshape(shape))
+        texts = encode_texts(elements)
+        _check_size(name, len(texts), max_bytes)
+        return Tensor(datatype, shape, texts)
     if len(elements) != count:
         if not set(map(type, elements[:count])) <= kind.types:
             raise _wrong_type(name, datatype, shape, elements)
@@ -160,9 +166,9 @@ def json_from_tensor(name: str, tensor: Tensor) -> Any:
             f"Please use the binary data format for output {name}"
         )
         raise InvalidArgumentError(msg)
-    values = np.ascontiguousarray(tensor.array).reshape(-1)
     if datatype is BYTES:
-        return _texts(name, values)
+        return _texts(name, tensor)
+    values = np.ascontiguousarray(tensor.array).reshape(-1)
     if datatype is FP32:
         values = values.astype(np.float64)  # clients expect the digits of the double that it widens to
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -203,17 +209,15 @@ def _flatten_mixed(data: list[Any], depth: int) -> list[Any]:
     return flat
 
 
-def _strings(name: str, elements: list[str], max_bytes: int) -> Array:
-    encoded = [element.encode() for element in elements]
-    _check_size(name, sum(map(len, encoded)) + 4 * len(encoded), max_bytes)
-    values = np.empty(len(encoded), dtype=np.object_)
-    values[:] = encoded
-    return values
-
-
-def _texts(name: str, values: Array) -> list[str]:
+def _texts(name: str, tensor: Tensor) -> Any:
+    count = prod(tensor.shape)
+    if count >= MIN_ELEMENTS and tensor.is_encoded:
+        fragment = json_of_texts(tensor.data, count)
+        if fragment is not None:
+            return orjson.Fragment(fragment)
+    values = tensor.array.ravel().tolist()
     try:
-        return [value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()]
+        return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
     except UnicodeDecodeError:
         msg = (
             f"output '{name}' has a string that is not UTF-8, which JSON cannot carry. "

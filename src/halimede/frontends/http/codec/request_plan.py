@@ -11,6 +11,7 @@ from halimede.core.datatypes import BY_NAME, Datatype
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.core.requests import ParameterValue, request_prefix
 from halimede.core.tensors import Buffer, Tensor
+from halimede.frontends.http.codec.json_numbers import MIN_BYTES, read_document
 from halimede.frontends.http.codec.json_tensors import element_count, tensor_from_json
 from halimede.frontends.http.codec.json_text import exact_integers, parse_json
 from halimede.frontends.http.codec.response_layout import Layout
@@ -101,8 +102,9 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     Raises:
         InvalidArgumentError: it is not what the protocol describes.
     """
-    document = parse_json(text)
-    document = _members(document)
+    document = read_document(text) if len(text) >= MIN_BYTES else None
+    if document is None:
+        document = _members(parse_json(text))
     plan = RequestPlan()
     plan.id = _string("id", document.get("id", ""))
     if "parameters" in document:

@@ -40,10 +40,15 @@ def encode(array: np.ndarray) -> bytes:
             so that None is `b"None"`; numpy drops the NULs at the end of an element of an `S` dtype.
     """
     elements: List[Any] = array.ravel().tolist()
-    if not elements:
-        return b""
     if set(map(type, elements)) != {bytes}:
         elements = [element if type(element) is bytes else str(element).encode() for element in elements]
+    return encode_elements(elements)
+
+
+def encode_elements(elements: List[bytes]) -> bytes:
+    """The elements as they are on the wire."""
+    if not elements:
+        return b""
     lengths = list(map(len, elements))
     if lengths[0] < _SHORT and 1 < len(lengths) == lengths.count(lengths[0]):
         return _encode_equal(elements, lengths[0])
@@ -80,14 +85,18 @@ def decode(data: Buffer, count: int) -> List[bytes]:
         if rows["length"][0] == length and (rows["length"] == length).all():
             equal: List[bytes] = rows["element"].tolist()
             return equal
-    elements = _decode_any(data)
+    elements = decode_all(data)
     if len(elements) != count:
         raise ValueError(f"a BYTES tensor of {count} elements holds {len(elements)}")
     return elements
 
 
-def _decode_any(data: Buffer) -> List[bytes]:
-    """The elements, whatever their lengths and however many there are."""
+def decode_all(data: Buffer) -> List[bytes]:
+    """The elements, whatever their lengths and however many there are.
+
+    Raises:
+        ValueError: a length or its element is cut off.
+    """
     read = io.BytesIO(data).read
     try:
         elements = list(map(read, map(_LENGTHS.__getitem__, iter(partial(read, _LENGTH.size), b""))))
@@ -125,7 +134,7 @@ def deserialize_bytes_tensor(encoded_tensor: Buffer) -> np.ndarray:
         struct.error: a length or its element is cut off.
     """
     try:
-        return array_of(_decode_any(encoded_tensor))
+        return array_of(decode_all(encoded_tensor))
     except ValueError:
         raise _cut_off(encoded_tensor) from None
 

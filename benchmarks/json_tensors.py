@@ -1,0 +1,53 @@
+"""Tensors as JSON both ways, through a Python model, here and behind tritonserver."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks import python_models
+from benchmarks.connections import Call, rate
+from benchmarks.processes import Server, cores, pinned
+from benchmarks.rival import side_by_side
+from benchmarks.workload import Against, Compare, Sample, Sides, Workload
+
+ELEMENTS = 50_000
+IMAGE = 3 * 224 * 224
+CONCURRENCY = 2
+
+
+def workloads() -> list[Workload]:
+    """Numbers, integers of 64 bits and strings."""
+    random = np.random.default_rng(0)
+    integers = np.iinfo(np.int64)
+    tensors: dict[str, tuple[str, Callable[[], list[Any]]]] = {
+        "fp32": ("FP32", lambda: random.random(IMAGE, np.float32).tolist()),
+        "int64": ("INT64", lambda: random.integers(integers.min, integers.max, ELEMENTS).tolist()),
+        "bytes": ("BYTES", lambda: [each.decode() for each in python_models.words(ELEMENTS)]),
+    }
+    return [tensor(name, *what) for name, what in tensors.items()]
+
+
+def tensor(name: str, datatype: str, elements: Callable[[], list[Any]]) -> Workload:
+    """One large tensor in a request and in its response."""
+
+    @contextmanager
+    def both(seconds: float) -> Iterator[Sides]:
+        data = elements()
+        kind = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+        given = {"name": "INPUT0", "datatype": datatype, "shape": [len(data)], "data": data}
+        body = orjson.dumps({"inputs": [given]})
+
+        def measure(server: Server) -> Sample:
+            call = Call(server.http_port, "/v2/models/identity/infer", {}, body)
+            return rate(server, call, CONCURRENCY, seconds)
+
+        server_core, client_core = cores()
+        repository: Path = python_models.identity(kind, dims=-1)
+        with side_by_side(repository, measure, server_core) as sides, pinned(client_core):
+            yield sides
+
+    return Workload(f"json-{name}-http", "requests/s", Compare.AT_LEAST, 2, both, Against.TRITONSERVER)
