@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,16 @@ def request(protocol: str, directory: Path) -> list[str]:
     return ["--h1", *headers, "-d", str(body), f"/v2/models/{MODEL}/infer"]
 
 
-def load(protocol: str, concurrency: int, seconds: float, arguments: Sequence[str], server: Server) -> Sample:
-    """Requests a second, as h2load counts them, and the server's CPU time for each.
+def load(
+    protocol: str,
+    concurrency: int,
+    seconds: float,
+    arguments: Sequence[str],
+    server: Server,
+    *,
+    pin: bool = True,
+) -> Sample:
+    """Requests a second, as h2load counts them, and the server's CPU time for each; `pin` keeps h2load on its core.
 
     Raises:
         BenchmarkError: one failed.
@@ -103,7 +111,7 @@ def load(protocol: str, concurrency: int, seconds: float, arguments: Sequence[st
                f"--warm-up-time={WARM_UP_MS}ms",
                *options, f"{scheme}://127.0.0.1:{port}{path}"]  # fmt: skip
     served, cpu = server.requests_served(MODEL), server.cpu_seconds()
-    with pinned(cores()[1]):
+    with pinned(cores()[1]) if pin else nullcontext():
         done = subprocess.run(command, capture_output=True, text=True, timeout=60 + seconds, check=False)
     served, cpu = server.requests_served(MODEL) - served, server.cpu_seconds() - cpu
     rate = _RATE.search(done.stdout)
