@@ -72,7 +72,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         server = Server(Channel(theirs, Memory()))
         monkeypatch.setattr(runtime, "control", Channel(ours, Memory()))
         monkeypatch.setattr(runtime, "instance_name", "m_0")
-        monkeypatch.setattr(metrics, "call", server.call)
+        monkeypatch.setattr(runtime, "call", server.call)
         yield server
 
 

@@ -52,7 +52,10 @@ class Executions:
         decoupled: whether the model may send any number of responses.
         transmitter: what brings responses to the server.
         states: what is kept for sequences, None if the model has no implicit state.
+        request_class: what requests are made of.
     """
+
+    request_class: Type[InferenceRequest] = InferenceRequest
 
     def __init__(
         self,
@@ -229,7 +232,7 @@ class Executions:
         except BaseException as error:
             text = describe(error)
         text = self._prefix + text
-        log_failure(text)
+        log_failure(self._runtime, text)
         error_response = InferenceResponse(error=TritonError(text))
         for request in requests:
             sender = request.get_response_sender()
@@ -255,7 +258,7 @@ class Executions:
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(returned)}\n"
             )
-        outgoing = Outgoing(self.memory)
+        outgoing = self.memory.outgoing()
         answers: List[Union[EncodedResponse, Tuple[()], None]] = []
         kept, returned = (
             ([], returned) if self.states is None else _take_states(self.states, requests, returned)
@@ -381,7 +384,7 @@ class _Transmitter:
         if response is None:
             self._work.send((wire.RESPONSE, number, None, final))
             return
-        outgoing = Outgoing(self._memory)
+        outgoing = self._memory.outgoing()
         try:
             encoded = encode_response(response, None, outgoing)
             self._work.send((wire.RESPONSE, number, encoded, final), outgoing.fresh)

@@ -188,7 +188,7 @@ class _Worker:
             model = self._initialized(arguments)
         counter = runtime.memory.view(progress).view(np.int64)
         self._model = model
-        self._probes = Probes(model)
+        self._probes = Probes(model, runtime)
         executions = HostedExecutions if "hosted" in self._settings else Executions
         self._executions = executions(runtime, model, counter, concurrency, states)
         runtime.stage = Stage.READY

@@ -3,10 +3,10 @@
 import asyncio
 import threading
 from enum import Enum
-from typing import Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from .messages.memory import Memory
-from .messages.wire import Channel
+from .messages.wire import Channel, Message
 
 
 class Stage(Enum):
@@ -23,7 +23,7 @@ class Stage(Enum):
 
 
 class Runtime:
-    """The process. There is one, `runtime`; a process that is no worker leaves it as it is.
+    """An instance of a model. A worker has one, `runtime`; a process that is no worker leaves that as it is.
 
     Attributes:
         work: the socket on which the server says what to run; None in a process that is no worker.
@@ -38,6 +38,7 @@ class Runtime:
         version_directory: the directory of its version, which holds the model's file.
         decoupled: any number of responses may answer a request.
         iterative: a request may come again.
+        call: has the server do something, and waits for what comes of it: see `halimede_worker.calls.call`.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class Runtime:
         self.version_directory = ""
         self.decoupled = False
         self.iterative = False
+        self.call: Callable[[Message], Any] = _no_server
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._loop_lock = threading.Lock()
 
@@ -74,6 +76,10 @@ class Runtime:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+
+
+def _no_server(_: Message) -> Any:
+    raise AssertionError("no model runs here")
 
 
 runtime = Runtime()

@@ -129,6 +129,10 @@ class Memory:
         self._free = []
         self._made = 0
 
+    def outgoing(self) -> "Outgoing":
+        """What collects the tensors of a message."""
+        return Outgoing(self)
+
     def learn(self, announced: List[Tuple[int, int]], descriptors: List[int]) -> None:
         """Map the other side's segments, each announced with its number and size.
 
