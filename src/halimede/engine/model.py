@@ -109,6 +109,7 @@ class Model:
         self._limiter = limiter
         self._runners: dict[Instance, Runner] = {}  # of instances in this process
         self._workers: list[WorkerInstance] = []
+        self._workers_read_regions = False
         self._passive: set[WorkerInstance] = set()
         try:
             started = [self._start(entry) for entry in loaded.instances]
@@ -126,6 +127,7 @@ class Model:
         """What runs batches on the instance; None if it gets none."""
         if isinstance(entry.instance, WorkerInstance):
             self._workers.append(entry.instance)
+            self._workers_read_regions = not entry.instance.in_server
             entry.instance.attach(self)
             if entry.passive:
                 self._passive.add(entry.instance)
@@ -264,7 +266,7 @@ class Model:
         Raises:
             HalimedeError: a region does not hold them any more.
         """
-        workers_only = bool(self._workers) and not self._runners and self._cache is None
+        workers_only = self._workers_read_regions and not self._runners and self._cache is None
         if not workers_only:
             request.targets = {}
         for tensor in request.inputs.values():

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from halimede.core.clock import Clock
 from halimede.core.host_policies import HostPolicy
+from halimede.core.requests import InferRequest
+from halimede.workers.call_server import ModelCall
 from halimede.workers.channel import Channel, Message
 from halimede.workers.environments import Environments
 from halimede.workers.memory import PeerMemory
@@ -61,6 +63,16 @@ class Attached(Protocol):
 
     def printed(self, data: bytes, error: bool) -> None:
         """Something that it printed, on standard output or error; b"" when that is closed."""
+
+    def infer(self, call: ModelCall) -> InferRequest | None:
+        """Run a call of another model, which is answered through its `respond`: the request that it became."""
+
+    def handle(self, message: Message) -> Any:
+        """What comes of another call, or an awaitable of it.
+
+        Raises:
+            HalimedeError: it is refused.
+        """
 
     def close(self) -> None:
         """The process is gone."""

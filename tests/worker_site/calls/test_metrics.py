@@ -15,7 +15,6 @@ import pytest
 
 from halimede.core.errors import HalimedeError
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
-from halimede_worker.calls import metrics
 from halimede_worker.calls.metrics import Metric, MetricFamily, MetricKind
 from halimede_worker.errors import TritonModelException
 from halimede_worker.messages.memory import Memory

@@ -5,13 +5,12 @@ senders send them, then or later, from any thread; it raises. Whatever it does, 
 contract leaves a request without an answer for ever, the answer is an error that says so.
 """
 
-import asyncio
 import os
 import threading
 import weakref
 from collections.abc import Coroutine
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Type, Union
 
 import numpy as np
 
@@ -179,16 +178,13 @@ class Executions:
             returned = self._model.execute(requests)
             if type(returned) is not list and isinstance(returned, Coroutine):
                 if self.decoupled and not self._runtime.iterative:
-                    asyncio.run_coroutine_threadsafe(
-                        self._stream(requests, returned), self._runtime.event_loop()
-                    )
+                    self._runtime.spawn(self._stream(requests, returned))
                     returned = None
-                elif self._concurrency > 1 and not self.decoupled:
-                    work = self._await(first, requests, segments, began, returned)
-                    asyncio.run_coroutine_threadsafe(work, self._runtime.event_loop())
+                elif not self.decoupled and (self._concurrency > 1 or not self._runtime.waits):
+                    self._runtime.spawn(self._await(first, requests, segments, began, returned))
                     return None
                 else:
-                    future = asyncio.run_coroutine_threadsafe(returned, self._runtime.event_loop())
+                    future = self._runtime.spawn(returned)
                     failure = future.exception()
                     if failure is not None:  # not raised again, which would add the waiting to where it was
                         return self._failed(first, requests, began, failure)

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from enum import Enum
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Coroutine, Dict, Optional
 
 from .messages.memory import Memory
 from .messages.wire import Channel, Message
@@ -38,13 +39,14 @@ class Runtime:
         version_directory: the directory of its version, which holds the model's file.
         decoupled: any number of responses may answer a request.
         iterative: a request may come again.
+        waits: the thread that runs `execute` may wait for coroutines.
         call: has the server do something, and waits for what comes of it: see `halimede_worker.calls.call`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Optional[Memory] = None) -> None:
         self.work: Optional[Channel] = None
         self.control: Optional[Channel] = None
-        self.memory = Memory()
+        self.memory = Memory() if memory is None else memory
         self.stage = Stage.LOADING
         self.initializing = False
         self.args: Dict[str, str] = {}
@@ -54,6 +56,7 @@ class Runtime:
         self.version_directory = ""
         self.decoupled = False
         self.iterative = False
+        self.waits = True
         self.call: Callable[[Message], Any] = _no_server
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._loop_lock = threading.Lock()
@@ -65,6 +68,10 @@ class Runtime:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=self._run_loop, name="halimede-asyncio", daemon=True).start()
             return self._loop
+
+    def spawn(self, coroutine: "Coroutine[Any, Any, Any]") -> "Future[Any]":
+        """Let a coroutine run on the instance's event loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.event_loop())
 
     def stop_event_loop(self) -> None:
         """Tell the event loop to stop; what runs on it is abandoned."""

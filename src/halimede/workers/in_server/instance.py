@@ -1,0 +1,94 @@
+"""An instance of a Python model in the server's process."""
+
+from typing import Any
+
+import numpy as np
+
+from halimede.backends.batch import DEFERRED, Batch
+from halimede.backends.loop_share import LoopShare
+from halimede.core.host_policies import HostPolicy
+from halimede.workers.in_server.worker import ServerWorker
+from halimede.workers.instance import PROGRESS, WorkerInstance
+from halimede.workers.under_way import Sent
+
+
+class ServerInstance(WorkerInstance):
+    """An instance on a thread of the server, or, if its executions are short, on the event loop.
+
+    What it has under way, and what it tells, is as for an instance in a worker process; but it never ends by itself.
+    """
+
+    in_server = True
+
+    def __init__(self, *arguments: Any, policy: HostPolicy | None = None, **options: Any) -> None:
+        """As `WorkerInstance`; with a `policy`, which says where its thread runs, no batch runs on the loop."""
+        super().__init__(*arguments, **options)
+        self._policy = policy
+        self._share = LoopShare(self._host.loop)
+        self._thread: ServerWorker | None = None
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """None of its own."""
+        return ()
+
+    async def start(self) -> None:
+        """Let the model initialize.
+
+        Raises:
+            HalimedeError: `initialize` failed.
+        """
+        settings = dict(self._launch.settings)
+        worker = ServerWorker(self._host, self.name, settings, self._message, self._called, self._policy)
+        progress = np.zeros(PROGRESS, np.int64)
+        try:
+            told = await worker.initialize(self._arguments, progress, self._concurrency, self._states)
+        except BaseException:
+            await worker.stop(graceful=False)
+            raise
+        self._thread = worker
+        self._worker = worker  # type: ignore[assignment] # it stands for one
+        self._ended.serve(worker if told["sequences"] else None)  # type: ignore[arg-type]
+        self._progress = progress
+        self.healthy = self.free = True
+
+    async def _stop(self) -> None:
+        await super()._stop()
+        self._thread = self._worker = None
+
+    def run(self, batch: Batch) -> bool:
+        """Run the batch: True if it has run, False if the owner will be told."""
+        thread = self._thread
+        assert thread is not None, "it has started"
+        if self._ended.pending:
+            self._ended.tell()
+        here = self._share.take(batch, len(self._sent)) and thread.may_run_here and not self._calls
+        sent, message = self._begin(batch, None if batch.byte_size <= _SMALL else thread.memory.outgoing())
+        if here:
+            self._waited = sent
+            thread.run_here(message)
+            self._waited = None
+            self._share.measure(batch.ended_ns - batch.started_ns)
+            if DEFERRED in batch.responses:
+                self._heed_cancellation(sent)
+            return True
+        self._leave_under_way(sent)
+        self._share.begin_on_thread()
+        if thread.is_coroutine:
+            thread.run_here(message)
+        else:
+            thread.send(message)
+        return False
+
+    def _ran(self, sent: Sent, began: int, ended: int, held: list[int]) -> None:
+        if sent is self._waited:
+            super()._ran(sent, began, ended, held)
+            return
+        assert self._thread is not None, "it runs"
+        may_move = self._thread.may_run_here and not self._calls
+        self._share.end_on_thread(sent.batch, ended - began, may_move=may_move)
+        self._share.hand_on(super()._ran, sent, began, ended, held)
+
+
+_SMALL = 16384
+"""A batch of no more bytes travels as it is."""
