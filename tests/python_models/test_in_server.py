@@ -1,6 +1,7 @@
 """Models with `isolation: none`: what they may rely on in the server's interpreter."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -393,3 +394,65 @@ class TritonPythonModel:
 """
     name = models.load(source, IN_SERVER)
     assert models.infer(name)[0] == np.float32(models.server.process.pid)
+
+
+HOLDING = {
+    "in Python": "(sum(range(20_000_000)), x)[1]",
+    "in an extension": "(sorted(range(3_000_000, 0, -1), key=float), re.match('(a*)*b', 'a' * 24), x)[2]",
+}
+
+
+@pytest.mark.parametrize("how", HOLDING)
+def test_a_model_that_holds_the_interpreter_is_named_in_the_log(models: Models, how: str) -> None:
+    name = models.load("import re\n" + answering(HOLDING[how]), LOCAL)
+    models.infer(name)
+    models.server.wait_for(f"model '{name}' held Python's interpreter for")
+    (line,) = [line for line in models.server.log.splitlines() if f"'{name}' held Python's" in line]
+    assert "let it run in a process of its own, without the parameter 'isolation'" in line
+
+
+def test_a_coroutine_that_holds_the_loop_is_named_in_the_log(models: Models) -> None:
+    source = """
+class TritonPythonModel:
+    async def execute(self, requests):
+        time.sleep(0.05)
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+    name = models.load(source, LOCAL)
+    models.http.infer(name, http_inputs(IN=ONES))
+    models.server.wait_for(f"model '{name}' held Python's interpreter for ")
+
+
+def test_a_model_that_releases_the_interpreter_is_not_named(models: Models) -> None:
+    name = models.load(answering("(time.sleep(0.1), np.sort(np.random.rand(2_000_000)), x)[2]"), LOCAL)
+    for _ in range(3):
+        models.infer(name)
+    assert f"'{name}' held Python's" not in models.server.log
+
+
+def test_the_server_answers_while_a_model_computes_in_python(models: Models, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    name = models.load(answering(f"(open('{begun}', 'w').close(), sum(range(60_000_000)), x)[2]"), LOCAL)
+    done: list[object] = []
+    models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: done.append(result))
+    until(begun.exists, "the execution")
+    assert models.server.get("/v2/health/live")[0] == 200
+    assert not done
+    until(lambda: done, "its answer")
+
+
+def test_instances_change_without_a_reload(models: Models) -> None:
+    source = """
+class TritonPythonModel:
+    def initialize(self, args):
+        print("initialized", args["model_instance_name"])
+"""
+    source += answering("x").partition("\n")[2]
+    name = models.load(source, LOCAL + "instance_group { kind: KIND_CPU count: 1 }")
+    config = models.repository / name / "config.pbtxt"
+    config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    models.http.load_model(name)
+    models.server.wait_for(f"initialized {name}_0_1")
+    assert models.server.log.count(f"initialized {name}_0_0") == 1
+    assert models.infer(name)[0] == 1
+    assert models.ready(name)

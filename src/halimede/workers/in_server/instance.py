@@ -7,6 +7,7 @@ import numpy as np
 from halimede.backends.batch import DEFERRED, Batch
 from halimede.backends.loop_share import LoopShare
 from halimede.core.host_policies import HostPolicy
+from halimede.workers.in_server.interpreter import NOTED_NS, WATCH
 from halimede.workers.in_server.worker import ServerWorker
 from halimede.workers.instance import PROGRESS, WorkerInstance
 from halimede.workers.under_way import Sent
@@ -68,7 +69,10 @@ class ServerInstance(WorkerInstance):
             self._waited = sent
             thread.run_here(message)
             self._waited = None
-            self._share.measure(batch.ended_ns - batch.started_ns)
+            taken = batch.ended_ns - batch.started_ns
+            self._share.measure(taken)
+            if taken >= NOTED_NS:
+                WATCH.tell(self.name.model, taken, taken)
             if DEFERRED in batch.responses:
                 self._heed_cancellation(sent)
             return True

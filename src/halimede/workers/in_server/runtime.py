@@ -12,6 +12,7 @@ from halimede.core.clock import Clock
 from halimede.core.errors import HalimedeError
 from halimede.workers.channel import Message
 from halimede.workers.host import Attached
+from halimede.workers.in_server.interpreter import TimedCoroutine
 from halimede.workers.in_server.mailbox import Mailbox
 from halimede.workers.in_server.memory import ModelMemory
 from halimede_worker.calls.calls import closed
@@ -55,7 +56,7 @@ class ServerRuntime(Runtime):
             return super().spawn(coroutine)
         if not self.on_loop:
             return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        task = self.loop.create_task(coroutine)
+        task = self.loop.create_task(TimedCoroutine(self.model_name, coroutine))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return Future()  # nobody waits

@@ -18,6 +18,7 @@ from halimede.workers.channel import Message
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import WorkerHost, WorkerName
 from halimede.workers.in_server.facade import modules_of
+from halimede.workers.in_server.interpreter import WATCH
 from halimede.workers.in_server.logs import ModelLogs
 from halimede.workers.in_server.mailbox import Mailbox
 from halimede.workers.in_server.memory import ServerMemory
@@ -167,7 +168,7 @@ class ServerWorker:
         if executions is None:
             return
         if kind == wire.EXECUTE:
-            self._tasks.put(partial(executions.run, message))
+            self._tasks.put(partial(self._run, executions, message))
         elif kind == wire.SEQUENCES_ENDED:
             self._tasks.put(partial(executions.end_sequences, message[1]))
         elif kind == wire.CANCEL:
@@ -175,12 +176,20 @@ class ServerWorker:
         elif kind == wire.CREDIT:
             executions.credit(message[1], message[2])
         elif kind == wire.READY and self._probes is not None:
-            self._probes.start(message[1])
+            self._host.loop.call_soon(self._probes.start, message[1])  # who asks waits by then
 
     def run_here(self, message: Message) -> None:
         """Run a batch on the loop."""
         assert self._executions is not None, "batches come once the model is initialized"
         self._executions.run(message)
+
+    def _run(self, executions: Executions, message: Message) -> None:
+        """Run a batch on the thread."""
+        execution = WATCH.begin(self._name.model)
+        try:
+            executions.run(message)
+        finally:
+            WATCH.end(execution)
 
     def _control_message(self, message: Message) -> None:
         if message[0] == wire.IS_READY:
