@@ -14,6 +14,9 @@ from benchmarks.workload import Against, Compare, Sides, Workload
 GOALS = {1: 1.5, 8: 2.0, 32: 2.0}
 """Beside tritonserver, by the number of requests at a time."""
 
+BATCHING = "max_batch_size: 32\ndynamic_batching { }\n"
+"""As the identity of ONNX Runtime has it."""
+
 ONNX_GOAL = 0.85
 PIPELINE_GOAL = 3.0
 
@@ -49,9 +52,10 @@ def beside_onnx(protocol: str, concurrency: int) -> Workload:
     @contextmanager
     def both(seconds: float) -> Iterator[Sides]:
         tool, (server_core, _) = perf_analyzer(), cores()
+        repository = python_models.identity(further=python_models.IN_SERVER + BATCHING)
         python, onnx = (Load(name, protocol, concurrency, seconds) for name in ("identity", "onnx_identity"))
         with (
-            halimede(python_models.identity(further=python_models.IN_SERVER), server_core) as server,
+            halimede(repository, server_core) as server,
             halimede(models.onnx_identity(), server_core) as other,
         ):
             yield Sides(partial(apply, tool, python, server), partial(apply, tool, onnx, other))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from halimede_worker.calls.logger import Logger
 from halimede_worker.calls.metrics import MetricFamily
 from halimede_worker.requests import _ASYNC_EXEC, _EXEC, InferenceRequest
 
+_IMPORTING: Final = Lock()
 _DIRECTORY: Final = Path(halimede.__file__).with_name("worker_site")
 
 
@@ -73,11 +75,13 @@ def _copy(module: ModuleType, own: Mapping[str, Any]) -> ModuleType:
 
 def _shared(name: str) -> ModuleType:
     """The module of that name that all have, which libraries get that import it."""
-    module = sys.modules.get(name)
-    if module is None:
-        spec = spec_from_file_location(name, _DIRECTORY / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = module_from_spec(spec)
-        spec.loader.exec_module(module)
+    with _IMPORTING:
+        module = sys.modules.get(name)
+        if module is None:
+            spec = spec_from_file_location(name, _DIRECTORY / f"{name}.py")
+            assert spec is not None
+            assert spec.loader is not None
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[name] = module
     return module
