@@ -456,3 +456,32 @@ class TritonPythonModel:
     assert models.server.log.count(f"initialized {name}_0_0") == 1
     assert models.infer(name)[0] == 1
     assert models.ready(name)
+
+
+def test_models_that_call_short_ones_run_on_the_loop_too(models: Models) -> None:
+    """And return to their thread when what they call moves to a process."""
+    target = models.load(answering("2 * x"), LOCAL)
+    main = "np.array([threading.current_thread() is threading.main_thread()], np.float32)"
+    doubled = f"pb_utils.get_output_tensor_by_name({calling(target)}, 'OUT').as_numpy()"
+    name = models.load(answering(f"np.concatenate([{doubled}, {main}])"), LOCAL)
+    until(lambda: models.infer(name).tolist() == [2] * 4 + [1], "an execution on the main thread")
+    config = models.repository / target / "config.pbtxt"
+    config.write_text(config.read_text().replace('"none"', '"process"'))
+    models.http.load_model(target)
+    assert [models.infer(name).tolist() for _ in range(50)] == [[2] * 4 + [0]] * 50
+
+
+def test_a_call_that_cannot_be_answered_on_the_loop_is_an_error_once(models: Models) -> None:
+    """The code hides that it calls, and calls a process only when it has run on the loop for long."""
+    target = models.load(answering("2 * x"), FLOATS)
+    request = calling(target, "model_name()").removesuffix(".model_name()")
+    call = f"getattr({request}, 'ex' + 'ec')()"
+    on_main = "threading.current_thread() is threading.main_thread()"
+    source = answering(
+        f"np.array([{call}.has_error()], np.float32) if x[0] == 5 else np.array([7 * ({on_main})], np.float32)"
+    )
+    name = models.load(source, LOCAL)
+    until(lambda: models.infer(name)[0] == 7, "an execution on the main thread")
+    status, text = models.infer_error(name, 5 * ONES)
+    assert (status, "the call would hold up the server" in text) == ("500", True)
+    assert [models.infer(name, 5 * ONES)[0] for _ in range(50)] == [0] * 50

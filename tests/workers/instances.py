@@ -56,6 +56,10 @@ class _Services:
     def handle(self, message: Message) -> None:
         """It is not needed."""
 
+    def answer_here(self, targets: object) -> bool:
+        """It is not needed."""
+        return False
+
     def printed(self, data: bytes, error: bool) -> None:
         """It is not needed."""
 

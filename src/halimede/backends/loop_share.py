@@ -9,7 +9,8 @@ waiting by it. Whether they do is seen on the thread, to which the instance retu
 """
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from halimede.backends.batch import Batch
@@ -42,13 +43,15 @@ class _LoopActivity:
 
     Attributes:
         under_way: batches on threads.
+        held_up: so many batches run on the loop that wait for what they have called; what those run goes there, too.
         handing_on: a batch has ended, and what waited for it is being run.
         met: how often a batch was run while another was under way, or after it had waited for one.
     """
 
-    __slots__ = ("handing_on", "met", "under_way")
+    __slots__ = ("handing_on", "held_up", "met", "under_way")
 
     def __init__(self) -> None:
+        self.held_up = 0
         self.under_way = 0
         self.handing_on = False
         self.met = 0
@@ -79,6 +82,8 @@ class LoopShare:
             batch: the batch.
             sent: how many of the instance are on its thread.
         """
+        if self._activity.held_up and not sent:
+            return True
         if self._activity.under_way or self._activity.handing_on or len(batch.requests) > 1:
             self._activity.met += 1
             self._alone = 0
@@ -86,6 +91,20 @@ class LoopShare:
             self._alone -= 1
             return True
         return False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether batches run on the loop."""
+        return self._inline or self._alone > 0
+
+    @contextmanager
+    def holding_up(self) -> Iterator[None]:
+        """While a batch runs on the loop that may call others."""
+        self._activity.held_up += 1
+        try:
+            yield
+        finally:
+            self._activity.held_up -= 1
 
     def measure(self, cost: int) -> None:
         """A batch took so many nanoseconds; it ran on the loop, or may run there the next time.

@@ -11,7 +11,8 @@ import sys
 import time
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 MICROSECOND = 1_000
@@ -53,6 +54,9 @@ class Clock(Protocol):
 
     def run_until(self, condition: Callable[[], bool]) -> bool:
         """Call now what is to be called soon, one after the other, until something is so: whether it is."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Meanwhile `run_until` leaves alone what was to be called soon before."""
 
     def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
         """Call at `when`, in nanoseconds, or soon after; never before."""
@@ -111,6 +115,19 @@ class LoopClock:
             callback, args = soon.popleft()
             callback(*args)
         return True
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Meanwhile `run_until` leaves alone what was to be called soon before."""
+        before, self._soon = self._soon, deque()
+        try:
+            yield
+        finally:
+            before.extend(self._soon)
+            self._soon = before
+            if before and not self._is_soon:
+                self._is_soon = True
+                self._loop.call_soon(self._call)
 
     def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
         """Call at `when`, in nanoseconds, or soon after; never before."""
@@ -178,6 +195,13 @@ class VirtualClock:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         """Call at the next `advance` or `run`."""
         self._soon.append((callback, args))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Meanwhile `run_until` leaves alone what was to be called soon before."""
+        before, self._soon = self._soon, []
+        yield
+        self._soon = before + self._soon
 
     def run_until(self, condition: Callable[[], bool]) -> bool:
         """Call now what is to be called soon, until something is so."""

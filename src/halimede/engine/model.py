@@ -29,6 +29,7 @@ from halimede.engine.statistics import FailureReason
 from halimede.engine.tracing.recording import record_execution, record_queued
 from halimede.engine.validation import validate
 from halimede.workers.host import WorkerName
+from halimede.workers.in_server.instance import ServerInstance
 from halimede.workers.instance import WorkerInstance
 from halimede_worker.messages.memory import Outgoing
 
@@ -218,6 +219,14 @@ class Model:
             await self._loop.run_in_executor(None, instance.close)
         except Exception:  # a framework's; the instance is gone all the same
             logger.exception("closing an instance of '%s' version %d", self.name, self.version)
+
+    @property
+    def answers_here(self) -> bool:
+        """Whether a request is answered on the loop, in this very turn, once its scheduler has looked for it."""
+        if self._cache is not None or self._limiter is not None or self.signature.decoupled:
+            return False
+        runner = self._scheduler.prompt_runner if isinstance(self._scheduler, Scheduler) else None
+        return isinstance(runner, Runner | ServerInstance) and runner.answers_here
 
     @property
     def pending(self) -> int:

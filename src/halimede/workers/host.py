@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,10 @@ from halimede.workers.process import WorkerProcess
 from halimede.workers.zygote import Zygotes
 
 Result = TypeVar("Result")
+
+
+Target = tuple[str, int]
+"""A model as another one calls it: its name and version, -1 for any."""
 
 
 class WorkerName(NamedTuple):
@@ -73,6 +77,9 @@ class Attached(Protocol):
         Raises:
             HalimedeError: it is refused.
         """
+
+    def answer_here(self, targets: Collection[Target]) -> bool:
+        """Whether calls of these models from the loop would be answered before they return."""
 
     def close(self) -> None:
         """The process is gone."""

@@ -124,6 +124,10 @@ class _NoService:
     def handle(self, message: Message) -> None:
         """Its model has been loaded, which does not happen here."""
 
+    def answer_here(self, targets: object) -> bool:
+        """Its model has been loaded, which does not happen here."""
+        return False
+
     def printed(self, data: bytes, error: bool) -> None:
         """What it prints is not a problem."""
 

@@ -1,7 +1,7 @@
 """What the engine does for models in worker processes: their calls, metrics and logs, and what they print."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_log import PrintedLines, log_record
 from halimede.workers.call_server import Handler, ModelCall
 from halimede.workers.channel import Channel, Message
-from halimede.workers.host import WorkerName
+from halimede.workers.host import Target, WorkerName
 from halimede.workers.memory import PeerMemory
 from halimede.workers.worker_calls import WorkerCalls
 from halimede_worker.messages import wire
@@ -95,6 +95,10 @@ class WorkerService:
         if call.blocks:
             self._on_call()
         return self._calls.infer(call, self._name, is_loading=self._loading)
+
+    def answer_here(self, targets: Collection[Target]) -> bool:
+        """Whether calls of these models from the loop would be answered before they return."""
+        return all(self._calls.answers_here(*target, self._name) for target in targets)
 
     def handle(self, message: Message) -> Any:
         """What comes of a call that is no inference, or an awaitable of it."""

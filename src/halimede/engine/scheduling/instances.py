@@ -85,6 +85,11 @@ class Runner:
         self._set_free()
         return False
 
+    @property
+    def answers_here(self) -> bool:
+        """Whether a batch that runs now, while a model waits for it on the loop, is answered at once."""
+        return not (self._sent or self.instance.may_block or self._on_thread) and self._share.is_here
+
     def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
         """A sequence has ended, none of whose requests runs."""
         self.instance.end_sequence(key, correlation_id, reason)

@@ -49,10 +49,12 @@ class Calls:
             if final:
                 over.release()
 
-        self._submit(request, respond, _ignore, waits=True)
         if self._runtime.on_loop:
-            self._runtime.run_soon(lambda: bool(answers))
+            with self._runtime.clock.aside():
+                self._submit(request, respond, _ignore, waits=True)
+                self._runtime.run_soon(lambda: bool(answers))
         else:
+            self._submit(request, respond, _ignore, waits=True)
             over.acquire()
         return answers[0]
 
@@ -130,6 +132,7 @@ class Calls:
     ) -> None:
         """Let the engine run the request; `waits`: the caller does not touch its tensors until it is answered."""
         runtime = self._runtime
+        runtime.calls_made += 1
         encoded = request._encoded(ModelOutgoing(runtime.memory, waits=waits))  # noqa: SLF001 - of the same module
         if runtime.on_loop:
             began(self._start(encoded, respond, decoupled, blocks=False))
@@ -154,6 +157,7 @@ class Calls:
             for tensor in call.inputs.values():
                 tensor.shared = True  # the caller has them too
             answer.call = call
+            self._runtime.targets.add((call.model_name, call.model_version))
             return services.infer(call)
         except HalimedeError as error:
             answer.respond(InferResponse(error=error), True)

@@ -1,11 +1,12 @@
 """An instance of a Python model in the server's process."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from halimede.backends.batch import DEFERRED, Batch
-from halimede.backends.loop_share import LoopShare
+from halimede.backends.loop_share import ALONE_COST_NS, LoopShare
 from halimede.core.host_policies import HostPolicy
 from halimede.workers.in_server.interpreter import NOTED_NS, WATCH
 from halimede.workers.in_server.worker import ServerWorker
@@ -27,6 +28,7 @@ class ServerInstance(WorkerInstance):
         self._policy = policy
         self._share = LoopShare(self._host.loop)
         self._thread: ServerWorker | None = None
+        self._counted = 0  # calls of other models
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -63,16 +65,14 @@ class ServerInstance(WorkerInstance):
         assert thread is not None, "it has started"
         if self._ended.pending:
             self._ended.tell()
-        here = self._share.take(batch, len(self._sent)) and thread.may_run_here and not self._calls
+        here = self._share.take(batch, len(self._sent)) and thread.runs_here
         sent, message = self._begin(batch, None if batch.byte_size <= _SMALL else thread.memory.outgoing())
         if here:
             self._waited = sent
-            thread.run_here(message)
+            with self._share.holding_up() if thread.calls else nullcontext():
+                thread.run_here(message)
             self._waited = None
-            taken = batch.ended_ns - batch.started_ns
-            self._share.measure(taken)
-            if taken >= NOTED_NS:
-                WATCH.tell(self.name.model, taken, taken)
+            self._measure(batch.ended_ns - batch.started_ns)
             if DEFERRED in batch.responses:
                 self._heed_cancellation(sent)
             return True
@@ -89,9 +89,33 @@ class ServerInstance(WorkerInstance):
             super()._ran(sent, began, ended, held)
             return
         assert self._thread is not None, "it runs"
-        may_move = self._thread.may_run_here and not self._calls
-        self._share.end_on_thread(sent.batch, ended - began, may_move=may_move)
+        may_move = self._thread.may_run_here or self._thread.calls
+        self._share.end_on_thread(sent.batch, self._piece(ended - began), may_move=may_move)
         self._share.hand_on(super()._ran, sent, began, ended, held)
+
+    @property
+    def answers_here(self) -> bool:
+        """Whether a batch that runs now, while another model waits for it on the loop, is answered at once."""
+        return (
+            self.free
+            and not self._sent
+            and self._thread is not None
+            and self._share.is_here
+            and self._thread.runs_here
+        )
+
+    def _measure(self, taken: int) -> None:
+        """An execution on the loop took so many nanoseconds."""
+        self._share.measure(self._piece(taken))
+        if taken >= NOTED_NS:
+            WATCH.tell(self.name.model, taken, taken)
+
+    def _piece(self, taken: int) -> int:
+        """What an execution costs between two calls of other models, each of which would cost the way to the loop."""
+        assert self._thread is not None, "it runs"
+        made = self._thread.calls_made
+        calls, self._counted = made - self._counted, made
+        return taken if taken >= ALONE_COST_NS else taken // (1 + calls)
 
 
 _SMALL = 16384

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from halimede.workers.in_server.inbox import Inbox
 from halimede.workers.in_server.mailbox import Mailbox
 from halimede_worker.messages.wire import LOG, ClosedError
 
@@ -17,11 +18,11 @@ class ModelLogs:
     Only what the model's own code prints with `print` is known to be the model's.
     """
 
-    def __init__(self, control: Mailbox, printed: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, inbox: Inbox, control: Mailbox, printed: Callable[[bytes, bool], None]) -> None:
         """A log that writes messages to `control`; `printed` gets lines, and whether they are errors, on the loop."""
         self._control = control
         self._printed = printed
-        self._lines = control.sibling(lambda message: printed(*message))
+        self._lines = Mailbox(inbox, lambda message: printed(*message))
         self._logger: logging.Logger | None = None
 
     def print(

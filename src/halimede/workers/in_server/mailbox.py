@@ -1,11 +1,9 @@
 """Messages from a model's threads to the event loop."""
 
-from asyncio import AbstractEventLoop
-from collections import deque
 from collections.abc import Callable, Sequence
-from threading import get_ident
 
 from halimede.workers.channel import Message
+from halimede.workers.in_server.inbox import Inbox
 from halimede_worker.messages.memory import Announced, Memory
 from halimede_worker.messages.wire import Channel, ClosedError
 
@@ -13,13 +11,11 @@ from halimede_worker.messages.wire import Channel, ClosedError
 class Mailbox(Channel):
     """Takes messages on any thread, and hands them on, on the loop, in that order. On the loop it does so at once."""
 
-    def __init__(self, loop: AbstractEventLoop, thread: int, deliver: Callable[[Message], None]) -> None:
-        """Hand messages on to `deliver`; `thread` is that of the loop."""
+    def __init__(self, inbox: Inbox, deliver: Callable[[Message], None]) -> None:
+        """Hand messages on to `deliver`."""
         self.memory = _NO_MEMORY
-        self._loop = loop
-        self._thread = thread
+        self._inbox = inbox
         self._deliver = deliver
-        self._messages: deque[Message] = deque()
         self._closed = False
 
     def send(self, message: Message, fresh: Sequence[Announced] = (), descriptor: int = -1) -> None:
@@ -30,31 +26,19 @@ class Mailbox(Channel):
         """
         if self._closed:
             raise ClosedError
-        if get_ident() == self._thread:
-            if self._messages:
-                self.poll()
-            self._deliver(message)
-            return
-        self._messages.append(message)
-        try:
-            self._loop.call_soon_threadsafe(self.poll)
-        except RuntimeError as error:  # the loop is closed
-            raise ClosedError from error
-
-    def sibling(self, deliver: Callable[[Message], None]) -> "Mailbox":
-        """Another one for the same loop."""
-        return Mailbox(self._loop, self._thread, deliver)
+        self._inbox.post(self._take, message)
 
     def poll(self) -> None:
         """Hand on what is waiting. To be called on the loop."""
-        messages = self._messages
-        while messages:
-            self._deliver(messages.popleft())
+        self._inbox.poll()
 
     def close(self) -> None:
         """Take no more; what is waiting is lost."""
         self._closed = True
-        self._messages.clear()
+
+    def _take(self, message: Message) -> None:
+        if not self._closed:
+            self._deliver(message)
 
 
 _NO_MEMORY = Memory()

@@ -5,19 +5,20 @@ import inspect
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from threading import get_ident
 from typing import Any
 
 from halimede.core.clock import Clock
 from halimede.core.errors import HalimedeError
 from halimede.workers.channel import Message
-from halimede.workers.host import Attached
+from halimede.workers.host import Attached, Target
+from halimede.workers.in_server.inbox import Inbox
 from halimede.workers.in_server.interpreter import TimedCoroutine
 from halimede.workers.in_server.mailbox import Mailbox
 from halimede.workers.in_server.memory import ModelMemory
 from halimede_worker.calls.calls import closed
 from halimede_worker.errors import TritonModelException
 from halimede_worker.runtime import Runtime
+from halimede_worker.messages.wire import ClosedError
 
 _ON_LOOP = (
     "the call would hold up the server: it runs on its event loop, which is to answer it. Make it in a function that "
@@ -30,25 +31,32 @@ class ServerRuntime(Runtime):
 
     Attributes:
         loop: the server's.
-        loop_thread: the thread of that.
+        inbox: what the loop is to do.
+        clock: the server's.
         thread: that of the instance, on which `execute` runs but for what runs on the loop.
+        targets: the models that it has called.
+        calls_made: how many calls it has made.
+        strayed: a call from the loop was not answered before it returned.
         services: what the engine does for the instance; None once it is gone.
     """
 
-    def __init__(self, loop: AbstractEventLoop, loop_thread: int, clock: Clock) -> None:
+    def __init__(self, loop: AbstractEventLoop, inbox: Inbox, clock: Clock) -> None:
         super().__init__(ModelMemory())
         self.loop = loop
-        self.loop_thread = loop_thread
+        self.inbox = inbox
         self.thread = 0
-        self._clock = clock
+        self.clock = clock
         self.services: Attached | None = None
+        self.targets: set[Target] = set()
+        self.calls_made = 0
+        self.strayed = False
         self.call = self._call
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def on_loop(self) -> bool:
         """Whether the calling thread is that of the server's loop."""
-        return get_ident() == self.loop_thread
+        return self.inbox.on_loop
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "Future[Any]":
         """Let a coroutine run: on the server's loop if no thread waits for coroutines, else on one of its own."""
@@ -62,14 +70,17 @@ class ServerRuntime(Runtime):
         return Future()  # nobody waits
 
     def post(self, function: Any, *arguments: Any) -> None:
-        """Have the loop call a function.
+        """Have the loop call a function, later if this is its thread.
 
         Raises:
             TritonModelException: the server is gone.
         """
+        if self.on_loop:
+            self.loop.call_soon(function, *arguments)
+            return
         try:
-            self.loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
+            self.inbox.post(function, *arguments)
+        except ClosedError:
             raise closed() from None
 
     def run_soon(self, condition: Callable[[], bool]) -> None:
@@ -78,7 +89,8 @@ class ServerRuntime(Runtime):
         Raises:
             TritonModelException: it takes more than that.
         """
-        if not self._clock.run_until(condition):
+        if not self.clock.run_until(condition):
+            self.strayed = True
             raise TritonModelException(_ON_LOOP)
 
     def close(self) -> None:

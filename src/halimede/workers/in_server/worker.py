@@ -18,6 +18,7 @@ from halimede.workers.channel import Message
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.host import WorkerHost, WorkerName
 from halimede.workers.in_server.facade import modules_of
+from halimede.workers.in_server.inbox import Inbox
 from halimede.workers.in_server.interpreter import WATCH
 from halimede.workers.in_server.logs import ModelLogs
 from halimede.workers.in_server.mailbox import Mailbox
@@ -37,12 +38,12 @@ logger = logging.getLogger("halimede")
 
 _WAITING_NAMES: Final = frozenset(
     {
-        *("exec", "load_model", "unload_model"),
+        *("load_model", "unload_model"),
         *("get_event_loop", "new_event_loop", "run_until_complete"),
         *("sleep", "socket", "sqlite3", "subprocess"),
     }
 )
-"""What code may refer to that waits for the server's loop or for others, or is bound to a thread."""
+"""What code may refer to that waits for the server's loop or for others, or is bound to a thread; calls wait, too."""
 
 
 class ServerWorker:
@@ -55,6 +56,7 @@ class ServerWorker:
         exited: why it ended: never.
         probe: asks the model's `is_ready`.
         may_run_here: batches may run on the loop: what the model does there never waits for the loop.
+        calls: batches may call other models.
         is_coroutine: the model's `execute` is a coroutine that runs on the loop.
     """
 
@@ -74,7 +76,7 @@ class ServerWorker:
         self.memory = ServerMemory()
         self.work = self.control = self
         self.probe = ReadinessProbe(self.send)
-        self.may_run_here = self.is_coroutine = False
+        self.may_run_here = self.calls = self.is_coroutine = False
         self._host = host
         self._name = name
         self._settings = settings
@@ -85,18 +87,18 @@ class ServerWorker:
         self._modules: ModelModules | None = None
         self._request_class: Any = None
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        loop_thread = threading.get_ident()
-        self._runtime = runtime = ServerRuntime(host.loop, loop_thread, host.clock)
-        self._control = Mailbox(host.loop, loop_thread, self._control_message)
+        self._inbox = inbox = Inbox(host.loop)
+        self._runtime = runtime = ServerRuntime(host.loop, inbox, host.clock)
+        self._control = Mailbox(inbox, self._control_message)
         control: Any = self._control  # it stands for a channel
         self._services = host.attach(name, self.memory, control, on_call)
         runtime.services = self._services
-        runtime.work = Mailbox(host.loop, loop_thread, on_work)
+        runtime.work = Mailbox(inbox, on_work)
         runtime.control = self._control
         runtime.model_name, runtime.instance_name = settings["model_name"], settings["instance_name"]
         runtime.model_directory = settings["model_directory"]
         runtime.version_directory = settings["version_directory"]
-        self._logs = ModelLogs(self._control, self._services.printed)
+        self._logs = ModelLogs(inbox, self._control, self._services.printed)
         self._thread = threading.Thread(target=self._serve, name=name.instance, daemon=True)
         self._thread.start()
 
@@ -177,6 +179,20 @@ class ServerWorker:
             executions.credit(message[1], message[2])
         elif kind == wire.READY and self._probes is not None:
             self._host.loop.call_soon(self._probes.start, message[1])  # who asks waits by then
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether a batch that runs on the loop now never waits for it."""
+        targets = self._runtime.targets
+        if not targets:
+            return self.may_run_here
+        may_run = self.may_run_here or self.calls
+        return may_run and not self._runtime.strayed and self._services.answer_here(targets)
+
+    @property
+    def calls_made(self) -> int:
+        """How many calls of other models the instance has made."""
+        return self._runtime.calls_made
 
     def run_here(self, message: Message) -> None:
         """Run a batch on the loop."""
@@ -262,20 +278,18 @@ class ServerWorker:
         self._model = model = initialized(runtime, model_class, self._settings["model_file"])
         assert self._modules is not None, "the model came out of it"
         names = self._modules.names
-        waits = not _WAITING_NAMES.isdisjoint(names) or {"asyncio", "run"} <= names
+        blocks = not _WAITING_NAMES.isdisjoint(names) or {"asyncio", "run"} <= names
         coroutine = iscoroutinefunction(model.execute)
         runtime.waits = not (coroutine and not runtime.decoupled and "exec" not in names)
         self.is_coroutine = not runtime.waits
         self._probes = Probes(model, runtime)
         self._executions = executions = Executions(runtime, model, np.asarray(progress), concurrency, states)
         executions.request_class = self._request_class
-        self.may_run_here = not (
-            coroutine
-            or waits
-            or runtime.decoupled
-            or self._policy is not None
-            or hasattr(model, "on_sequence_end")
-        )
+        if not (
+            coroutine or blocks or runtime.decoupled or self._policy or hasattr(model, "on_sequence_end")
+        ):
+            self.calls = "exec" in names
+            self.may_run_here = not self.calls
         runtime.stage = Stage.READY
         return {"is_ready": hasattr(model, "is_ready"), "sequences": executions.wants_ends}
 
