@@ -120,6 +120,10 @@ class LoopShare:
         """A batch goes to the thread."""
         self._activity.under_way += 1
 
+    def take_back(self) -> None:
+        """A batch has gone to the thread, and will not run there."""
+        self._activity.under_way -= 1
+
     def end_on_thread(self, batch: Batch, cost: int, *, may_move: bool) -> None:
         """A batch has run on the thread, and took so many nanoseconds; `may_move`: it may be the loop next time."""
         self._activity.under_way -= 1

@@ -92,7 +92,6 @@ class LoopClock:
             self._loop.call_soon(self._call)
 
     def _call(self) -> None:
-        self._is_soon = False
         soon = self._soon
         end = self.now() + TURN_NS
         while soon:
@@ -101,10 +100,10 @@ class LoopClock:
                 callback(*args)
             except Exception as error:
                 self._loop.call_exception_handler({"message": f"{callback!r} failed", "exception": error})
-            if soon and self.now() > end and not self._is_soon:
-                self._is_soon = True
+            if soon and self.now() > end:
                 self._loop.call_soon(self._call)
-                break
+                return
+        self._is_soon = False
 
     def run_until(self, condition: Callable[[], bool]) -> bool:
         """Call now what is to be called soon, one after the other, until something is so: whether it is."""

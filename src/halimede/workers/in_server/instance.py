@@ -93,6 +93,11 @@ class ServerInstance(WorkerInstance):
         self._share.end_on_thread(sent.batch, self._piece(ended - began), may_move=may_move)
         self._share.hand_on(super()._ran, sent, began, ended, held)
 
+    def _return(self, entries: list[tuple[int, Sent]]) -> None:
+        for _ in entries:
+            self._share.take_back()
+        super()._return(entries)
+
     @property
     def answers_here(self) -> bool:
         """Whether a batch that runs now, while another model waits for it on the loop, is answered at once."""

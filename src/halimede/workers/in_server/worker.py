@@ -93,7 +93,7 @@ class ServerWorker:
         control: Any = self._control  # it stands for a channel
         self._services = host.attach(name, self.memory, control, on_call)
         runtime.services = self._services
-        runtime.work = Mailbox(inbox, on_work)
+        self._work = runtime.work = Mailbox(inbox, on_work)
         runtime.control = self._control
         runtime.model_name, runtime.instance_name = settings["model_name"], settings["instance_name"]
         runtime.model_directory = settings["model_directory"]
@@ -148,6 +148,7 @@ class ServerWorker:
         self._tasks.put(None)
         self._control.poll()
         self._runtime.close()
+        self._work.close()
         self._services.close()
         self._logs.close()
         if self._modules is not None:
