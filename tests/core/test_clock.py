@@ -78,8 +78,18 @@ def test_what_a_call_asks_for_soon_is_called_in_the_same_turn_of_the_loop() -> N
 
         def start() -> None:
             clock = LoopClock(loop.loop)
-            clock.call_soon(lambda: (calls.append("first"), clock.call_soon(calls.append, "second")))
-            loop.loop.call_soon(lambda: (calls.append("another turn"), clock.close(), done.set()))
+
+            def first() -> None:
+                calls.append("first")
+                clock.call_soon(calls.append, "second")
+
+            def another_turn() -> None:
+                calls.append("another turn")
+                clock.close()
+                done.set()
+
+            clock.call_soon(first)
+            loop.loop.call_soon(another_turn)
 
         loop.call(start)
         assert done.wait(10)

@@ -7,7 +7,8 @@ from halimede.core.buffers import POOL
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.tensors import Array, Tensor
 from halimede.workers.in_server.memory import ModelMemory, ServerMemory
-from halimede_worker import responses, tensors
+from halimede_worker import responses
+from halimede_worker.tensors import tensors
 
 LARGE = 50_000
 SMALL = 100

@@ -40,7 +40,7 @@ class Runtime:
         decoupled: any number of responses may answer a request.
         iterative: a request may come again.
         waits: the thread that runs `execute` may wait for coroutines.
-        call: has the server do something, and waits for what comes of it: see `halimede_worker.calls.call`.
+        call: has the server do something, and waits for what comes of it: see `halimede_worker.calls.calls.call`.
     """
 
     def __init__(self, memory: Optional[Memory] = None) -> None:

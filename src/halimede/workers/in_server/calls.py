@@ -1,4 +1,4 @@
-"""Calls of other models by one in the server's process: as `halimede_worker.bls`, without messages."""
+"""Calls of other models by one in the server's process: as `halimede_worker.calls.bls`, without messages."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Calls:
         self._runtime = runtime
 
     def execute(self, request: OutgoingRequest, decoupled: bool) -> Result:
-        """Have another model run the request, and wait: see `halimede_worker.bls.execute_inference`."""
+        """Have another model run the request, and wait: see `halimede_worker.calls.bls.execute_inference`."""
         self._check_stage()
         if decoupled:
             responses = Responses(self._runtime, self._received)
@@ -59,7 +59,7 @@ class Calls:
         return answers[0]
 
     def execute_async(self, request: OutgoingRequest, decoupled: bool) -> "asyncio.Future[Result]":
-        """Have another model run the request: see `halimede_worker.bls.execute_inference_async`."""
+        """Have another model run the request: see `halimede_worker.calls.bls.execute_inference_async`."""
         self._check_stage()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()

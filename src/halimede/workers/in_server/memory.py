@@ -1,7 +1,7 @@
 """Tensors between the server and a model in its process: they are handed on, not copied, where nobody else could tell.
 
-The model's side stands for `halimede_worker.memory.Memory`, the server's for `halimede.workers.memory.PeerMemory`. In
-place of a part of a shared segment, a tensor's payload is the buffer itself.
+The model's side stands for `halimede_worker.messages.memory.Memory`, the server's for
+`halimede.workers.memory.PeerMemory`. In place of a part of a shared segment, a tensor's payload is the buffer itself.
 """
 
 import sys

@@ -17,8 +17,8 @@ from halimede.workers.in_server.mailbox import Mailbox
 from halimede.workers.in_server.memory import ModelMemory
 from halimede_worker.calls.calls import closed
 from halimede_worker.errors import TritonModelException
-from halimede_worker.runtime import Runtime
 from halimede_worker.messages.wire import ClosedError
+from halimede_worker.runtime import Runtime
 
 _ON_LOOP = (
     "the call would hold up the server: it runs on its event loop, which is to answer it. Make it in a function that "
