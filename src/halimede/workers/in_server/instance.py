@@ -28,8 +28,8 @@ class ServerInstance(WorkerInstance):
         self._policy = policy
         self._share = LoopShare(self._host.loop)
         self._thread: ServerWorker | None = None
-        self._counted = 0  # calls of other models
-        self._piece_ns = ALONE_COST_NS
+        self._short_ns = ALONE_COST_NS
+        self._slow = 0  # executions on the loop
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -91,10 +91,11 @@ class ServerInstance(WorkerInstance):
             return
         assert self._thread is not None, "it runs"
         may_move = self._thread.may_run_here or self._thread.calls
-        # Of the time between, others may have had the processor: the short times are the true ones.
-        more = self._piece(ended - began) - self._piece_ns
-        self._piece_ns += more >> (5 if more > 0 else 2)
-        self._share.end_on_thread(sent.batch, self._piece_ns, may_move=may_move)
+        # Of the time between, others may have had the processor: the short times are the true ones. Of the time of a
+        # model that calls others, those had most.
+        more = (self._thread.cpu_ns if self._thread.has_called else ended - began) - self._short_ns
+        self._short_ns += more >> (5 if more > 0 else 2)
+        self._share.end_on_thread(sent.batch, self._short_ns, may_move=may_move)
         self._share.hand_on(super()._ran, sent, began, ended, held)
 
     def _return(self, entries: list[tuple[int, Sent]]) -> None:
@@ -115,17 +116,21 @@ class ServerInstance(WorkerInstance):
 
     def _measure(self, taken: int) -> None:
         """An execution on the loop took so many nanoseconds."""
-        self._share.measure(self._piece(taken))
+        assert self._thread is not None, "it runs"
+        if not self._thread.has_called:
+            self._share.measure(taken)
+        elif (
+            taken >= ALONE_COST_NS
+        ):  # what it waits for beside the models that it calls, no measurement tells
+            self._slow += 1
+            if self._slow >= MAX_SLOW:
+                self._thread.stay_on_thread()
         if taken >= NOTED_NS:
             WATCH.tell(self.name.model, taken, taken)
 
-    def _piece(self, taken: int) -> int:
-        """What an execution costs between two calls of other models, each of which would cost the way to the loop."""
-        assert self._thread is not None, "it runs"
-        made = self._thread.calls_made
-        calls, self._counted = made - self._counted, made
-        return taken if taken >= ALONE_COST_NS else taken // (1 + calls)
 
+MAX_SLOW = 64
+"""A model that calls others stays on its thread once so many executions on the loop took longer than a batch may."""
 
 _SMALL = 16384
 """A batch of no more bytes travels as it is."""

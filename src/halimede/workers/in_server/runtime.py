@@ -36,7 +36,7 @@ class ServerRuntime(Runtime):
         thread: that of the instance, on which `execute` runs but for what runs on the loop.
         targets: the models that it has called.
         calls_made: how many calls it has made.
-        strayed: a call from the loop was not answered before it returned.
+        strayed: nothing may run on the loop, as a call from there was not answered before it returned.
         services: what the engine does for the instance; None once it is gone.
     """
 

@@ -8,10 +8,12 @@ from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
 from queue import SimpleQueue
+from time import thread_time_ns
 from typing import Any, Final
 
 import numpy as np
 
+from halimede.backends.loop_share import ALONE_COST_NS
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.host_policies import HostPolicy
 from halimede.workers.channel import Message
@@ -57,6 +59,7 @@ class ServerWorker:
         probe: asks the model's `is_ready`.
         may_run_here: batches may run on the loop: what the model does there never waits for the loop.
         calls: batches may call other models.
+        cpu_ns: processor time of the last execution on the thread, between two calls of other models.
         is_coroutine: the model's `execute` is a coroutine that runs on the loop.
     """
 
@@ -77,6 +80,7 @@ class ServerWorker:
         self.work = self.control = self
         self.probe = ReadinessProbe(self.send)
         self.may_run_here = self.calls = self.is_coroutine = False
+        self.cpu_ns = ALONE_COST_NS
         self._host = host
         self._name = name
         self._settings = settings
@@ -185,15 +189,20 @@ class ServerWorker:
     def runs_here(self) -> bool:
         """Whether a batch that runs on the loop now never waits for it."""
         targets = self._runtime.targets
+        if self._runtime.strayed:
+            return False
         if not targets:
             return self.may_run_here
-        may_run = self.may_run_here or self.calls
-        return may_run and not self._runtime.strayed and self._services.answer_here(targets)
+        return (self.may_run_here or self.calls) and self._services.answer_here(targets)
 
     @property
-    def calls_made(self) -> int:
-        """How many calls of other models the instance has made."""
-        return self._runtime.calls_made
+    def has_called(self) -> bool:
+        """Whether the instance has called other models."""
+        return bool(self._runtime.targets)
+
+    def stay_on_thread(self) -> None:
+        """Run nothing on the loop any more."""
+        self._runtime.strayed = True
 
     def run_here(self, message: Message) -> None:
         """Run a batch on the loop."""
@@ -203,9 +212,11 @@ class ServerWorker:
     def _run(self, executions: Executions, message: Message) -> None:
         """Run a batch on the thread."""
         execution = WATCH.begin(self._name.model)
+        began, made = thread_time_ns(), self._runtime.calls_made
         try:
             executions.run(message)
         finally:
+            self.cpu_ns = (thread_time_ns() - began) // (1 + self._runtime.calls_made - made)
             WATCH.end(execution)
 
     def _control_message(self, message: Message) -> None:
