@@ -81,6 +81,7 @@ class ServerWorker:
         self.probe = ReadinessProbe(self.send)
         self.may_run_here = self.calls = self.is_coroutine = False
         self.cpu_ns = ALONE_COST_NS
+        self._asked = False
         self._host = host
         self._name = name
         self._settings = settings
@@ -193,7 +194,13 @@ class ServerWorker:
             return False
         if not targets:
             return self.may_run_here
-        return (self.may_run_here or self.calls) and self._services.answer_here(targets)
+        if self._asked or not (self.may_run_here or self.calls):
+            return False  # asked from below: models call each other in a circle
+        self._asked = True
+        try:
+            return self._services.answer_here(targets)
+        finally:
+            self._asked = False
 
     @property
     def has_called(self) -> bool:
