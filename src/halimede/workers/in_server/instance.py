@@ -1,6 +1,7 @@
 """An instance of a Python model in the server's process."""
 
 from contextlib import nullcontext
+from time import thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,11 @@ class ServerInstance(WorkerInstance):
         sent, message = self._begin(batch, None if batch.byte_size <= _SMALL else thread.memory.outgoing())
         if here:
             self._waited = sent
+            began = thread_time_ns()
             with self._share.holding_up() if thread.calls else nullcontext():
                 thread.run_here(message)
             self._waited = None
-            self._measure(batch.ended_ns - batch.started_ns)
+            self._measure(batch.ended_ns - batch.started_ns, began)
             if DEFERRED in batch.responses:
                 self._heed_cancellation(sent)
             return True
@@ -114,8 +116,8 @@ class ServerInstance(WorkerInstance):
             and self._thread.runs_here
         )
 
-    def _measure(self, taken: int) -> None:
-        """An execution on the loop took so many nanoseconds."""
+    def _measure(self, taken: int, began: int) -> None:
+        """An execution on the loop took so many nanoseconds; it began at that time of the thread's processor."""
         assert self._thread is not None, "it runs"
         if not self._thread.has_called:
             self._share.measure(taken)
@@ -126,7 +128,7 @@ class ServerInstance(WorkerInstance):
             if self._slow >= MAX_SLOW:
                 self._thread.stay_on_thread()
         if taken >= NOTED_NS:
-            WATCH.tell(self.name.model, taken, taken)
+            WATCH.tell_computed(self.name.model, thread_time_ns() - began, taken)
 
 
 MAX_SLOW = 64

@@ -95,6 +95,11 @@ class InterpreterWatch:
         if execution.held_ns >= NOTED_NS:
             self.tell(execution.model, execution.held_ns, now - execution.began_ns)
 
+    def tell_computed(self, model: str, computed_ns: int, whole_ns: int) -> None:
+        """As `tell`, of an execution on the loop, if it was not only kept from the processor."""
+        if computed_ns >= NOTED_NS:
+            self.tell(model, whole_ns, whole_ns)
+
     def tell(self, model: str, held_ns: int, whole_ns: int) -> None:
         """Name a model in the log, unless that was done a short while ago."""
         now = monotonic_ns()
@@ -161,7 +166,7 @@ class TimedCoroutine(Coroutine[Any, Any, Any]):
         finally:
             taken = monotonic_ns() - began
             if taken >= NOTED_NS:
-                WATCH.tell(self._model, taken, taken)
+                WATCH.tell(self._model, taken, taken)  # computing or asleep, the loop stands still
 
     def throw(self, *error: Any) -> Any:
         """Raise an error in it."""
