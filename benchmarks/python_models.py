@@ -16,12 +16,13 @@ SEQUENCE_CONTROLS = """control_input [
     { name: "CORRID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }
   ]"""
 STRING_LENGTHS = (4, 16)
+IN_SERVER = 'parameters { key: "isolation" value { string_value: "none" } }\n'
 
 
-def identity(data_type: str = "TYPE_FP32", dims: int = 16) -> Path:
-    """`identity`: one tensor of one dimension, -1 for any length."""
-    directory = empty(f"python-identity-{data_type}-{dims}")
-    add(directory, "identity", "identity", tensors(data_type, dims))
+def identity(data_type: str = "TYPE_FP32", dims: int = 16, further: str = "") -> Path:
+    """`identity`: one tensor of one dimension, -1 for any length; `further` goes into its configuration."""
+    directory = empty(f"python-identity-{data_type}-{dims}{'-in-server' * bool(further)}")
+    add(directory, "identity", "identity", tensors(data_type, dims) + further)
     return directory
 
 
@@ -35,12 +36,12 @@ output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
     return directory
 
 
-def ensemble() -> Path:
+def ensemble(further: str = "") -> Path:
     """`ensemble`: FP32 [16] through three models, each one that `identity` describes."""
-    directory = empty("python-ensemble")
+    directory = empty(f"python-ensemble{'-in-server' * bool(further)}")
     steps = []
     for step in range(ENSEMBLE_STEPS):
-        add(directory, f"step{step}", "identity", tensors("TYPE_FP32", 16))
+        add(directory, f"step{step}", "identity", tensors("TYPE_FP32", 16) + further)
         source = f"between{step - 1}" if step else "INPUT0"
         target = f"between{step}" if step < ENSEMBLE_STEPS - 1 else "OUTPUT0"
         steps.append(f"""  step {{
@@ -57,11 +58,11 @@ def ensemble() -> Path:
     return directory
 
 
-def three_calls() -> Path:
+def three_calls(further: str = "") -> Path:
     """`three_calls`: FP32 [16], handed to `identity` three times."""
-    directory = empty("python-bls")
-    add(directory, "identity", "identity", tensors("TYPE_FP32", 16))
-    add(directory, "three_calls", "three_calls", tensors("TYPE_FP32", 16))
+    directory = empty(f"python-bls{'-in-server' * bool(further)}")
+    add(directory, "identity", "identity", tensors("TYPE_FP32", 16) + further)
+    add(directory, "three_calls", "three_calls", tensors("TYPE_FP32", 16) + further)
     return directory
 
 

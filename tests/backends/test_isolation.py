@@ -36,15 +36,17 @@ def test_a_platform_stands_for_its_backend(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_another_value_is_refused() -> None:
-    expected = "model 'm': parameter 'isolation' must be one of 'process', 'thread', got 'container'"
+    expected = "model 'm': parameter 'isolation' must be one of 'none', 'process', 'thread', got 'container'"
     with pytest.raises(InvalidArgumentError, match=expected):
         runs_in_process(source("onnxruntime", "container"))
 
 
-def test_python_models_always_have_processes() -> None:
+@pytest.mark.parametrize("word", ["none", "thread"])
+def test_two_words_mean_the_process_of_the_server(word: str) -> None:
+    assert not runs_in_process(source("tensorflow", word))
+
+
+def test_python_models_have_processes_unless_they_say_otherwise() -> None:
     assert runs_in_process(source("python"))
     assert runs_in_process(source("python", "process"))
-    with pytest.raises(
-        InvalidArgumentError, match="'isolation' cannot be 'thread' for a model of the backend"
-    ):
-        runs_in_process(source("python", "thread"))
+    assert not runs_in_process(source("python", "none"))

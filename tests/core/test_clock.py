@@ -69,3 +69,81 @@ def test_a_timer_in_the_past_is_called_soon() -> None:
         loop.call(clock.call_at, 1, done.set)
         assert done.wait(10)
         loop.call(clock.close)
+
+
+def test_what_a_call_asks_for_soon_is_called_in_the_same_turn_of_the_loop() -> None:
+    with LoopThread() as loop:
+        calls: list[str] = []
+        done = threading.Event()
+
+        def start() -> None:
+            clock = LoopClock(loop.loop)
+
+            def first() -> None:
+                calls.append("first")
+                clock.call_soon(calls.append, "second")
+
+            def another_turn() -> None:
+                calls.append("another turn")
+                clock.close()
+                done.set()
+
+            clock.call_soon(first)
+            loop.loop.call_soon(another_turn)
+
+        loop.call(start)
+        assert done.wait(10)
+        assert calls == ["first", "second", "another turn"]
+
+
+def test_calls_that_ask_for_more_without_end_leave_room_for_others() -> None:
+    with LoopThread() as loop:
+        clock = loop.call(LoopClock, loop.loop)
+        over = threading.Event()
+
+        def again() -> None:
+            if not over.is_set():
+                clock.call_soon(again)
+
+        loop.call(again)
+        loop.call(over.set)  # which is called although there is always something to do
+        assert over.is_set()
+        loop.call(clock.close)
+
+
+def test_a_call_that_fails_does_not_keep_others_from_being_made() -> None:
+    with LoopThread() as loop:
+        clock = loop.call(LoopClock, loop.loop)
+        told: list[BaseException] = []
+        loop.call(loop.loop.set_exception_handler, lambda _, context: told.append(context["exception"]))
+        done = threading.Event()
+
+        def start() -> None:
+            clock.call_soon(lambda: 1 // 0)
+            clock.call_soon(done.set)
+
+        loop.call(start)
+        assert done.wait(10)
+        assert isinstance(told[0], ZeroDivisionError)
+        loop.call(clock.close)
+
+
+def test_what_was_to_be_called_soon_is_left_alone_aside() -> None:
+    with LoopThread() as loop:
+        clock = loop.call(LoopClock, loop.loop)
+        calls: list[str] = []
+        done = threading.Event()
+
+        def start() -> None:
+            clock.call_soon(calls.append, "before")
+            with clock.aside():
+                clock.call_soon(calls.append, "meanwhile")
+                assert clock.run_until(lambda: bool(calls))
+                assert not clock.run_until(lambda: "never" in calls)
+            assert calls == ["meanwhile"]
+            clock.call_soon(done.set)
+
+        loop.call(start)
+        assert done.wait(10)
+        assert calls == ["meanwhile", "before"]
+        loop.call(clock.close)

@@ -42,6 +42,7 @@ max_batch_size: 8
 dynamic_batching { max_queue_delay_microseconds: 2000000 preferred_batch_size: [4] }
 """
 )
+IN_SERVER = 'parameters { key: "isolation" value: { string_value: "none" } }\n'
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 
 ONES = np.ones(4, np.float32)
@@ -89,7 +90,10 @@ class Models:
         repository: its model repository.
         server: the process.
         http, grpc: clients.
+        in_server: the models that it writes run in the server's process.
     """
+
+    in_server = False
 
     def __init__(self, repository: Path, server: ServerProcess) -> None:
         self.repository = repository
@@ -108,7 +112,7 @@ class Models:
         """A new model in the repository, that is not loaded: its name."""
         self._count += 1
         name = name or f"m{self._count}"
-        python_model(self.repository, name, source, config)
+        python_model(self.repository, name, source, config + IN_SERVER * self.in_server)
         return name
 
     def load(self, source: str, config: str = FLOATS, name: str = "") -> str:

@@ -20,6 +20,8 @@ from tests.python_models.support import (
     until,
 )
 
+IN_SERVER_TOO = True
+
 GOOD = "pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros(2, np.float32))])"
 
 

@@ -14,6 +14,8 @@ from tritonclient.utils import InferenceServerException
 
 from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, executing, grpc_inputs, until
 
+IN_SERVER_TOO = True
+
 WAITING = """
     for request in requests:
         print("began", request.request_id())
@@ -22,7 +24,7 @@ WAITING = """
         while not is_cancelled() and time.monotonic() < until:
             time.sleep(0.005)
         said = "cancelled" if is_cancelled() else "not cancelled"
-        sys.stdout.write(f"{said} {request.request_id()}\\n")  # at once, as other threads write too
+        print(f"{said} {request.request_id()}\\n", end="")  # at once, as other threads write too
 """
 BY_REQUEST = executing(
     WAITING

@@ -22,6 +22,8 @@ from tests.python_models.support import (
     until,
 )
 
+IN_SERVER_TOO = True
+
 STREAMED = FLOATS + DECOUPLED
 
 HELPERS = """
@@ -482,6 +484,7 @@ def test_decoupled_coroutine_that_returns_something_is_an_error(models: Models, 
     assert "is using the decoupled mode and the execute function must return None" in stream.take().error
 
 
+@pytest.mark.needs_process
 def test_blocking_in_a_coroutine_does_not_keep_other_models_waiting(models: Models, tmp_path: Path) -> None:
     go_on = tmp_path / "go on"
     slow = models.load(

@@ -9,6 +9,8 @@ import pytest
 
 from tests.python_models.support import DECOUPLED, Models, Stream, grpc_inputs, until
 
+IN_SERVER_TOO = True
+
 ITERATIVE = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
 
 CONFIG = f"""

@@ -5,6 +5,8 @@ import pytest
 
 from tests.python_models.support import Array, Models, Stream, answering, executing, http_inputs
 
+IN_SERVER_TOO = True
+
 
 def config(dims: str, reshape: str, max_batch_size: int = 8) -> str:
     tensor = f"data_type: TYPE_FP32 dims: [{dims}] reshape {{ shape: [{reshape}] }}"

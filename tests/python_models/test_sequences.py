@@ -18,6 +18,8 @@ from tests.python_models.support import (
     until,
 )
 
+IN_SERVER_TOO = True
+
 CONTROLS = """
 control_input [
   { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
@@ -158,6 +160,7 @@ def test_requests_of_a_sequence_over_a_stream_are_answered_in_order(models: Mode
         assert sums == [sequence * (step + 1) for step in range(50)]
 
 
+@pytest.mark.needs_process
 @pytest.mark.parametrize("strategy", [DIRECT, OLDEST], ids=["direct", "oldest"])
 def test_a_sequence_is_lost_with_its_process(models: Models, client: Client, strategy: str) -> None:
     name = models.load(SUM, config(strategy))
@@ -188,6 +191,7 @@ def _is_over(client: Client, name: str) -> bool:
     return False
 
 
+@pytest.mark.needs_process
 def test_running_sequences_go_on_while_the_model_is_loaded_again(models: Models, client: Client) -> None:
     name = models.load(SUM, config(DIRECT))
     client.send(name, 5, 1, "S")

@@ -22,6 +22,8 @@ from tests.python_models.support import (
     until,
 )
 
+IN_SERVER_TOO = True
+
 
 def outputs(tensors: str) -> str:
     """A model that answers with these tensors."""
@@ -183,6 +185,7 @@ def test_input_that_the_model_keeps_stays_as_it_was(models: Models, size: int) -
         assert models.infer(name, np.full(size, index, np.float32)).tolist() == [1]
 
 
+@pytest.mark.needs_process
 def test_memory_of_kept_inputs_is_given_back_when_the_model_lets_go(models: Models) -> None:
     name = models.load(
         """
@@ -216,6 +219,7 @@ def shared_memory(pid: int) -> int:
     return total
 
 
+@pytest.mark.needs_process
 def test_large_tensors_go_both_ways_and_leave_nothing(models: Models) -> None:
     name = models.load(answering("x + 1"))
     array = np.random.default_rng(1).random(2_500_000, np.float32)

@@ -50,7 +50,7 @@ def model(is_ready: Callable[[], Any]) -> SimpleNamespace:
     [(True, True, ""), (False, False, FAILED), (None, False, NOT_BOOL), (1, False, NOT_BOOL), ("yes", False, NOT_BOOL)],
 )  # fmt: skip
 def test_the_answer_is_that_of_the_model(server: Server, value: object, ready: bool, why_not: str) -> None:
-    probes = Probes(model(lambda: value))
+    probes = Probes(model(lambda: value), runtime)
     probes.start(7)
     assert server.answer() == (7, ready, why_not)
     probes.start(8)
@@ -58,7 +58,7 @@ def test_the_answer_is_that_of_the_model(server: Server, value: object, ready: b
 
 
 def test_a_model_without_is_ready_is_ready(server: Server) -> None:
-    Probes(object()).start(3)
+    Probes(object(), runtime).start(3)
     assert server.answer() == (3, True, "")
 
 
@@ -67,18 +67,15 @@ def test_a_model_that_raises_is_not_ready(server: Server, error: BaseException) 
     def is_ready() -> bool:
         raise error
 
-    Probes(model(is_ready)).start(1)
+    Probes(model(is_ready), runtime).start(1)
     probe, ready, why_not = server.answer()
     assert (probe, ready) == (1, False)
     assert why_not.startswith(f"{type(error).__name__}: {error}")
 
 
-def test_a_coroutine_runs_on_the_event_loop_of_the_instance(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coroutine_runs_on_the_event_loop_of_the_instance(server: Server) -> None:
     own = Runtime()
     own.control, own.instance_name = runtime.control, "m_0"
-    monkeypatch.setattr("halimede_worker.probes.runtime", own)
     loops: list[asyncio.AbstractEventLoop] = []
     threads: list[threading.Thread] = []
 
@@ -88,7 +85,7 @@ def test_a_coroutine_runs_on_the_event_loop_of_the_instance(
         threads.append(threading.current_thread())
         return len(loops) == 1
 
-    probes = Probes(model(is_ready))
+    probes = Probes(model(is_ready), own)
     probes.start(1)
     assert server.answer() == (1, True, "")
     probes.start(2)
@@ -109,7 +106,7 @@ def test_probes_during_a_call_share_its_answer(server: Server) -> None:
         began.set()
         return go_on.wait(10)
 
-    probes = Probes(model(is_ready))
+    probes = Probes(model(is_ready), runtime)
     probes.start(1)
     assert began.wait(10)
     probes.start(2)
@@ -127,7 +124,7 @@ def test_a_process_without_another_thread_is_not_ready(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    Probes(model(lambda: True)).start(1)
+    Probes(model(lambda: True), runtime).start(1)
     probe, ready, why_not = server.answer()
     assert (probe, ready) == (1, False)
     assert why_not.startswith("RuntimeError: can't start new thread")

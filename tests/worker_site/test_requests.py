@@ -30,6 +30,7 @@ class Server:
         self.memory = Memory()
         self.decoupled = decoupled
         self.transmitter = self
+        self.request_class = InferenceRequest
         self.states = None
         self.sent: list[tuple[int, InferenceResponse | None, bool]] = []
         self.abandoned: list[int] = []

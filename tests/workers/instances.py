@@ -15,6 +15,7 @@ from halimede.config.signature import Signature
 from halimede.core.clock import LoopClock
 from halimede.core.requests import InferResponse
 from halimede.core.sequences import ENDED
+from halimede.workers.call_server import ModelCall
 from halimede.workers.channel import Channel, Message
 from halimede.workers.host import WorkerHost, WorkerName
 from halimede.workers.instance import WorkerInstance
@@ -48,6 +49,16 @@ class _Services:
 
     def serving(self) -> None:
         """It is not needed."""
+
+    def infer(self, call: ModelCall) -> None:
+        """It is not needed."""
+
+    def handle(self, message: Message) -> None:
+        """It is not needed."""
+
+    def answer_here(self, targets: object) -> bool:
+        """It is not needed."""
+        return False
 
     def printed(self, data: bytes, error: bool) -> None:
         """It is not needed."""

@@ -278,15 +278,10 @@ def test_instances_share_the_threads_out() -> None:
         assert IsolatedWorkerModel(dict(model._settings))._settings["backend"]["cpu_threads"] == share
 
 
-@pytest.mark.parametrize(
-    ("backend", "value", "expected"),
-    [
-        ("onnxruntime", "fork", "parameter 'isolation' must be one of 'process', 'thread', got 'fork'"),
-        ("python", "thread", "'isolation' cannot be 'thread' for a model of the backend 'python'"),
-    ],
-)
-def test_other_values_are_refused(models: Models, backend: str, value: str, expected: str) -> None:
-    name = write(models, f"refused-{backend}", value, f'backend: "{backend}"', onnx_models.identity())
+@pytest.mark.parametrize("backend", ["onnxruntime", "python"])
+def test_other_values_are_refused(models: Models, backend: str) -> None:
+    name = write(models, f"refused-{backend}", "fork", f'backend: "{backend}"', onnx_models.identity())
+    expected = "parameter 'isolation' must be one of 'none', 'process', 'thread', got 'fork'"
     assert expected in load_error(models, name)
 
 

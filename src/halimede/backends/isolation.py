@@ -1,6 +1,7 @@
 """Where the instances of a model run: in the server's process, or each in a process of its own.
 
-The model parameter `isolation` says which, "thread" or "process"; without it, the model's backend. Nothing here
+The model parameter `isolation` says which, "none" or "process"; without it, the model's backend. "thread" is another
+word for "none". Nothing here
 imports a framework: in the server, a model that is isolated never has its framework imported.
 """
 
@@ -11,12 +12,11 @@ from halimede.backends.base import ModelSource
 from halimede.backends.parameters import choice_parameter
 from halimede.backends.pytorch import files as pytorch_files
 from halimede.backends.registry import PYTHON, backend_name
-from halimede.core.errors import InvalidArgumentError
 
 ISOLATION: Final = "isolation"
 """The model parameter."""
 
-_CHOICES: Final = {"process": "process", "thread": "thread"}
+_CHOICES: Final = {word: word for word in ("none", "process", "thread")}
 
 Default = Callable[[ModelSource], bool]
 """Whether a model of the backend runs in processes of its own, if the model does not say."""
@@ -32,19 +32,14 @@ def runs_in_process(source: ModelSource) -> bool:
     """Whether each instance of the model runs in a process of its own.
 
     Raises:
-        InvalidArgumentError: the parameter `isolation` is none of its values, or the backend does not have it.
+        InvalidArgumentError: the parameter `isolation` is none of its values.
     """
     config = source.config
     choice = choice_parameter(config, ISOLATION, _CHOICES)
-    name = backend_name(config)
-    if name == PYTHON:
-        if choice == "thread":
-            raise InvalidArgumentError(
-                f"model '{config.name}': parameter '{ISOLATION}' cannot be 'thread' for a model of the backend "
-                f"'{PYTHON}', whose instances always have processes of their own; leave it out"
-            )
-        return True
     if choice is not None:
         return choice == "process"
+    name = backend_name(config)
+    if name == PYTHON:
+        return True
     default = DEFAULTS.get(name)
     return default is not None and default(source)

@@ -10,12 +10,18 @@ import struct
 import sys
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
+
+
+TURN_NS = MILLISECOND
+"""What is to be called soon gets so much of a turn; then sockets have theirs."""
 
 
 class Timer:
@@ -46,6 +52,12 @@ class Clock(Protocol):
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         """Call once this turn of the loop has read what has arrived."""
 
+    def run_until(self, condition: Callable[[], bool]) -> bool:
+        """Call now what is to be called soon, one after the other, until something is so: whether it is."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Meanwhile `run_until` leaves alone what was to be called soon before."""
+
     def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
         """Call at `when`, in nanoseconds, or soon after; never before."""
 
@@ -61,7 +73,8 @@ class LoopClock:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.call_soon: Callable[..., object] = loop.call_soon
+        self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._is_soon = False  # the loop will call what is to be called soon
         self._timers: list[Timer] = []
         self._armed = 0
         self._descriptor = -1
@@ -70,6 +83,50 @@ class LoopClock:
             self._descriptor = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor >= 0:
             loop.add_reader(self._descriptor, self._wake)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call once this turn of the loop has read what has arrived; and in the same turn what such calls ask for."""
+        self._soon.append((callback, args))
+        if not self._is_soon:
+            self._is_soon = True
+            self._loop.call_soon(self._call)
+
+    def _call(self) -> None:
+        soon = self._soon
+        end = self.now() + TURN_NS
+        while soon:
+            callback, args = soon.popleft()
+            try:
+                callback(*args)
+            except Exception as error:
+                self._loop.call_exception_handler({"message": f"{callback!r} failed", "exception": error})
+            if soon and self.now() > end:
+                self._loop.call_soon(self._call)
+                return
+        self._is_soon = False
+
+    def run_until(self, condition: Callable[[], bool]) -> bool:
+        """Call now what is to be called soon, one after the other, until something is so: whether it is."""
+        soon = self._soon
+        while not condition():
+            if not soon:
+                return False
+            callback, args = soon.popleft()
+            callback(*args)
+        return True
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Meanwhile `run_until` leaves alone what was to be called soon before."""
+        before, self._soon = self._soon, deque()
+        try:
+            yield
+        finally:
+            before.extend(self._soon)
+            self._soon = before
+            if before and not self._is_soon:
+                self._is_soon = True
+                self._loop.call_soon(self._call)
 
     def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
         """Call at `when`, in nanoseconds, or soon after; never before."""
@@ -137,6 +194,20 @@ class VirtualClock:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         """Call at the next `advance` or `run`."""
         self._soon.append((callback, args))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Meanwhile `run_until` leaves alone what was to be called soon before."""
+        before, self._soon = self._soon, []
+        yield
+        self._soon = before + self._soon
+
+    def run_until(self, condition: Callable[[], bool]) -> bool:
+        """Call now what is to be called soon, until something is so."""
+        while not condition() and self._soon:
+            callback, args = self._soon.pop(0)
+            callback(*args)
+        return condition()
 
     def call_at(self, when: int, callback: Callable[..., object], *args: Any) -> Timer:
         """Call when the test reaches `when`."""

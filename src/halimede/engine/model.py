@@ -29,6 +29,7 @@ from halimede.engine.statistics import FailureReason
 from halimede.engine.tracing.recording import record_execution, record_queued
 from halimede.engine.validation import validate
 from halimede.workers.host import WorkerName
+from halimede.workers.in_server.instance import ServerInstance
 from halimede.workers.instance import WorkerInstance
 from halimede_worker.messages.memory import Outgoing
 
@@ -109,6 +110,7 @@ class Model:
         self._limiter = limiter
         self._runners: dict[Instance, Runner] = {}  # of instances in this process
         self._workers: list[WorkerInstance] = []
+        self._workers_read_regions = False
         self._passive: set[WorkerInstance] = set()
         try:
             started = [self._start(entry) for entry in loaded.instances]
@@ -126,6 +128,7 @@ class Model:
         """What runs batches on the instance; None if it gets none."""
         if isinstance(entry.instance, WorkerInstance):
             self._workers.append(entry.instance)
+            self._workers_read_regions = not entry.instance.in_server
             entry.instance.attach(self)
             if entry.passive:
                 self._passive.add(entry.instance)
@@ -218,6 +221,14 @@ class Model:
             logger.exception("closing an instance of '%s' version %d", self.name, self.version)
 
     @property
+    def answers_here(self) -> bool:
+        """Whether a request is answered on the loop, in this very turn, once its scheduler has looked for it."""
+        if self._cache is not None or self._limiter is not None or self.signature.decoupled:
+            return False
+        runner = self._scheduler.prompt_runner if isinstance(self._scheduler, Scheduler) else None
+        return isinstance(runner, Runner | ServerInstance) and runner.answers_here
+
+    @property
     def pending(self) -> int:
         """Requests that wait for an execution."""
         return self._scheduler.pending
@@ -264,7 +275,7 @@ class Model:
         Raises:
             HalimedeError: a region does not hold them any more.
         """
-        workers_only = bool(self._workers) and not self._runners and self._cache is None
+        workers_only = self._workers_read_regions and not self._runners and self._cache is None
         if not workers_only:
             request.targets = {}
         for tensor in request.inputs.values():

@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from halimede.core.clock import Clock
 from halimede.core.host_policies import HostPolicy
+from halimede.core.requests import InferRequest
+from halimede.workers.call_server import ModelCall
 from halimede.workers.channel import Channel, Message
 from halimede.workers.environments import Environments
 from halimede.workers.memory import PeerMemory
@@ -17,6 +19,10 @@ from halimede.workers.process import WorkerProcess
 from halimede.workers.zygote import Zygotes
 
 Result = TypeVar("Result")
+
+
+Target = tuple[str, int]
+"""A model as another one calls it: its name and version, -1 for any."""
 
 
 class WorkerName(NamedTuple):
@@ -61,6 +67,19 @@ class Attached(Protocol):
 
     def printed(self, data: bytes, error: bool) -> None:
         """Something that it printed, on standard output or error; b"" when that is closed."""
+
+    def infer(self, call: ModelCall) -> InferRequest | None:
+        """Run a call of another model, which is answered through its `respond`: the request that it became."""
+
+    def handle(self, message: Message) -> Any:
+        """What comes of another call, or an awaitable of it.
+
+        Raises:
+            HalimedeError: it is refused.
+        """
+
+    def answer_here(self, targets: Collection[Target]) -> bool:
+        """Whether calls of these models from the loop would be answered before they return."""
 
     def close(self) -> None:
         """The process is gone."""

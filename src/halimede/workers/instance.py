@@ -21,6 +21,7 @@ from halimede.workers.ended_sequences import EndedSequences
 from halimede.workers.error_numbers import ERRORS
 from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
+from halimede.workers.memory import ServerOutgoing
 from halimede.workers.owner import Leaving, Owner
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
@@ -64,11 +65,13 @@ class WorkerInstance(Instance):
         name: which it is.
         only_full: it takes any batch, as its executions take next to no time where it takes more than one.
         healthy: its process runs.
+        in_server: it runs in the server's process after all: see `in_server.instance`.
         trouble: why it could not be started again, while that is so.
     """
 
     may_block = True
     only_full = False
+    in_server = False
 
     def __init__(
         self,
@@ -261,24 +264,15 @@ class WorkerInstance(Instance):
         worker = self._running
         if self._ended.pending:
             self._ended.tell()
-        requests = batch.requests
-        first = self._number
-        self._number += len(requests)
-        batch.started_ns = monotonic_ns()
-        batch.instance = self.name.instance
         outgoing = None
         if batch.byte_size > Outgoing.INLINE_BYTES or any(
-            [request.targets for request in requests]  # noqa: C419 - faster for the few that there are
+            [request.targets for request in batch.requests]  # noqa: C419 - faster for the few that there are
         ):
             outgoing = worker.memory.outgoing()
+        first = self._number
         try:
-            encoded = [
-                encode_request(number, request, outgoing, self._outputs)
-                for number, request in enumerate(requests, first)
-            ]
-            sent = self._sent[first] = Sent(first, batch, outgoing.segments if outgoing is not None else ())
-            segments = [segment.number for segment in sent.segments]
-            worker.work.send((wire.EXECUTE, first, encoded, worker.memory.unused(), segments), outgoing)
+            sent, message = self._begin(batch, outgoing)
+            worker.work.send(message, outgoing)
         except MemoryError as error:
             self._sent.pop(first, None)
             fail(batch, UnavailableError(f"model '{self.name.model}': {error}"))
@@ -291,16 +285,43 @@ class WorkerInstance(Instance):
                 return True
             self._unwaited = self._next_unwaited
             self._next_unwaited = min(2 * self._next_unwaited, MAX_UNWAITED)
-        self.free = len(self._sent) < self._ahead
-        for number, request in enumerate(requests, first):
-            request.on_cancel = self._cancel
-            if self._decoupled:
-                request.on_drain = self._drained
-                self._open[number] = Open(batch, request)
+        self._leave_under_way(sent)
         if self._timeout_s and self._watch is None:
             self._head_since = batch.started_ns
             self._watch = self._host.loop.call_later(self._timeout_s, self._overdue)
         return False
+
+    def _begin(self, batch: Batch, outgoing: ServerOutgoing | None) -> tuple[Sent, Message]:
+        """Take a batch: what is kept of it, and the message.
+
+        Raises:
+            MemoryError: there is no shared memory for a large tensor.
+        """
+        requests = batch.requests
+        first = self._number
+        self._number += len(requests)
+        batch.started_ns = monotonic_ns()
+        batch.instance = self.name.instance
+        encoded = [
+            encode_request(number, request, outgoing, self._outputs)
+            for number, request in enumerate(requests, first)
+        ]
+        sent = self._sent[first] = Sent(first, batch, outgoing.segments if outgoing is not None else ())
+        segments = [segment.number for segment in sent.segments]
+        return sent, (wire.EXECUTE, first, encoded, self._running.memory.unused(), segments)
+
+    def _leave_under_way(self, sent: Sent) -> None:
+        """The batch runs; the owner will be told."""
+        self.free = len(self._sent) < self._ahead
+        self._heed_cancellation(sent)
+        if self._decoupled:
+            for number, request in enumerate(sent.batch.requests, sent.first):
+                request.on_drain = self._drained
+                self._open[number] = Open(sent.batch, request)
+
+    def _heed_cancellation(self, sent: Sent) -> None:
+        for request in sent.batch.requests:
+            request.on_cancel = self._cancel
 
     def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
         """Have the process forget a sequence. One that has taken the place of another knows nothing of it."""

@@ -13,6 +13,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.workers.encoding import encode_states
+from halimede.workers.environments import Environment
 from halimede.workers.host import Launch, WorkerHost, WorkerName, policy_settings
 from halimede.workers.instance import WorkerInstance
 from halimede.workers.python_settings import PythonSettings
@@ -56,10 +57,14 @@ class PythonModel(BackendModel):
         self._settings = PythonSettings.read(source.config, options.settings)
         settings = self._launch_settings(backend_directory)
         packed = None if backend_directory is None else backend_directory / _BACKEND_ENVIRONMENT
-        self._environment = host.environments.prepare(source, options, packed)
+        self._environment = self._prepare_environment(packed)
         self._launch = Launch(settings)
         if self._environment is not None:
             self._launch = Launch(settings, self._environment.python, self._environment.variables)
+
+    def _prepare_environment(self, packed: Path | None) -> Environment | None:
+        """The environment that the model brings, or `packed` if that is there; None for the server's own."""
+        return self._host.environments.prepare(self.source, self.options, packed)
 
     def _launch_settings(self, backend_directory: Path | None) -> dict[str, Any]:
         source = self.source
@@ -135,7 +140,8 @@ class PythonModel(BackendModel):
             self._launch.python,
             self._launch.environment,
         )
-        instance = WorkerInstance(
+        instance = self._make_instance(
+            spec,
             self._host,
             WorkerName(source.name, source.version, spec.name),
             launch,
@@ -149,6 +155,10 @@ class PythonModel(BackendModel):
         )
         self._host.wait(instance.start())
         return instance
+
+    def _make_instance(self, spec: InstanceSpec, *arguments: Any, **options: Any) -> WorkerInstance:
+        """An instance that is not started yet, as `WorkerInstance` takes it."""
+        return WorkerInstance(*arguments, **options)
 
     def close(self) -> None:
         """Let go of the environment."""

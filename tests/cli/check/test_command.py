@@ -335,7 +335,9 @@ def test_isolation_of_no_kind_is_told_with_its_line(tmp_path: Path) -> None:
     onnx_models.write_model(tmp_path, "m", None, config)
     (problem,) = problems(tmp_path)
     assert problem["line"] == 2
-    assert "parameter 'isolation' must be one of 'process', 'thread', got 'fork'" in str(problem["message"])
+    assert "parameter 'isolation' must be one of 'none', 'process', 'thread', got 'fork'" in str(
+        problem["message"]
+    )
 
 
 def test_runtime_of_another_backend_is_told_with_its_line(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import pytest
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
 from halimede.backends.execution import execute
+from halimede.backends.loop_share import ALONE_RUNS, MIN_WATCHED
 from halimede.core.clock import MICROSECOND
 from halimede.core.datatypes import FP32
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling import instances
-from halimede.engine.scheduling.instances import AHEAD_COST_NS, ALONE_RUNS, MIN_WATCHED, Runner
+from halimede.engine.scheduling.instances import AHEAD_COST_NS, Runner
 from tests.engine.scheduling.helpers import signature, spec
 from tests.support.loops import LoopThread
 

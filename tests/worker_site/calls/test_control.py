@@ -37,7 +37,7 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """This process is a worker in which `initialize` has begun."""
     server = Server()
-    monkeypatch.setattr(control, "call", server.call)
+    monkeypatch.setattr(runtime, "call", server.call)
     monkeypatch.setattr(runtime, "control", cast("Channel", object()))
     monkeypatch.setattr(runtime, "initializing", True)
     return server
@@ -161,7 +161,7 @@ def test_large_files_travel_through_shared_memory(server: Server, monkeypatch: p
     with ours, theirs:
         reader = threading.Thread(target=lambda: received.append(Channel(theirs, Memory()).receive()))
         reader.start()
-        monkeypatch.setattr(control, "call", Channel(ours, Memory()).send)
+        monkeypatch.setattr(runtime, "call", Channel(ours, Memory()).send)
         load_model("m", "{}", {"file:1/model.bin": content})
         reader.join(10)
     assert received == [(LOAD_MODEL, "m", "{}", {"file:1/model.bin": content})]

@@ -15,7 +15,6 @@ import pytest
 
 from halimede.core.errors import HalimedeError
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
-from halimede_worker.calls import metrics
 from halimede_worker.calls.metrics import Metric, MetricFamily, MetricKind
 from halimede_worker.errors import TritonModelException
 from halimede_worker.messages.memory import Memory
@@ -72,7 +71,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         server = Server(Channel(theirs, Memory()))
         monkeypatch.setattr(runtime, "control", Channel(ours, Memory()))
         monkeypatch.setattr(runtime, "instance_name", "m_0")
-        monkeypatch.setattr(metrics, "call", server.call)
+        monkeypatch.setattr(runtime, "call", server.call)
         yield server
 
 

@@ -55,9 +55,10 @@ class PyTorchModel(BackendModel):
                 f"torch.export, and {self._path.name} is {self._kind.value}"
             )
             raise InvalidArgumentError(msg)
-        if self._kind is Kind.MODULE and text_parameter(config, "isolation") == "thread":
+        choice = text_parameter(config, "isolation")
+        if self._kind is Kind.MODULE and choice in ("none", "thread"):
             msg = (
-                f"unable to load model '{source.name}': parameter 'isolation' cannot be 'thread' for a module of "
+                f"unable to load model '{source.name}': parameter 'isolation' cannot be '{choice}' for a module of "
                 f"Python code, whose instances always have processes of their own; leave it out"
             )
             raise InvalidArgumentError(msg)

@@ -12,6 +12,7 @@ from typing import Any
 from halimede.backends.base import BackendOptions, ModelSource
 from halimede.core.clock import LoopClock
 from halimede.core.errors import UnavailableError
+from halimede.workers.call_server import ModelCall
 from halimede.workers.channel import Channel, Message
 from halimede.workers.host import Result, WorkerHost, WorkerName
 from halimede.workers.memory import PeerMemory
@@ -116,6 +117,16 @@ class _NoService:
 
     def serving(self) -> None:
         """Its model has been loaded, which does not happen here."""
+
+    def infer(self, call: ModelCall) -> None:
+        """Its model has been loaded, which does not happen here."""
+
+    def handle(self, message: Message) -> None:
+        """Its model has been loaded, which does not happen here."""
+
+    def answer_here(self, targets: object) -> bool:
+        """Its model has been loaded, which does not happen here."""
+        return False
 
     def printed(self, data: bytes, error: bool) -> None:
         """What it prints is not a problem."""

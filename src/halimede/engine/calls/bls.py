@@ -111,6 +111,16 @@ class ModelCalls:
             _refuse(call, _FAILED.format(name, error.message))
         return None
 
+    def answers_here(self, name: str, version: int, caller: WorkerName) -> bool:
+        """Whether a call of the model from the loop would be answered before it returns."""
+        if self._name_in_server is not None:
+            name = self._name_in_server(name, caller.model)
+        try:
+            model = self._find(name, version)
+        except HalimedeError:
+            return False
+        return isinstance(model, Model) and model.answers_here
+
     async def _submit_later(
         self, answer: "_Answer", request: InferRequest, found: Awaitable[ServedModel]
     ) -> None:

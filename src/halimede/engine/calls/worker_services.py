@@ -1,7 +1,7 @@
 """What the engine does for models in worker processes: their calls, metrics and logs, and what they print."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_log import PrintedLines, log_record
 from halimede.workers.call_server import Handler, ModelCall
 from halimede.workers.channel import Channel, Message
-from halimede.workers.host import WorkerName
+from halimede.workers.host import Target, WorkerName
 from halimede.workers.memory import PeerMemory
 from halimede.workers.worker_calls import WorkerCalls
 from halimede_worker.messages import wire
@@ -65,12 +65,8 @@ class WorkerService:
         self._handlers = {kind: partial(self._handle, handler) for kind, handler in handlers.items()}
         self._control_handlers = self._metrics.control_handlers()
 
-        def infer(call: ModelCall) -> InferRequest | None:
-            if call.blocks:
-                on_call()
-            return calls.infer(call, name, is_loading=self._loading)
-
-        self._worker_calls = WorkerCalls(loop, memory, infer, self._handlers)
+        self._calls = calls
+        self._worker_calls = WorkerCalls(loop, memory, self.infer, self._handlers)
         self._printed = {
             False: PrintedLines(name.model, name.version, "stdout"),
             True: PrintedLines(name.model, name.version, "stderr"),
@@ -93,6 +89,20 @@ class WorkerService:
             self._worker_calls.open(message[1], message[2])
         elif (handler := self._control_handlers.get(kind)) is not None:
             handler(message)
+
+    def infer(self, call: ModelCall) -> InferRequest | None:
+        """Run a call of another model."""
+        if call.blocks:
+            self._on_call()
+        return self._calls.infer(call, self._name, is_loading=self._loading)
+
+    def answer_here(self, targets: Collection[Target]) -> bool:
+        """Whether calls of these models from the loop would be answered before they return."""
+        return all(self._calls.answers_here(*target, self._name) for target in targets)
+
+    def handle(self, message: Message) -> Any:
+        """What comes of a call that is no inference, or an awaitable of it."""
+        return self._handlers[message[0]](message)
 
     def _handle(self, handler: Handler, message: Message) -> Any:
         if not self._loading:

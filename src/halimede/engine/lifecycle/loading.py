@@ -14,7 +14,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
-from halimede.backends.isolation import runs_in_process
+from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
@@ -37,6 +37,7 @@ from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
 from halimede.repository.labels import read_labels
 from halimede.workers.host import WorkerHost
+from halimede.workers.in_server.model import ServerPythonModel
 from halimede.workers.isolated_model import IsolatedModel
 from halimede.workers.python_model import PythonModel
 
@@ -135,11 +136,12 @@ def open_backend(
     name = backend_name(source.config)
     if name == PYTHON:
         refuse_runtime(source, directory)
-    if name != PYTHON and directory is not None and (directory / name / "model.py").is_file():
-        return PythonModel(source, options, workers, directory / name)
     isolated = runs_in_process(source)
-    if name == PYTHON:
-        return PythonModel(source, options, workers)
+    written_in_python = name != PYTHON and directory is not None and (directory / name / "model.py").is_file()
+    if written_in_python or name == PYTHON:
+        in_server = not isolated and ISOLATION in source.config.parameters
+        model = ServerPythonModel if in_server else PythonModel
+        return model(source, options, workers, directory / name if written_in_python and directory else None)
     if isolated:
         return IsolatedModel(source, options, workers)
     return backend_class(source.config)(source, options)

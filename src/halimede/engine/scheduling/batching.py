@@ -190,6 +190,11 @@ class Scheduler(ABC):
                 self._idle.insert(0, runner)  # it takes one more, but others have nothing to do
 
     @property
+    def prompt_runner(self) -> BatchRunner | None:
+        """The instance that would run a request at once; None if the request would wait."""
+        return self._idle[-1] if self._idle and not self.queue.size else None
+
+    @property
     def pending(self) -> int:
         """Requests that wait for an execution."""
         return len(self.queue)
@@ -267,6 +272,11 @@ class DynamicBatcher(Scheduler):
         self._timer: Timer | None = None
         self._in_order: deque[Batch] | None = deque() if config.preserve_ordering else None
         self._answered: set[Batch] = set()
+
+    @property
+    def prompt_runner(self) -> BatchRunner | None:
+        """The instance that would run a request at once; None if the request, or its answer, might wait."""
+        return None if self._delay or self._in_order else super().prompt_runner
 
     def _take(self) -> list[InferRequest]:
         if self._timer is not None:

@@ -15,7 +15,12 @@ from typing import Dict, List
 from .arguments import Signature
 from .enumeration import NamedInt
 
-_OURS = str(Path(__file__).parent) + os.sep
+_HERE = Path(__file__).parent
+_OURS = tuple(
+    [str(directory) + os.sep for directory in (_HERE, _HERE.parent.parent / "workers" / "in_server")]
+)
+"""Where the code lies that runs models, in worker processes and in the server's."""
+
 _IMPORT_SYSTEM = ("<frozen importlib", str(Path(importlib.__file__).parent) + os.sep)
 
 

@@ -5,13 +5,12 @@ senders send them, then or later, from any thread; it raises. Whatever it does, 
 contract leaves a request without an answer for ever, the answer is an error that says so.
 """
 
-import asyncio
 import os
 import threading
 import weakref
 from collections.abc import Coroutine
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Type, Union
 
 import numpy as np
 
@@ -52,7 +51,10 @@ class Executions:
         decoupled: whether the model may send any number of responses.
         transmitter: what brings responses to the server.
         states: what is kept for sequences, None if the model has no implicit state.
+        request_class: what requests are made of.
     """
+
+    request_class: Type[InferenceRequest] = InferenceRequest
 
     def __init__(
         self,
@@ -176,16 +178,13 @@ class Executions:
             returned = self._model.execute(requests)
             if type(returned) is not list and isinstance(returned, Coroutine):
                 if self.decoupled and not self._runtime.iterative:
-                    asyncio.run_coroutine_threadsafe(
-                        self._stream(requests, returned), self._runtime.event_loop()
-                    )
+                    self._runtime.spawn(self._stream(requests, returned))
                     returned = None
-                elif self._concurrency > 1 and not self.decoupled:
-                    work = self._await(first, requests, segments, began, returned)
-                    asyncio.run_coroutine_threadsafe(work, self._runtime.event_loop())
+                elif not self.decoupled and (self._concurrency > 1 or not self._runtime.waits):
+                    self._runtime.spawn(self._await(first, requests, segments, began, returned))
                     return None
                 else:
-                    future = asyncio.run_coroutine_threadsafe(returned, self._runtime.event_loop())
+                    future = self._runtime.spawn(returned)
                     failure = future.exception()
                     if failure is not None:  # not raised again, which would add the waiting to where it was
                         return self._failed(first, requests, began, failure)
@@ -229,7 +228,7 @@ class Executions:
         except BaseException as error:
             text = describe(error)
         text = self._prefix + text
-        log_failure(text)
+        log_failure(self._runtime, text)
         error_response = InferenceResponse(error=TritonError(text))
         for request in requests:
             sender = request.get_response_sender()
@@ -255,7 +254,7 @@ class Executions:
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(returned)}\n"
             )
-        outgoing = Outgoing(self.memory)
+        outgoing = self.memory.outgoing()
         answers: List[Union[EncodedResponse, Tuple[()], None]] = []
         kept, returned = (
             ([], returned) if self.states is None else _take_states(self.states, requests, returned)
@@ -381,7 +380,7 @@ class _Transmitter:
         if response is None:
             self._work.send((wire.RESPONSE, number, None, final))
             return
-        outgoing = Outgoing(self._memory)
+        outgoing = self._memory.outgoing()
         try:
             encoded = encode_response(response, None, outgoing)
             self._work.send((wire.RESPONSE, number, encoded, final), outgoing.fresh)

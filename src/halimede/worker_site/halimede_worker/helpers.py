@@ -7,9 +7,9 @@ from .responses import InferenceResponse
 from .tensors.tensors import Tensor
 
 
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
+def get_input_tensor_by_name(inference_request: Any, name: str) -> Optional[Tensor]:
     """The first input of that name, None if the request has none."""
-    if type(inference_request) is not InferenceRequest:  # a test's stand-in
+    if not isinstance(inference_request, InferenceRequest):  # a test's stand-in
         return _tensor_named(inference_request.inputs(), name)
     for tensor in inference_request._tensors():
         if tensor._name == name:

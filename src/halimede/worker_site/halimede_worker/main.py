@@ -2,7 +2,6 @@
 
 import asyncio  # noqa: F401 - models use it, and the zygote is to have it
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -20,10 +19,10 @@ from .calls.logger import install_handler
 from .errors import PlainError, TritonError, describe
 from .execution import Executions
 from .hosted import HostedExecutions, HostedModel, hosted_model
+from .life import completed_config, finalize, initialized, prepare
 from .messages import wire
 from .messages.memory import Memory
 from .messages.wire import Channel, ClosedError, Message
-from .model_config import ModelConfig
 from .placement import place
 from .probes import Probes
 from .runtime import Stage, runtime
@@ -164,56 +163,27 @@ class _Worker:
     def _complete_config(self, message: Message) -> "str | bytes":
         if "hosted" in self._settings:
             return self._hosted_model().complete_config(message[1])
-        complete = getattr(self._model_class(), "auto_complete_config", None)
-        if complete is None:
-            return str(message[1])
-        config = complete(ModelConfig(message[1]))
-        if not isinstance(config, ModelConfig):
-            raise PlainError(
-                f"auto_complete_config function in model '{runtime.model_name}' must return a valid "
-                f"pb.ModelConfig object."
-            )
-        return json.dumps(config._model_config)
+        return completed_config(runtime, self._model_class(), message[1])
 
     def _initialize(self, message: Message) -> Dict[str, Any]:
         _, arguments, progress, concurrency, states = message
-        runtime.args = arguments
         model: Any = None
         if "hosted" in self._settings:
+            runtime.args = arguments
             runtime.initializing = True
             model = self._hosted_model()
             model.initialize(arguments)
             runtime.decoupled = model.decoupled
         else:
-            model = self._initialized(arguments)
+            prepare(runtime, arguments)
+            model = initialized(runtime, self._model_class(), self._settings["model_file"])
         counter = runtime.memory.view(progress).view(np.int64)
         self._model = model
-        self._probes = Probes(model)
+        self._probes = Probes(model, runtime)
         executions = HostedExecutions if "hosted" in self._settings else Executions
         self._executions = executions(runtime, model, counter, concurrency, states)
         runtime.stage = Stage.READY
         return {"is_ready": hasattr(model, "is_ready"), "sequences": self._executions.wants_ends}
 
-    def _initialized(self, arguments: Dict[str, str]) -> Any:
-        """A model of the file's class that has initialized."""
-        config = json.loads(arguments["model_config"])
-        runtime.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
-        runtime.iterative = bool((config.get("sequence_batching") or {}).get("iterative_sequence"))
-        model_class = self._model_class()
-        runtime.initializing = True
-        model = model_class()
-        initialize = getattr(model, "initialize", None)
-        if initialize is not None:
-            initialize(dict(arguments))
-        if not callable(getattr(model, "execute", None)):
-            raise PlainError(
-                "Python model {} does not implement `execute` method.".format(self._settings["model_file"])
-            )
-        return model
-
     def _finalize(self) -> None:
-        runtime.stage = Stage.FINALIZING
-        runtime.stop_event_loop()
-        finalize = getattr(self._model, "finalize", None)
-        if finalize is not None:
-            finalize()
+        finalize(runtime, self._model)

@@ -10,15 +10,16 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from .errors import describe
 from .messages.wire import IS_READY, ClosedError
-from .runtime import runtime
+from .runtime import Runtime
 
 
 class Probes:
     """Who waits for an answer of `is_ready`."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, runtime: Runtime) -> None:
         """Probes of a model that is initialized. If it has no `is_ready`, it is always ready."""
         self._is_ready: Optional[Callable[[], Any]] = getattr(model, "is_ready", None)
+        self._runtime = runtime
         self._lock = threading.Lock()
         self._waiting: List[int] = []
 
@@ -45,21 +46,22 @@ class Probes:
         try:
             ready = self._is_ready()
             if asyncio.iscoroutine(ready):
-                ready = asyncio.run_coroutine_threadsafe(ready, runtime.event_loop()).result()
+                ready = asyncio.run_coroutine_threadsafe(ready, self._runtime.event_loop()).result()
         except BaseException as error:  # of a model, which may even exit
             return False, describe(error)
         if not isinstance(ready, bool):
             return False, "is_ready() must return a boolean value"
         if not ready:
-            return False, f"Model '{runtime.instance_name}' is not ready (user-defined check failed)."
+            return False, f"Model '{self._runtime.instance_name}' is not ready (user-defined check failed)."
         return True, ""
 
     def _answer(self, ready: bool, why_not: str) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        assert runtime.control is not None
+        control = self._runtime.control
+        assert control is not None
         try:
             for probe in waiting:
-                runtime.control.send((IS_READY, probe, ready, why_not))
+                control.send((IS_READY, probe, ready, why_not))
         except ClosedError:
             pass  # nobody is left who asked

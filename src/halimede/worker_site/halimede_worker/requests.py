@@ -6,6 +6,7 @@ from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Dict,
     List,
     Optional,
@@ -14,6 +15,7 @@ from typing import (
     Set,
     SupportsIndex,
     Tuple,
+    Type,
     Union,
 )
 
@@ -24,7 +26,7 @@ from .errors import TritonModelException
 from .messages.memory import Memory, Outgoing, Reference
 from .parameters import parameters_json
 from .responses import InferenceResponse
-from .runtime import runtime
+from .runtime import Runtime, runtime
 from .senders import InferenceResponseSender, Transmitter
 from .tensors.tensors import Tensor, decode_tensor, encode_tensor
 from .trace import InferenceTrace
@@ -88,6 +90,10 @@ class Origin(Protocol):
     def transmitter(self) -> Transmitter:
         """What brings responses to the server. It must not hold senders: they tell the server when they are lost."""
 
+    @property
+    def request_class(self) -> "Type[InferenceRequest]":
+        """What requests are made of: `InferenceRequest`, or what stands for it in the instance's `pb_utils`."""
+
 
 class InferenceRequest:
     """A request: for this model if it came with `execute`, for another if the model made it.
@@ -113,6 +119,8 @@ class InferenceRequest:
     """
 
     __module__ = "c_python_backend_utils"
+
+    _runtime: ClassVar[Runtime] = runtime
 
     __slots__ = (
         "__weakref__",
@@ -330,7 +338,7 @@ class InferenceRequest:
         trace = self._trace
         encoded = (
             self._model_name,
-            int(runtime.args["model_version"]) if served else self._model_version,
+            int(self._runtime.args["model_version"]) if served else self._model_version,
             self._request_id,
             self._correlation_id,
             self._flags,
@@ -365,7 +373,8 @@ def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     That of a decoupled model has its sender from the start: it may be asked for at any time, and once both are gone,
     the server hears of it.
     """
-    request = InferenceRequest.__new__(InferenceRequest)
+    made_of = origin.request_class
+    request = made_of.__new__(made_of)
     request._trace = None
     if len(encoded) > _UNTRACED_FIELDS:
         request._trace = trace = InferenceTrace()
@@ -389,7 +398,7 @@ def decode_request(encoded: EncodedRequest, origin: Origin) -> InferenceRequest:
     request._cancelled = False
     request._rescheduled = False
     request._preferred_memory = None
-    request._model_name = runtime.model_name
+    request._model_name = made_of._runtime.model_name
     if origin.decoupled:
         request.get_response_sender()
     return request

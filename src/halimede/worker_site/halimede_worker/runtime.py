@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from enum import Enum
-from typing import Dict, Optional
+from typing import Any, Callable, Coroutine, Dict, Optional
 
 from .messages.memory import Memory
-from .messages.wire import Channel
+from .messages.wire import Channel, Message
 
 
 class Stage(Enum):
@@ -23,7 +24,7 @@ class Stage(Enum):
 
 
 class Runtime:
-    """The process. There is one, `runtime`; a process that is no worker leaves it as it is.
+    """An instance of a model. A worker has one, `runtime`; a process that is no worker leaves that as it is.
 
     Attributes:
         work: the socket on which the server says what to run; None in a process that is no worker.
@@ -38,12 +39,14 @@ class Runtime:
         version_directory: the directory of its version, which holds the model's file.
         decoupled: any number of responses may answer a request.
         iterative: a request may come again.
+        waits: the thread that runs `execute` may wait for coroutines.
+        call: has the server do something, and waits for what comes of it: see `halimede_worker.calls.calls.call`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Optional[Memory] = None) -> None:
         self.work: Optional[Channel] = None
         self.control: Optional[Channel] = None
-        self.memory = Memory()
+        self.memory = Memory() if memory is None else memory
         self.stage = Stage.LOADING
         self.initializing = False
         self.args: Dict[str, str] = {}
@@ -53,6 +56,8 @@ class Runtime:
         self.version_directory = ""
         self.decoupled = False
         self.iterative = False
+        self.waits = True
+        self.call: Callable[[Message], Any] = _no_server
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._loop_lock = threading.Lock()
 
@@ -64,6 +69,10 @@ class Runtime:
                 threading.Thread(target=self._run_loop, name="halimede-asyncio", daemon=True).start()
             return self._loop
 
+    def spawn(self, coroutine: "Coroutine[Any, Any, Any]") -> "Future[Any]":
+        """Let a coroutine run on the instance's event loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.event_loop())
+
     def stop_event_loop(self) -> None:
         """Tell the event loop to stop; what runs on it is abandoned."""
         with self._loop_lock:
@@ -74,6 +83,10 @@ class Runtime:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+
+
+def _no_server(_: Message) -> Any:
+    raise AssertionError("no model runs here")
 
 
 runtime = Runtime()

@@ -54,4 +54,6 @@ class Sequences:
             if isinstance(returned, Coroutine):
                 asyncio.run_coroutine_threadsafe(returned, self._runtime.event_loop()).result()
         except BaseException as error:
-            log_failure(f"{HOOK} of model '{self._runtime.instance_name}' failed: {describe(error)}")
+            log_failure(
+                self._runtime, f"{HOOK} of model '{self._runtime.instance_name}' failed: {describe(error)}"
+            )

@@ -88,7 +88,7 @@ class States:
 class _Copies:
     """Takes tensors as bytes of their own."""
 
-    def put(self, array: np.ndarray) -> bytes:
+    def put(self, array: np.ndarray, owner: object = None) -> bytes:
         """Its bytes."""
         return array.tobytes()
 

@@ -143,6 +143,9 @@ def call(message: Tuple[Any, ...], fresh: Sequence[Announced] = ()) -> Any:
     return answer[1]
 
 
+runtime.call = call
+
+
 def closed() -> TritonModelException:
     """The error of a call that cannot be answered any more."""
     return TritonModelException(

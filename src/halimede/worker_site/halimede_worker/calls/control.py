@@ -5,8 +5,7 @@ from typing import Any, Dict, Mapping, Optional
 from ..arguments import Signature
 from ..errors import TritonModelException
 from ..messages.wire import LOAD_MODEL, MODEL_READY, UNLOAD_MODEL, Message
-from ..runtime import Stage, runtime
-from .calls import call
+from ..runtime import Runtime, Stage, runtime
 
 _LOAD = Signature.function("load_model(model_name: str, config: str = '', files: object = None) -> None")
 _UNLOAD = Signature.function("unload_model(model_name: str, unload_dependents: bool = False) -> None")
@@ -16,76 +15,84 @@ _LARGEST_FILE = (1 << 31) - 1
 """Bytes; a longer file fits into no message."""
 
 
-def load_model(model_name: str, config: str = "", files: "Optional[Mapping[str, bytes]]" = None) -> None:
-    """Load a model, or load it again, and return when that is done. The server must be in explicit mode.
+class ModelControl:
+    """The functions with which one instance controls other models."""
 
-    May be called in `initialize` and `execute`.
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
-    Args:
-        model_name: the model.
-        config: its configuration as JSON; "" for the one on disk.
-        files: `file:<version>/<path>` → content, in place of the model's directory; needs `config`.
+    def load_model(
+        self, model_name: str, config: str = "", files: "Optional[Mapping[str, bytes]]" = None
+    ) -> None:
+        """Load a model, or load it again, and return when that is done. The server must be in explicit mode.
 
-    Raises:
-        TypeError: an argument is of another type.
-        TritonModelException: it cannot be loaded.
-    """
-    name = _LOAD.text("model_name", model_name)
-    request = (LOAD_MODEL, name, _LOAD.text("config", config), _contents(name, files))
-    _call("load_model", request, "Failed to load model: ")
+        May be called in `initialize` and `execute`.
 
+        Args:
+            model_name: the model.
+            config: its configuration as JSON; "" for the one on disk.
+            files: `file:<version>/<path>` → content, in place of the model's directory; needs `config`.
 
-def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Let no new request reach a model; it is gone once those in flight are answered. One not loaded is no error.
+        Raises:
+            TypeError: an argument is of another type.
+            TritonModelException: it cannot be loaded.
+        """
+        name = _LOAD.text("model_name", model_name)
+        request = (LOAD_MODEL, name, _LOAD.text("config", config), _contents(name, files))
+        self._call("load_model", request, "Failed to load model: ")
 
-    May be called in `initialize` and `execute`. The server must be in explicit mode.
+    def unload_model(self, model_name: str, unload_dependents: bool = False) -> None:
+        """Let no new request reach a model; it is gone once those in flight are answered. One not loaded is no error.
 
-    Args:
-        model_name: the model.
-        unload_dependents: unload the models of an ensemble too.
+        May be called in `initialize` and `execute`. The server must be in explicit mode.
 
-    Raises:
-        TypeError: an argument is of another type.
-        TritonModelException: the server is not in explicit mode.
-    """
-    name = _UNLOAD.text("model_name", model_name)
-    dependents = _UNLOAD.truth("unload_dependents", unload_dependents)
-    _call("unload_model", (UNLOAD_MODEL, name, dependents), "Failed to unload model: ")
+        Args:
+            model_name: the model.
+            unload_dependents: unload the models of an ensemble too.
 
+        Raises:
+            TypeError: an argument is of another type.
+            TritonModelException: the server is not in explicit mode.
+        """
+        name = _UNLOAD.text("model_name", model_name)
+        dependents = _UNLOAD.truth("unload_dependents", unload_dependents)
+        self._call("unload_model", (UNLOAD_MODEL, name, dependents), "Failed to unload model: ")
 
-def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model can be used; one that there is not cannot.
+    def is_model_ready(self, model_name: str, model_version: str = "") -> bool:
+        """Whether a model can be used; one that there is not cannot.
 
-    May be called in `initialize` and `execute`.
+        May be called in `initialize` and `execute`.
 
-    Args:
-        model_name: the model.
-        model_version: its version in decimal; "" for any.
+        Args:
+            model_name: the model.
+            model_version: its version in decimal; "" for any.
 
-    Raises:
-        TypeError: an argument is of another type.
-        TritonModelException: the version is no number.
-    """
-    request = (
-        MODEL_READY,
-        _READY.text("model_name", model_name),
-        _READY.text("model_version", model_version),
-    )
-    return bool(_call("is_model_ready", request, "Failed to check model readiness: "))
+        Raises:
+            TypeError: an argument is of another type.
+            TritonModelException: the version is no number.
+        """
+        request = (
+            MODEL_READY,
+            _READY.text("model_name", model_name),
+            _READY.text("model_version", model_version),
+        )
+        return bool(self._call("is_model_ready", request, "Failed to check model readiness: "))
 
+    def _call(self, function: str, message: Message, what_failed: str) -> Any:
+        """Ask the server.
 
-def _call(function: str, message: Message, what_failed: str) -> Any:
-    """Ask the server.
-
-    Raises:
-        TritonModelException: it refuses, there is none, or the model is not at a stage to ask.
-    """
-    if runtime.control is None or not runtime.initializing or runtime.stage is Stage.FINALIZING:
-        raise TritonModelException(f"{what_failed}{function} can only be used in 'initialize' and 'execute'")
-    try:
-        return call(message)
-    except TritonModelException as error:
-        raise TritonModelException(what_failed + str(error)) from None
+        Raises:
+            TritonModelException: it refuses, there is none, or the model is not at a stage to ask.
+        """
+        runtime = self._runtime
+        if runtime.control is None or not runtime.initializing or runtime.stage is Stage.FINALIZING:
+            raise TritonModelException(
+                f"{what_failed}{function} can only be used in 'initialize' and 'execute'"
+            )
+        try:
+            return runtime.call(message)
+        except TritonModelException as error:
+            raise TritonModelException(what_failed + str(error)) from None
 
 
 def _contents(name: str, files: Any) -> "Optional[Dict[str, bytes]]":
@@ -117,3 +124,9 @@ def _contents(name: str, files: Any) -> "Optional[Dict[str, bytes]]":
                 f"failed to load model '{name}', file {path!r} has {len(content)} bytes, more than {_LARGEST_FILE}"
             )
     return contents
+
+
+_control = ModelControl(runtime)
+load_model = _control.load_model
+unload_model = _control.unload_model
+is_model_ready = _control.is_model_ready

@@ -11,12 +11,12 @@ import os
 import sys
 import time
 from types import FrameType
-from typing import Union
+from typing import ClassVar, Union
 
 from ..arguments import Signature
 from ..enumeration import NamedInt
 from ..messages.wire import LOG, ClosedError
-from ..runtime import runtime
+from ..runtime import Runtime, runtime
 
 
 class LogLevel(NamedInt):
@@ -52,6 +52,8 @@ class Logger:
 
     __module__ = "c_python_backend_utils"
 
+    _runtime: ClassVar[Runtime] = runtime
+
     LogLevel = LogLevel
     INFO = LogLevel.INFO
     WARNING = LogLevel.WARNING
@@ -61,51 +63,51 @@ class Logger:
     def __init__(self) -> None:
         raise TypeError("Logger: No constructor defined! Its functions are called on the class")
 
-    @staticmethod
-    def log(message: "Union[str, bytes]", level: _LogLevel = _LogLevel.INFO) -> None:
+    @classmethod
+    def log(cls, message: "Union[str, bytes]", level: _LogLevel = _LogLevel.INFO) -> None:
         """Log a message at a level: `INFO`, `WARNING`, `ERROR` or `VERBOSE`.
 
         Raises:
             TypeError: the message is no text, or the level none of these.
         """
         text = _LOG.text("message", message)
-        _log(_LEVELS[_LOG.instance("level", level, _LogLevel)], sys._getframe(1), text)
+        _log(cls._runtime, _LEVELS[_LOG.instance("level", level, _LogLevel)], sys._getframe(1), text)
 
-    @staticmethod
-    def log_info(message: "Union[str, bytes]") -> None:
+    @classmethod
+    def log_info(cls, message: "Union[str, bytes]") -> None:
         """Log what happens.
 
         Raises:
             TypeError: the message is no text.
         """
-        _log(logging.INFO, sys._getframe(1), _LOG_INFO.text("message", message))
+        _log(cls._runtime, logging.INFO, sys._getframe(1), _LOG_INFO.text("message", message))
 
-    @staticmethod
-    def log_warn(message: "Union[str, bytes]") -> None:
+    @classmethod
+    def log_warn(cls, message: "Union[str, bytes]") -> None:
         """Log a warning.
 
         Raises:
             TypeError: the message is no text.
         """
-        _log(logging.WARNING, sys._getframe(1), _LOG_WARN.text("message", message))
+        _log(cls._runtime, logging.WARNING, sys._getframe(1), _LOG_WARN.text("message", message))
 
-    @staticmethod
-    def log_error(message: "Union[str, bytes]") -> None:
+    @classmethod
+    def log_error(cls, message: "Union[str, bytes]") -> None:
         """Log an error.
 
         Raises:
             TypeError: the message is no text.
         """
-        _log(logging.ERROR, sys._getframe(1), _LOG_ERROR.text("message", message))
+        _log(cls._runtime, logging.ERROR, sys._getframe(1), _LOG_ERROR.text("message", message))
 
-    @staticmethod
-    def log_verbose(message: "Union[str, bytes]") -> None:
+    @classmethod
+    def log_verbose(cls, message: "Union[str, bytes]") -> None:
         """Log what is only wanted where `--log-verbose` is 1 or more.
 
         Raises:
             TypeError: the message is no text.
         """
-        _log(logging.DEBUG, sys._getframe(1), _LOG_VERBOSE.text("message", message))
+        _log(cls._runtime, logging.DEBUG, sys._getframe(1), _LOG_VERBOSE.text("message", message))
 
 
 class ServerLogHandler(logging.Handler):
@@ -121,14 +123,14 @@ class ServerLogHandler(logging.Handler):
                 level = logging.WARNING
             else:
                 level = logging.INFO if record.levelno >= logging.INFO else logging.DEBUG
-            _send(level, record.filename, record.lineno, text)
+            _send(runtime, level, record.filename, record.lineno, text)
         except Exception:  # a record that cannot be formatted is no reason for a model to fail
             self.handleError(record)
 
 
-def log_failure(text: str) -> None:
+def log_failure(runtime: Runtime, text: str) -> None:
     """Log that something of the model failed where nobody else tells."""
-    _log(logging.ERROR, sys._getframe(1), text)
+    _log(runtime, logging.ERROR, sys._getframe(1), text)
 
 
 def install_handler() -> None:
@@ -138,12 +140,12 @@ def install_handler() -> None:
     root.setLevel(logging.INFO)
 
 
-def _log(level: int, frame: FrameType, text: str) -> None:
+def _log(runtime: Runtime, level: int, frame: FrameType, text: str) -> None:
     file = frame.f_code.co_filename.rpartition(os.sep)[2]
-    _send(level, file, frame.f_lineno, text)
+    _send(runtime, level, file, frame.f_lineno, text)
 
 
-def _send(level: int, file: str, line: int, text: str) -> None:
+def _send(runtime: Runtime, level: int, file: str, line: int, text: str) -> None:
     if runtime.control is None or not runtime.initializing:
         _print(level, file, line, text)
         return

@@ -5,7 +5,7 @@ an answer: the server takes them in order, and before any later call of this pro
 """
 
 import os
-from typing import Any, Dict, List, Optional, Sequence, SupportsFloat, Tuple
+from typing import Any, ClassVar, Dict, List, Optional, Sequence, SupportsFloat, Tuple
 
 from ..arguments import Signature
 from ..enumeration import NamedInt
@@ -20,8 +20,7 @@ from ..messages.wire import (
     ClosedError,
     Message,
 )
-from ..runtime import runtime
-from .calls import call
+from ..runtime import Runtime, runtime
 
 
 class MetricKind(NamedInt):
@@ -80,6 +79,8 @@ class MetricFamily:
 
     __module__ = "c_python_backend_utils"
 
+    _runtime: ClassVar[Runtime] = runtime
+
     __slots__ = ("_kind", "_number", "_process", "_state")
 
     COUNTER = MetricKind.COUNTER
@@ -97,7 +98,7 @@ class MetricFamily:
             _NEW_FAMILY.text("description", description),
             _NAMES[self._kind],
         )
-        self._number = _call(request, "Error when creating MetricFamily: ")
+        self._number = _call(self._runtime, request, "Error when creating MetricFamily: ")
 
     def Metric(  # noqa: N802 - models know it by this name
         self, labels: Optional[Dict[str, str]] = None, buckets: Optional[Sequence[float]] = None
@@ -113,10 +114,12 @@ class MetricFamily:
             TritonModelException: the labels are none that Prometheus allows, the buckets do not rise, a histogram has
                 none or another kind has some.
         """
-        pairs = _pairs(labels)
+        pairs = _pairs(self._runtime, labels)
         bounds = _bounds(buckets, self._kind)
-        number = _call((NEW_SERIES, self._number, pairs, bounds), "Error when creating Metric: ")
+        request = (NEW_SERIES, self._number, pairs, bounds)
+        number = _call(self._runtime, request, "Error when creating Metric: ")
         metric = object.__new__(Metric)
+        metric._runtime = self._runtime
         metric._kind = self._kind
         metric._state = self._state
         metric._process = os.getpid()
@@ -127,7 +130,7 @@ class MetricFamily:
         state = getattr(self, "_state", None)
         if state is not None:
             state.family_gone = True
-            _let_go(DROP_FAMILY, self._number, self._process)
+            _let_go(self._runtime, DROP_FAMILY, self._number, self._process)
 
 
 class Metric:
@@ -138,8 +141,9 @@ class Metric:
 
     __module__ = "c_python_backend_utils"
 
-    __slots__ = ("_kind", "_number", "_process", "_state")
+    __slots__ = ("_kind", "_number", "_process", "_runtime", "_state")
 
+    _runtime: Runtime
     _kind: MetricKind
     _number: int
     _process: int
@@ -164,7 +168,7 @@ class Metric:
                 raise self._unsupported("increment", "Increment")
             if number < 0:
                 text = "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
-                raise self._refusal("increment", _of_server(text))
+                raise self._refusal("increment", _of_server(self._runtime, text))
         self._change("increment", number)
 
     def set(self, value: SupportsFloat) -> None:
@@ -201,12 +205,12 @@ class Metric:
             raise self._refusal("get", _FAMILY_GONE)
         if self._kind is MetricKind.HISTOGRAM:
             raise self._unsupported("get", "Value")
-        return float(_call((METRIC_VALUE, self._number), "Failed to get metric value: "))
+        return float(_call(self._runtime, (METRIC_VALUE, self._number), "Failed to get metric value: "))
 
     def _change(self, operation: str, value: float) -> None:
         if self._state.family_gone:
             raise self._refusal(operation, _FAMILY_GONE)
-        control = runtime.control
+        control = self._runtime.control
         assert control is not None, "whoever has a metric has a server"
         try:
             control.send((METRIC, self._number, operation, value))
@@ -217,22 +221,22 @@ class Metric:
         if self._state.family_gone:
             return self._refusal(operation, _FAMILY_GONE)
         text = f"TRITONSERVER_METRIC_KIND_{self._kind.name} does not support {words}"
-        return self._refusal(operation, _of_server(text))
+        return self._refusal(operation, _of_server(self._runtime, text))
 
     def _refusal(self, operation: str, why: str) -> TritonModelException:
         return TritonModelException(f"Failed to {operation} metric value: {why}")
 
     def __del__(self) -> None:
         if hasattr(self, "_number"):
-            _let_go(DROP_SERIES, self._number, self._process)
+            _let_go(self._runtime, DROP_SERIES, self._number, self._process)
 
 
-def _of_server(text: str) -> str:
+def _of_server(runtime: Runtime, text: str) -> str:
     """The text as the server would say it."""
     return f"Failed to process the request for model '{runtime.instance_name}', message: {text}"
 
 
-def _call(message: Message, what_failed: str) -> Any:
+def _call(runtime: Runtime, message: Message, what_failed: str) -> Any:
     """Ask the server.
 
     Raises:
@@ -241,12 +245,12 @@ def _call(message: Message, what_failed: str) -> Any:
     if runtime.control is None:
         raise TritonModelException(what_failed + "metrics are for models that run in a server")
     try:
-        return call(message)
+        return runtime.call(message)
     except TritonModelException as error:
         raise TritonModelException(what_failed + str(error)) from None
 
 
-def _let_go(kind: int, number: int, process: int) -> None:
+def _let_go(runtime: Runtime, kind: int, number: int, process: int) -> None:
     """Tell the server that an object is gone; a copy of it in a forked process does not count."""
     try:
         if number and runtime.control is not None and os.getpid() == process:
@@ -255,7 +259,7 @@ def _let_go(kind: int, number: int, process: int) -> None:
         pass  # the server has let go of everything
 
 
-def _pairs(labels: Any) -> List[Tuple[str, str]]:
+def _pairs(runtime: Runtime, labels: Any) -> List[Tuple[str, str]]:
     """The labels, in their order.
 
     Raises:
@@ -269,7 +273,7 @@ def _pairs(labels: Any) -> List[Tuple[str, str]]:
         if not isinstance(value, str):
             raise TritonModelException(
                 "Error when creating Metric: {}".format(
-                    _of_server(f"attempt to access JSON non-string as string (label {name!r})")
+                    _of_server(runtime, f"attempt to access JSON non-string as string (label {name!r})")
                 )
             )
     return [(str(name), str(value)) for name, value in labels.items()]

@@ -129,6 +129,10 @@ class Memory:
         self._free = []
         self._made = 0
 
+    def outgoing(self) -> "Outgoing":
+        """What collects the tensors of a message."""
+        return Outgoing(self)
+
     def learn(self, announced: List[Tuple[int, int]], descriptors: List[int]) -> None:
         """Map the other side's segments, each announced with its number and size.
 
@@ -304,11 +308,12 @@ class Outgoing:
         self._segment: Optional[Segment] = None
         self._position = 0
 
-    def put(self, data: "np.ndarray") -> "bytes | Reference":
+    def put(self, data: "np.ndarray", owner: object = None) -> "bytes | Reference":
         """The payload of a tensor for the message.
 
         Args:
             data: its elements, C-contiguous.
+            owner: the tensor that has the array, if one does.
 
         Raises:
             MemoryError: there is no shared memory for it.
@@ -366,7 +371,7 @@ class RegionOutput(Outgoing):
         self._others = others
         self._target = target
 
-    def put(self, data: "np.ndarray") -> "bytes | Reference":
+    def put(self, data: "np.ndarray", owner: object = None) -> "bytes | Reference":
         """Write the elements; where they are then."""
         if not data.nbytes:
             return b""

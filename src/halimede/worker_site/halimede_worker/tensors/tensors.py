@@ -226,7 +226,7 @@ def encode_tensor(tensor: Tensor, outgoing: Outgoing) -> EncodedTensor:
         return _encode_data(tensor, outgoing)
     if type(data) is not np.ndarray:  # a masked array would put other elements in
         data = data.view(np.ndarray)
-    return tensor._name, tensor._datatype, tensor._shape, outgoing.put(data), False
+    return tensor._name, tensor._datatype, tensor._shape, outgoing.put(data, tensor), False
 
 
 def _encode_data(tensor: Tensor, outgoing: Outgoing) -> EncodedTensor:
