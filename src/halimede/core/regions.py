@@ -134,7 +134,7 @@ class Piece(NamedTuple):
         Raises:
             InvalidArgumentError: it does not.
         """
-        size = os.fstat(self.region.descriptor).st_size
+        size = os.lseek(self.region.descriptor, 0, os.SEEK_END)  # in a quarter of the time of `fstat`
         if size < self.offset + self.length:
             msg = (
                 f"shared memory region '{self.region.name}' has become shorter: its memory '{self.region.key}' has "
@@ -190,7 +190,11 @@ class RegionTensor(Tensor):
     __slots__ = ("piece",)
 
     def __init__(self, datatype: Datatype, shape: tuple[int, ...], piece: Piece) -> None:
-        super().__init__(datatype, shape)
+        self.datatype = datatype
+        self.shape = shape
+        self._data = None
+        self._array = None
+        self.shared = False
         self.piece = piece
 
     @property
