@@ -136,19 +136,14 @@ class Region:
 
     def _copy(self, offset: int, length: int) -> np.ndarray:
         data = np.empty(length, np.uint8)
-        position = 0
-        while position < length:
-            count = os.preadv(self._descriptor, [data[position:].data], offset + position)
-            if not count:
-                raise _too_short(offset + position, offset + length)
-            position += count
+        end = offset + read_at(self._descriptor, data.data, offset)
+        if end < offset + length:
+            raise _too_short(end, offset + length)
         return data
 
     def _write(self, offset: int, data: memoryview) -> None:
         try:
-            while data:
-                count = os.pwrite(self._descriptor, data, offset)
-                data, offset = data[count:], offset + count
+            write_at(self._descriptor, data, offset)
         except OSError as error:
             raise RegionError(f"cannot write to the client's shared memory: {error}") from error
 
@@ -166,6 +161,28 @@ class Piece:
     def take(self) -> np.ndarray:
         """Its bytes; see `Region.take`."""
         return self._region.take(self._offset, self._length)
+
+
+def read_at(descriptor: int, target: memoryview, offset: int) -> int:
+    """Fill the buffer from a file: how many bytes the file had for it."""
+    position = 0
+    while position < len(target):
+        count = os.preadv(descriptor, [target[position:]], offset + position)
+        if not count:
+            break
+        position += count
+    return position
+
+
+def write_at(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all the bytes to a file.
+
+    Raises:
+        OSError: it does not take them.
+    """
+    while data:
+        count = os.pwrite(descriptor, data, offset)
+        data, offset = data[count:], offset + count
 
 
 def _too_short(size: int, end: int) -> RegionError:
