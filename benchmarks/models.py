@@ -54,8 +54,8 @@ output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
     return repository("large_identity", config)
 
 
-def dense() -> Path:
-    """`dense`: FP32 [2500, 1000], 10 MB, times a matrix, through ONNX Runtime."""
+def dense(isolation: str = "thread") -> Path:
+    """`dense_…`: FP32 [2500, 1000], 10 MB, times a matrix, through ONNX Runtime, isolated in that way."""
     weights = np.random.default_rng(0).random((DENSE_COLUMNS, DENSE_UNITS), np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["INPUT0", "weights"], ["OUTPUT0"])],
@@ -67,8 +67,10 @@ def dense() -> Path:
     config = f"""backend: "onnxruntime"
 input {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ {DENSE_ROWS}, {DENSE_COLUMNS} ] }}
 output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {DENSE_ROWS}, {DENSE_UNITS} ] }}
+instance_group {{ count: 1 kind: KIND_CPU }}
+parameters {{ key: "isolation" value {{ string_value: "{isolation}" }} }}
 """
-    return repository("dense", config, checked(graph))
+    return repository(f"dense_{isolation}", config, checked(graph))
 
 
 def cached_identity() -> Path:

@@ -36,7 +36,15 @@ def workloads() -> list[Workload]:
             for concurrency in (1, 4)
         ),
         Workload("shm-untouched-10MB-http", "requests/s", Compare.AT_LEAST, FLAT_GOAL, large_beside_small),
-        Workload("shm-onnx-10MB-http", "requests/s", Compare.AT_LEAST, SESSION_GOAL, beside_the_session),
+        *(
+            Workload(
+                name, "requests/s", Compare.AT_LEAST, SESSION_GOAL, partial(beside_the_session, isolation)
+            )
+            for name, isolation in (
+                ("shm-onnx-10MB-http", "thread"),
+                ("shm-onnx-10MB-http-process", "process"),
+            )
+        ),
     ]
 
 
@@ -74,18 +82,19 @@ def large_beside_small(seconds: float) -> Iterator[Sides]:
 
 
 @contextmanager
-def beside_the_session(seconds: float) -> Iterator[Sides]:
-    """10 MB through a dense layer; beside it, the bare session in a loop, on the same core."""
-    repository, shape = models.dense(), (models.DENSE_ROWS, models.DENSE_COLUMNS)
+def beside_the_session(isolation: str, seconds: float) -> Iterator[Sides]:
+    """10 MB through a dense layer, isolated in that way; beside it, the bare session in a loop, on the same core."""
+    repository, shape = models.dense(isolation), (models.DENSE_ROWS, models.DENSE_COLUMNS)
     server_core, _ = cores()
+    name = repository.name
     load = Load(
-        "dense",
+        name,
         "http",
         1,
         seconds,
         options=in_regions(models.DENSE_ROWS * models.DENSE_UNITS * BYTES_OF_FP32),
     )
-    model = repository / "dense" / "1" / "model.onnx"
+    model = repository / name / "1" / "model.onnx"
     with halimede(repository, server_core, ALLOWED) as server:
         yield Sides(
             partial(apply, perf_analyzer(), load, server),

@@ -13,7 +13,7 @@ from halimede.core.buffers import POOL
 from halimede.core.datatypes import Datatype
 from halimede.core.errors import InvalidArgumentError, OutOfMemoryError, UnavailableError
 from halimede.core.tensors import Array, Buffer, Tensor
-from halimede_worker.messages.regions import FIRST_REGION
+from halimede_worker.messages.regions import FIRST_REGION, read_at, write_at
 
 _numbers = count(FIRST_REGION)
 
@@ -125,8 +125,11 @@ class Piece(NamedTuple):
             InvalidArgumentError: the file does not reach so far.
             UnavailableError: there is no memory for the file.
         """
-        if not (isinstance(tensor, RegionTensor) and tensor.piece[:2] == self[:2]):
-            self.write(tensor.data)
+        if isinstance(tensor, RegionTensor):
+            there = tensor.piece
+            if there.region is self.region and there.offset == self.offset:
+                return
+        self.write(tensor.data)
 
     def check(self) -> None:
         """See that the file still reaches so far.
@@ -134,13 +137,16 @@ class Piece(NamedTuple):
         Raises:
             InvalidArgumentError: it does not.
         """
-        size = os.fstat(self.region.descriptor).st_size
+        size = os.lseek(self.region.descriptor, 0, os.SEEK_END)  # in a quarter of the time of `fstat`
         if size < self.offset + self.length:
-            msg = (
-                f"shared memory region '{self.region.name}' has become shorter: its memory '{self.region.key}' has "
-                f"{size} bytes, and {self.offset + self.length} are needed"
-            )
-            raise InvalidArgumentError(msg)
+            raise self._too_short(size)
+
+    def _too_short(self, size: int) -> InvalidArgumentError:
+        """The error of a file that has only so many bytes."""
+        return InvalidArgumentError(
+            f"shared memory region '{self.region.name}' has become shorter: its memory '{self.region.key}' has "
+            f"{size} bytes, and {self.offset + self.length} are needed"
+        )
 
     def read(self) -> memoryview:
         """A copy of its bytes.
@@ -154,12 +160,9 @@ class Piece(NamedTuple):
             data = POOL.take(self.length)
         except MemoryError as error:
             raise OutOfMemoryError(str(error)) from error
-        position = 0
-        while position < self.length:
-            received = os.preadv(self.region.descriptor, [data[position:]], self.offset + position)
-            if not received:
-                self.check()
-            position += received
+        size = read_at(self.region.descriptor, data, self.offset)
+        if size < self.length:
+            raise self._too_short(self.offset + size)
         return data
 
     def write(self, data: Buffer) -> None:
@@ -170,11 +173,8 @@ class Piece(NamedTuple):
             UnavailableError: there is no memory for the file.
         """
         self.check()  # what is written beyond its end would make it longer
-        view, position = memoryview(data), self.offset
         try:
-            while view:
-                written = os.pwrite(self.region.descriptor, view, position)
-                view, position = view[written:], position + written
+            write_at(self.region.descriptor, memoryview(data), self.offset)
         except OSError as error:
             msg = f"cannot write to shared memory region '{self.region.name}': {error.strerror}"
             raise UnavailableError(msg) from error
@@ -190,7 +190,11 @@ class RegionTensor(Tensor):
     __slots__ = ("piece",)
 
     def __init__(self, datatype: Datatype, shape: tuple[int, ...], piece: Piece) -> None:
-        super().__init__(datatype, shape)
+        self.datatype = datatype
+        self.shape = shape
+        self._data = None
+        self._array = None
+        self.shared = False
         self.piece = piece
 
     @property

@@ -64,6 +64,25 @@ def test_input_may_come_in_the_request(client: Client, memory: Make, model: str)
 
 
 @pytest.mark.parametrize("model", ["in_process", "python", "isolated"])
+def test_equal_requests_use_what_is_registered_under_the_names_now(
+    client: Client, memory: Make, model: str
+) -> None:
+    tensor, output = client.input("in", FLOAT_COUNT), client.output("out", SIZE)
+    for factor in (1, 2):
+        source, target = memory(values=VALUES * factor), memory()
+        client.register(source, "in")
+        client.register(target, "out")
+        for _ in range(2):
+            target.array[:] = 0
+            client.infer(model, tensor, output)
+            assert np.array_equal(target.array, source.array)
+        client.triton.unregister_system_shared_memory(name="out")
+        with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'out'"):
+            client.infer(model, tensor, output)
+        client.triton.unregister_system_shared_memory(name="in")
+
+
+@pytest.mark.parametrize("model", ["in_process", "python", "isolated"])
 def test_offsets_count_from_the_regions_own(client: Client, memory: Make, model: str) -> None:
     source, target = memory(values=VALUES), memory()
     tensor = client.input(client.register(source, "in", offset=100), 1000, offset=20)

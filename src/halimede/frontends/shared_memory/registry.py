@@ -43,11 +43,16 @@ class Place(NamedTuple):
 
 
 class _Table:
-    """All regions by name, and which of them are unregistered."""
+    """All regions by name, and which of them are unregistered.
+
+    Attributes:
+        state: another object after each change.
+    """
 
     def __init__(self) -> None:
         self.regions: dict[str, SystemRegion | CudaRegion] = {}
         self.leaving: set[str] = set()
+        self.state = object()
 
     def check_free(self, name: str) -> None:
         """Raise if a region has the name."""
@@ -57,7 +62,14 @@ class _Table:
     def add(self, region: SystemRegion | CudaRegion) -> None:
         """Register a region."""
         self.regions[region.name] = region
+        self.state = object()
         region.on_close.add(lambda: self._gone(region.name))
+
+    def leave(self, region: SystemRegion | CudaRegion) -> None:
+        """Unregister a region."""
+        self.leaving.add(region.name)
+        self.state = object()
+        region.release()
 
     def _gone(self, name: str) -> None:
         del self.regions[name]
@@ -99,8 +111,7 @@ class _Regions(Generic[R]):
                 and name in ("", region.name)
                 and region.name not in table.leaving
             ):
-                table.leaving.add(region.name)
-                region.release()
+                table.leave(region)
 
 
 class SystemRegions(_Regions[SystemRegion]):
@@ -207,6 +218,11 @@ class Regions:
         """
         if not self._allowed:
             raise UnsupportedError(_DISABLED)
+
+    @property
+    def state(self) -> object:
+        """What is registered: another object after each change, until which equal places are equal pieces."""
+        return self._table.state
 
     def piece(self, place: Place) -> Piece | CudaPiece:
         """The part of a region that a request names.

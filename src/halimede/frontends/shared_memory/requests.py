@@ -1,6 +1,6 @@
 """Requests with inputs or outputs in regions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halimede.core.device_tensors import DeviceTensor
@@ -14,15 +14,46 @@ from halimede.frontends.shared_memory.registry import Place, Regions
 
 @dataclass(slots=True)
 class Places:
-    """Where a request's tensors are.
+    """Where a request's tensors are. Requests of equal text share it.
 
     Attributes:
         inputs: name → where it is, of inputs that are in regions.
         outputs: name → where it goes, of outputs that go into regions.
+        found: the parts of regions that these were for the last request, None before the first.
     """
 
     inputs: dict[str, Place] = field(default_factory=dict)
     outputs: dict[str, Place] = field(default_factory=dict)
+    found: "_Pieces | None" = field(default=None, init=False, repr=False, compare=False)
+
+
+class _Pieces:
+    """The parts of regions that places are, as long as no region comes or goes.
+
+    Attributes:
+        state: of the regions.
+        inputs: name → part, of inputs.
+        outputs: name → part, of outputs.
+        targets: those of the outputs that worker processes can write to.
+        on_device: names of the other outputs.
+        regions: all regions that these are of, each once.
+    """
+
+    __slots__ = ("inputs", "on_device", "outputs", "regions", "state", "targets")
+
+    def __init__(self, places: Places, regions: Regions) -> None:
+        """Find them.
+
+        Raises:
+            HalimedeError: a region does not exist, or does not reach so far.
+        """
+        self.state = regions.state
+        self.inputs = {name: regions.piece(place) for name, place in places.inputs.items()}
+        self.outputs = {name: regions.piece(place) for name, place in places.outputs.items()}
+        self.targets = {name: piece for name, piece in self.outputs.items() if isinstance(piece, Piece)}
+        self.on_device = tuple(name for name in self.outputs if name not in self.targets)
+        every: list[Region] = [piece.region for piece in (*self.inputs.values(), *self.outputs.values())]
+        self.regions = tuple(dict.fromkeys(every))
 
 
 class PlacedTensor(Tensor):
@@ -45,52 +76,50 @@ def use_regions(request: InferRequest, places: Places, regions: Regions) -> None
     Raises:
         HalimedeError: a region does not exist, or does not reach so far. No region is in use then.
     """
-    pieces = {name: regions.piece(place) for name, place in places.inputs.items()}
-    outputs = {name: regions.piece(place) for name, place in places.outputs.items()}
-    for name, piece in pieces.items():
-        tensor = request.inputs[name]
-        request.inputs[name] = piece.tensor(tensor.datatype, tensor.shape)
-    used = [piece.region for piece in (*pieces.values(), *outputs.values())]
-    for region in used:
+    found = places.found
+    if found is None or found.state is not regions.state:
+        found = places.found = _Pieces(places, regions)
+    inputs = request.inputs
+    for name, piece in found.inputs.items():
+        tensor = inputs[name]
+        inputs[name] = piece.tensor(tensor.datatype, tensor.shape)
+    for region in found.regions:
         region.acquire()
-    request.targets = {name: piece for name, piece in outputs.items() if isinstance(piece, Piece)}
-    request.on_device = tuple(name for name in outputs if name not in request.targets)
-    request.respond = _Delivery(request.respond, outputs, used).respond
+    request.targets = found.targets
+    request.on_device = found.on_device
+    request.respond = _Delivery(request.respond, found).respond
 
 
 class _Delivery:
     """Where the responses to a request go: outputs into regions, the rest on to the client."""
 
-    __slots__ = ("_outputs", "_respond", "_used")
+    __slots__ = ("_found", "_respond")
 
-    def __init__(
-        self, respond: Respond, outputs: Mapping[str, Piece | CudaPiece], used: Sequence[Region]
-    ) -> None:
+    def __init__(self, respond: Respond, found: _Pieces) -> None:
         self._respond = respond
-        self._outputs = outputs
-        self._used = used
+        self._found = found
 
     def respond(self, response: InferResponse | None, final: bool) -> None:
         """Take a response; with the final one the regions are free."""
         try:
             if response is not None and response.error is None:
-                response = self._placed(response)
+                response = _placed(response, self._found.outputs)
             self._respond(response, final)
         finally:
             if final:
-                for region in self._used:
+                for region in self._found.regions:
                     region.release()
 
-    def _placed(self, response: InferResponse) -> InferResponse:
-        """The response, once its outputs are where the client wants them; or why they cannot be."""
-        outputs = self._outputs
-        try:
-            tensors = [(name, _put(name, tensor, outputs.get(name))) for name, tensor in response.tensors()]
-        except HalimedeError as error:
-            return InferResponse(error=error)
-        if response.repeated:
-            return RepeatingResponse(tensors, response.parameters)
-        return InferResponse(dict(tensors), response.parameters)
+
+def _placed(response: InferResponse, outputs: Mapping[str, Piece | CudaPiece]) -> InferResponse:
+    """The response, once its outputs are where the client wants them; or why they cannot be."""
+    try:
+        tensors = [(name, _put(name, tensor, outputs.get(name))) for name, tensor in response.tensors()]
+    except HalimedeError as error:
+        return InferResponse(error=error)
+    if response.repeated:
+        return RepeatingResponse(tensors, response.parameters)
+    return InferResponse(dict(tensors), response.parameters)
 
 
 def _put(name: str, tensor: Tensor, piece: Piece | CudaPiece | None) -> Tensor:

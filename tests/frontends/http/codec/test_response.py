@@ -11,6 +11,7 @@ from halimede.core.requests import InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan
 from halimede.frontends.http.codec.response import Encoded, encode_response
+from halimede.frontends.shared_memory.requests import PlacedTensor
 
 
 class FakeModel:
@@ -139,3 +140,22 @@ def test_shapes_are_remembered_apart() -> None:
     for size in (1, 2, 1):
         document, _, _ = encode({"A": out([[1] * size])}, plan(default_binary=True))
         assert document["outputs"][0]["shape"] == [1, size]
+
+
+def test_output_in_a_region_is_described_as_it_is_each_time() -> None:
+    wanted = plan(OUT=OutputPlan(binary=False, placed=True))
+    for values, datatype in (([[1, 2]], FP32), ([[3, 4]], FP32), ([[5]], FP32), ([[6]], INT8), ([[7]], INT8)):
+        document, data, encoded = encode({"OUT": PlacedTensor(out(values, datatype))}, wanted)
+        shape = [1, len(values[0])]
+        assert document["outputs"] == [{"name": "OUT", "datatype": datatype.name, "shape": shape}]
+        assert (data, *encoded[1:]) == (b"", "application/json", ())
+
+
+def test_output_in_a_region_stands_beside_one_that_is_not() -> None:
+    wanted = plan(A=OutputPlan(binary=False, placed=True), B=OutputPlan(binary=True))
+    for values in ([[1]], [[2]], [[3, 4]]):
+        document, data, encoded = encode({"A": PlacedTensor(out()), "B": out(values)}, wanted)
+        assert [output["name"] for output in document["outputs"]] == ["A", "B"]
+        assert "parameters" not in document["outputs"][0]
+        assert data == np.array(values, np.float32).tobytes()
+        assert encoded[1] == "application/octet-stream"

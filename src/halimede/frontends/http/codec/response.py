@@ -55,7 +55,7 @@ def encode_response(
             return same, plan.layout.content_type, plan.layout.headers
     parts: list[Buffer] = [b""]
     outputs: list[BinaryOutput | dict[str, Any]] = []
-    only_bytes = True
+    known: list[BinaryOutput] = []  # outputs whose elements are not in the JSON
     plans, unlisted = plan.output_plans, plan.unlisted
     for name, output in response.tensors():
         wanted = plans.get(name) if plans else unlisted
@@ -69,21 +69,19 @@ def encode_response(
             data = tensor.data
             if data:
                 parts.append(data)
-            outputs.append((name, tensor.datatype.name, tensor.shape, len(data)))
+            known.append((name, tensor.datatype.name, tensor.shape, len(data)))
+            outputs.append(known[-1])
         elif wanted.placed:
-            only_bytes = False
             outputs.append({"name": name, "datatype": tensor.datatype.name, "shape": tensor.shape})
+            known.append((name, tensor.datatype.name, tensor.shape, 0))
         else:
-            only_bytes = False
             outputs.append(_json_output(name, tensor))
     members = _members(model.name, model.version, outputs, response.parameters)
     head = b'{"id":%b,%b' % (orjson.dumps(identifier), members) if identifier else b"{" + members
     parts[0] = head
-    if len(parts) == 1:
-        return parts, JSON, ()
-    content_type, headers = label(len(head))
-    if plain and only_bytes and len(outputs) == len(response.outputs):
-        plan.layout = Layout((model.name, model.version), outputs, head, content_type, headers)
+    content_type, headers = (JSON, ()) if len(parts) == 1 else label(len(head))
+    if plain and len(known) == len(response.outputs):
+        plan.layout = Layout((model.name, model.version), known, head, content_type, headers)
     return parts, content_type, headers
 
 

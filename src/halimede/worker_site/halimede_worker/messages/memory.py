@@ -358,17 +358,17 @@ class Outgoing:
         return self._segment.number, begin, size
 
 
-class RegionOutput(Outgoing):
+class RegionOutput:
     """The bytes of an output on their way into a client's region, where they go without passing through the server.
 
     Where they cannot, they go to the server, which tells the client why.
     """
 
-    __slots__ = ("_others", "_target")
+    __slots__ = ("_memory", "_others", "_target")
 
     def __init__(self, others: Outgoing, memory: Memory, target: Reference) -> None:
-        super().__init__(memory)
         self._others = others
+        self._memory = memory
         self._target = target
 
     def put(self, data: "np.ndarray", owner: object = None) -> "bytes | Reference":

@@ -38,7 +38,7 @@ class _Lease(np.ndarray):
     """Its pages."""
 
     faults = 0
-    """Page faults of the process when it was made: to write to a page that nobody wrote to takes one."""
+    """Page faults of the process before it was made: to write to a page that nobody wrote to takes one."""
 
     detached = False
     mapping: mmap.mmap
@@ -53,8 +53,9 @@ class Region:
         self._descriptor = descriptor
         self._lock = threading.Lock()
         self._private: Optional[mmap.mmap] = None
-        self._shared: Optional[mmap.mmap] = None
+        self._shared: Optional[np.ndarray] = None
         self._leases: List[_Lease] = []
+        self._faults = _faults()  # when the leases were looked at last
 
     def __del__(self) -> None:
         os.close(self._descriptor)
@@ -65,14 +66,20 @@ class Region:
         Raises:
             RegionError: the client has shortened the region, or it cannot be mapped.
         """
-        first, last = offset // _PAGE, (offset + length - 1) // _PAGE
+        first, end = offset // _PAGE, offset + length
+        last = (end - 1) // _PAGE
         with self._lock:
-            self._end_leases()
-            if any(lease.first <= last and first <= lease.last for lease in self._leases):
-                return self._copy(offset, length)
-            self._private = mapping = self._mapped(self._private, offset + length, mmap.MAP_PRIVATE)
+            if self._leases:
+                self._end_leases()
+                if any(lease.first <= last and first <= lease.last for lease in self._leases):
+                    return self._copy(offset, length)
+            mapping, size = self._private, os.lseek(self._descriptor, 0, os.SEEK_END)
+            if size < end:
+                raise _too_short(size, end)
+            if mapping is None or len(mapping) < end:
+                self._private = mapping = self._map(size, mmap.MAP_PRIVATE)
             lease = _Lease((length,), np.uint8, mapping, offset)
-            lease.mapping, lease.first, lease.last, lease.faults = mapping, first, last, _faults()
+            lease.mapping, lease.first, lease.last, lease.faults = mapping, first, last, self._faults
             self._leases.append(lease)
             return lease.view(np.ndarray)
 
@@ -90,12 +97,15 @@ class Region:
         if status.st_blocks * 512 < status.st_size:  # a page may have no memory yet, and get none: SIGBUS
             self._write(offset, flat.data)
             return
-        with self._lock:
-            self._shared = mapping = self._mapped(self._shared, end, mmap.MAP_SHARED)
-        np.frombuffer(mapping, np.uint8, flat.size, offset)[:] = flat
+        shared = self._shared
+        if shared is None or shared.size < end:
+            self._shared = shared = np.frombuffer(self._map(status.st_size, mmap.MAP_SHARED), np.uint8)
+        shared[offset:end] = flat
 
     def detach(self) -> None:
         """Give what still views the region copies of the bytes as they are now."""
+        if not self._leases:
+            return
         with self._lock:
             self._end_leases()
             for lease in self._leases:
@@ -106,23 +116,19 @@ class Region:
 
     def _end_leases(self) -> None:
         """Drop what was written to parts that nothing views any more."""
-        index = len(self._leases)
+        index, self._faults = len(self._leases), _faults()
         while index:
             index -= 1
             lease = self._leases[index]
             if sys.getrefcount(lease) == _UNUSED:
                 del self._leases[index]
-                if lease.detached or (lease.faults != _faults() and _is_written(lease)):
+                if lease.detached or (lease.faults != self._faults and _is_written(lease)):
                     size = (lease.last + 1 - lease.first) * _PAGE
                     lease.mapping.madvise(mmap.MADV_DONTNEED, lease.first * _PAGE, size)
 
-    def _mapped(self, mapping: Optional[mmap.mmap], end: int, flags: int) -> mmap.mmap:
-        """The mapping, or a new one if it does not reach so far."""
-        size = min(self._end, os.fstat(self._descriptor).st_size)
-        if size < end:
-            raise _too_short(size, end)
-        if mapping is not None and len(mapping) >= end:
-            return mapping
+    def _map(self, size: int, flags: int) -> mmap.mmap:
+        """A mapping of all that the file has of the region; it has `size` bytes now."""
+        size = min(self._end, size)
         try:
             return mmap.mmap(self._descriptor, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         except (OSError, ValueError) as error:
@@ -130,19 +136,14 @@ class Region:
 
     def _copy(self, offset: int, length: int) -> np.ndarray:
         data = np.empty(length, np.uint8)
-        position = 0
-        while position < length:
-            count = os.preadv(self._descriptor, [data[position:].data], offset + position)
-            if not count:
-                raise _too_short(offset + position, offset + length)
-            position += count
+        end = offset + read_at(self._descriptor, data.data, offset)
+        if end < offset + length:
+            raise _too_short(end, offset + length)
         return data
 
     def _write(self, offset: int, data: memoryview) -> None:
         try:
-            while data:
-                count = os.pwrite(self._descriptor, data, offset)
-                data, offset = data[count:], offset + count
+            write_at(self._descriptor, data, offset)
         except OSError as error:
             raise RegionError(f"cannot write to the client's shared memory: {error}") from error
 
@@ -160,6 +161,28 @@ class Piece:
     def take(self) -> np.ndarray:
         """Its bytes; see `Region.take`."""
         return self._region.take(self._offset, self._length)
+
+
+def read_at(descriptor: int, target: memoryview, offset: int) -> int:
+    """Fill the buffer from a file: how many bytes the file had for it."""
+    position = 0
+    while position < len(target):
+        count = os.preadv(descriptor, [target[position:]], offset + position)
+        if not count:
+            break
+        position += count
+    return position
+
+
+def write_at(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all the bytes to a file.
+
+    Raises:
+        OSError: it does not take them.
+    """
+    while data:
+        count = os.pwrite(descriptor, data, offset)
+        data, offset = data[count:], offset + count
 
 
 def _too_short(size: int, end: int) -> RegionError:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..arguments import Signature
 from ..errors import TritonModelException
-from ..messages.memory import Memory, Outgoing, Reference, address
+from ..messages.memory import Memory, Outgoing, Reference, RegionOutput, address
 from ..messages.regions import Piece
 from . import dlpack, strings
 from .datatypes import BF16, BYTES, ELEMENTS, number_of
@@ -214,7 +214,7 @@ def decode_tensor(encoded: EncodedTensor, memory: Memory) -> Tensor:
     return tensor
 
 
-def encode_tensor(tensor: Tensor, outgoing: Outgoing) -> EncodedTensor:
+def encode_tensor(tensor: Tensor, outgoing: "Outgoing | RegionOutput") -> EncodedTensor:
     """The tensor for a message. One that was received and that nobody looked at goes as it came.
 
     Raises:
@@ -229,7 +229,7 @@ def encode_tensor(tensor: Tensor, outgoing: Outgoing) -> EncodedTensor:
     return tensor._name, tensor._datatype, tensor._shape, outgoing.put(data, tensor), False
 
 
-def _encode_data(tensor: Tensor, outgoing: Outgoing) -> EncodedTensor:
+def _encode_data(tensor: Tensor, outgoing: "Outgoing | RegionOutput") -> EncodedTensor:
     """Of a tensor that nobody decoded, or of BYTES."""
     data = tensor._data
     if tensor._device[0] == dlpack.CUDA:
