@@ -95,6 +95,7 @@ KINDS = {
     "rate limited": Kind(limited=True),
     "rate limited, dynamic": Kind("dynamic_batching { }", limited=True),
     "rate limited, direct": Kind(DIRECT, sequences=True, limited=True),
+    "rate limited, oldest": Kind(OLDEST, sequences=True, limited=True),
 }
 
 
@@ -264,3 +265,5 @@ def check_counts(case: Case, state: str, end: str) -> None:
         assert case.counts() == (others + (error is None), {} if error is None else {reason[end]: 1})
     if kind.steps and state == "waiting":
         assert case.counts("m0") == (others + (error is None), {} if error is None else {reason[end]: 1})
+    if kind.steps and end == "cancel" and state != "half":
+        assert case.bench.models["m1"].statistics.execution_count == (0 if kind.decoupled else others)

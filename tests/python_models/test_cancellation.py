@@ -63,12 +63,26 @@ class TritonPythonModel:
 """
 
 
+ROWS = """
+max_batch_size: 1
+input { name: "IN" data_type: TYPE_FP32 dims: [1] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [1] }
+"""
+ONE = np.ones((1, 1), np.float32)
+
+
 def said(models: Models, name: str, text: str) -> bool:
     return f"model '{name}' version 1: {text}\"" in models.server.log
 
 
-def cancel_by_grpc(models: Models, name: str, request_id: str) -> Callable[[], None]:
-    """A request over gRPC: what cancels it, and sees that the client is told."""
+Cancelling = Callable[..., Callable[[], None]]
+"""``cancelling(models, name, request_id, sequence)`` sends a request: what cancels it, and sees that it is told so."""
+
+
+def cancel_by_grpc(
+    models: Models, name: str, request_id: str, sequence: int = 0, deadline: float | None = None
+) -> Callable[[], None]:
+    """A request over gRPC, which its client cancels, or which has a deadline."""
     done = threading.Event()
     errors: list[InferenceServerException | None] = []
 
@@ -76,22 +90,37 @@ def cancel_by_grpc(models: Models, name: str, request_id: str) -> Callable[[], N
         errors.append(error)
         done.set()
 
-    call = models.grpc.async_infer(name, grpc_inputs(IN=ONES), callback, request_id=request_id)
+    call = models.grpc.async_infer(
+        name,
+        grpc_inputs(IN=ONE),
+        callback,
+        request_id=request_id,
+        sequence_id=sequence,
+        sequence_start=sequence > 0,
+        sequence_end=sequence > 0,
+        client_timeout=deadline,
+    )
 
     def cancel() -> None:
-        call.cancel()
+        if deadline is None:
+            call.cancel()
         assert done.wait(20)
         assert errors[0] is not None
-        assert errors[0].status() == "StatusCode.CANCELLED"
+        assert errors[0].status() == f"StatusCode.{'CANCELLED' if deadline is None else 'DEADLINE_EXCEEDED'}"
 
     return cancel
 
 
-def cancel_by_http(models: Models, name: str, request_id: str) -> Callable[[], None]:
-    """A request over HTTP: what closes its connection."""
-    body = json.dumps(
-        {"id": request_id, "inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}]}
-    ).encode()
+def cancel_by_deadline(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
+    """A request over gRPC, whose deadline passes."""
+    return cancel_by_grpc(models, name, request_id, sequence, deadline=1)
+
+
+def cancel_by_http(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
+    """A request over HTTP, whose client closes its connection."""
+    tensor = {"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+    flags = {"sequence_id": sequence, "sequence_start": True, "sequence_end": True} if sequence else {}
+    body = json.dumps({"id": request_id, "inputs": [tensor], "parameters": flags}).encode()
     host, _, port = models.server.http.partition(":")
     connection = socket.create_connection((host, int(port)))
     connection.sendall(
@@ -101,16 +130,17 @@ def cancel_by_http(models: Models, name: str, request_id: str) -> Callable[[], N
     return connection.close
 
 
-@pytest.mark.parametrize("cancelling", [cancel_by_grpc, cancel_by_http])
+WAYS: tuple[Cancelling, ...] = (cancel_by_grpc, cancel_by_deadline, cancel_by_http)
+
+
+@pytest.mark.parametrize("cancelling", WAYS)
 @pytest.mark.parametrize(
     "source",
     [BY_REQUEST, BY_SENDER, BY_THREAD, BY_COROUTINE],
     ids=["request", "sender", "thread", "coroutine"],
 )
-def test_model_learns_that_its_client_gave_up(
-    models: Models, cancelling: Callable[[Models, str, str], Callable[[], None]], source: str
-) -> None:
-    name = models.load(source)
+def test_model_learns_that_its_client_gave_up(models: Models, cancelling: Cancelling, source: str) -> None:
+    name = models.load(source, ROWS)
     cancel = cancelling(models, name, "r")
     until(lambda: said(models, name, "began r"), "the execution")
     cancel()
@@ -141,20 +171,69 @@ def test_model_learns_that_a_stream_was_cancelled(models: Models) -> None:
         until(partial(said, models, name, f"cancelled {request_id}"), "the model to learn of it")
 
 
-def test_cancelled_request_that_waits_is_never_run(models: Models) -> None:
-    name = models.load(BY_REQUEST)
-    release = cancel_by_grpc(models, name, "first")
+@pytest.mark.parametrize(
+    "scheduling",
+    [
+        "",
+        "dynamic_batching { }",
+        "dynamic_batching { priority_levels: 2 default_priority_level: 2 }",
+        "dynamic_batching { preserve_ordering: true }",
+        "sequence_batching { direct { } }",
+        "sequence_batching { oldest { max_candidate_sequences: 1 } }",
+        "sequence_batching { iterative_sequence: true direct { } }",
+    ],
+)
+def test_cancelled_request_that_waits_is_never_run(models: Models, scheduling: str) -> None:
+    name = models.load(BY_REQUEST, f"{ROWS} {scheduling}")
+    sequence = int("oldest" in scheduling or ("direct" in scheduling and "iterative" not in scheduling))
+    release = cancel_by_grpc(models, name, "first", sequence)
     until(lambda: said(models, name, "began first"), "the execution")
-    for request_id, cancelling in (("second", cancel_by_grpc), ("third", cancel_by_http)):
-        cancel = cancelling(models, name, request_id)
-        until(lambda: pending(models, name) == 1, "the request to wait")
+    for number, cancelling in enumerate(WAYS, 2):
+        cancel = cancelling(models, name, f"r{number}", number * sequence)
+        if cancelling is not cancel_by_deadline:
+            until(lambda: pending(models, name) == 1, "the request to wait")
         cancel()
-        until(lambda: pending(models, name) == 0, "the request to be gone")
+        until(partial(has_cancelled, models, name, number - 1), "the request to be counted")
+        assert pending(models, name) == 0
     release()
     until(lambda: said(models, name, "cancelled first"), "the end of the first")
-    assert not said(models, name, "began second")
-    assert not said(models, name, "began third")
-    assert cancelled(models, name) == 2
+    last = cancel_by_grpc(models, name, "last", 9 * sequence)
+    until(lambda: said(models, name, "began last"), "the next one to be served")
+    last()
+    assert not any(said(models, name, f"began r{number}") for number in (2, 3, 4))
+    until(lambda: models.statistics(name)["inference_stats"]["success"]["count"] == 2, "the end of the last")
+    assert models.statistics(name)["inference_stats"]["fail"]["count"] == cancelled(models, name) == 3
+
+
+def test_steps_of_an_ensemble_are_cancelled_with_it(models: Models) -> None:
+    step = models.load(BY_REQUEST, ROWS)
+    after = models.load(BY_REQUEST, ROWS)
+    name = models.load_config(
+        'platform: "ensemble" max_batch_size: 1 '
+        'input { name: "IN" data_type: TYPE_FP32 dims: [1] } output { name: "OUT" data_type: TYPE_FP32 dims: [1] } '
+        f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 '
+        'input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "half" } } '
+        f'step {{ model_name: "{after}" model_version: -1 '
+        'input_map { key: "IN" value: "half" } output_map { key: "OUT" value: "OUT" } } }'
+    )
+    release = cancel_by_grpc(models, step, "first")
+    until(lambda: said(models, step, "began first"), "the execution")
+    for number, cancelling in enumerate(WAYS):
+        cancel = cancelling(models, name, f"waits{number}")
+        if cancelling is not cancel_by_deadline:
+            until(lambda: pending(models, step) == 1, "the step to wait")
+        cancel()
+        until(partial(has_cancelled, models, step, number + 1), "the step to be counted")
+        assert pending(models, step) == 0
+    release()
+    for number, cancelling in enumerate(WAYS):
+        cancel = cancelling(models, name, f"runs{number}")
+        until(partial(said, models, step, f"began runs{number}"), "the step")
+        cancel()
+        until(partial(said, models, step, f"cancelled runs{number}"), "the model to learn of it")
+    until(lambda: cancelled(models, name) == 6, "the requests to be counted")
+    assert cancelled(models, step) == 3
+    assert models.statistics(after)["execution_count"] == 0
 
 
 def pending(models: Models, name: str) -> int:
@@ -163,6 +242,10 @@ def pending(models: Models, name: str) -> int:
 
 def cancelled(models: Models, name: str) -> int:
     return metric(models, f'nv_inference_request_failure{{model="{name}",reason="CANCELED",version="1"}}')
+
+
+def has_cancelled(models: Models, name: str, count: int) -> bool:
+    return cancelled(models, name) == count
 
 
 def metric(models: Models, series: str) -> int:
@@ -182,18 +265,19 @@ def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
             while request.request_id() == "long" and not os.path.exists("{go_on}"):
                 time.sleep(0.2)  # and what is told of them meanwhile is read by another thread
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))])]
-        """)
+        """),
+        ROWS,
     )
     for _ in range(100):  # so that it is known to be quick, and is sent requests ahead
-        models.infer(name)
-    models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: None, request_id="long")
+        models.infer(name, ONE)
+    models.grpc.async_infer(name, grpc_inputs(IN=ONE), lambda result, error: None, request_id="long")
     until(lambda: said(models, name, "began long wanted"), "the execution")
     cancels = {request_id: cancel_by_grpc(models, name, request_id) for request_id in "abc"}
     for request_id in "abc":
         cancels[request_id]()
     assert models.grpc.is_server_live()  # on the same connection: it has read of the cancellations
     go_on.touch()
-    models.infer(name)
+    models.infer(name, ONE)
     for request_id in "abc":
         assert not said(models, name, f"began {request_id} wanted")
 
