@@ -1,36 +1,26 @@
 """Clients that give up: the model that works for them learns of it; what waits is never run."""
 
-import json
-import socket
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from tritonclient.utils import InferenceServerException
 
+from tests.python_models.cancelling import (
+    BY_REQUEST,
+    ONE,
+    ROWS,
+    WAITING,
+    WAYS,
+    Cancelling,
+    cancel_by_grpc,
+    pending,
+    said,
+)
 from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, executing, grpc_inputs, until
 
-WAITING = """
-    for request in requests:
-        print("began", request.request_id())
-    def wait(request, is_cancelled):
-        until = time.monotonic() + 10
-        while not is_cancelled() and time.monotonic() < until:
-            time.sleep(0.005)
-        said = "cancelled" if is_cancelled() else "not cancelled"
-        sys.stdout.write(f"{said} {request.request_id()}\\n")  # at once, as other threads write too
-"""
-BY_REQUEST = executing(
-    WAITING
-    + """
-    wait(requests[0], requests[0].is_cancelled)
-    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]) for _ in requests]
-"""
-)
 BY_SENDER = executing(
     WAITING
     + """
@@ -61,76 +51,6 @@ class TritonPythonModel:
             await asyncio.sleep(0.005)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))])]
 """
-
-
-ROWS = """
-max_batch_size: 1
-input { name: "IN" data_type: TYPE_FP32 dims: [1] }
-output { name: "OUT" data_type: TYPE_FP32 dims: [1] }
-"""
-ONE = np.ones((1, 1), np.float32)
-
-
-def said(models: Models, name: str, text: str) -> bool:
-    return f"model '{name}' version 1: {text}\"" in models.server.log
-
-
-Cancelling = Callable[..., Callable[[], None]]
-"""``cancelling(models, name, request_id, sequence)`` sends a request: what cancels it, and sees that it is told so."""
-
-
-def cancel_by_grpc(
-    models: Models, name: str, request_id: str, sequence: int = 0, deadline: float | None = None
-) -> Callable[[], None]:
-    """A request over gRPC, which its client cancels, or which has a deadline."""
-    done = threading.Event()
-    errors: list[InferenceServerException | None] = []
-
-    def callback(result: object, error: InferenceServerException | None) -> None:
-        errors.append(error)
-        done.set()
-
-    call = models.grpc.async_infer(
-        name,
-        grpc_inputs(IN=ONE),
-        callback,
-        request_id=request_id,
-        sequence_id=sequence,
-        sequence_start=sequence > 0,
-        sequence_end=sequence > 0,
-        client_timeout=deadline,
-    )
-
-    def cancel() -> None:
-        if deadline is None:
-            call.cancel()
-        assert done.wait(20)
-        assert errors[0] is not None
-        assert errors[0].status() == f"StatusCode.{'CANCELLED' if deadline is None else 'DEADLINE_EXCEEDED'}"
-
-    return cancel
-
-
-def cancel_by_deadline(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
-    """A request over gRPC, whose deadline passes."""
-    return cancel_by_grpc(models, name, request_id, sequence, deadline=1)
-
-
-def cancel_by_http(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
-    """A request over HTTP, whose client closes its connection."""
-    tensor = {"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1]}
-    flags = {"sequence_id": sequence, "sequence_start": True, "sequence_end": True} if sequence else {}
-    body = json.dumps({"id": request_id, "inputs": [tensor], "parameters": flags}).encode()
-    host, _, port = models.server.http.partition(":")
-    connection = socket.create_connection((host, int(port)))
-    connection.sendall(
-        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-        + body
-    )
-    return connection.close
-
-
-WAYS: tuple[Cancelling, ...] = (cancel_by_grpc, cancel_by_deadline, cancel_by_http)
 
 
 @pytest.mark.parametrize("cancelling", WAYS)
@@ -169,88 +89,6 @@ def test_model_learns_that_a_stream_was_cancelled(models: Models) -> None:
     stream.close(cancel=True)
     for request_id in ("s1", "s2"):
         until(partial(said, models, name, f"cancelled {request_id}"), "the model to learn of it")
-
-
-@pytest.mark.parametrize(
-    "scheduling",
-    [
-        "",
-        "dynamic_batching { }",
-        "dynamic_batching { priority_levels: 2 default_priority_level: 2 }",
-        "dynamic_batching { preserve_ordering: true }",
-        "sequence_batching { direct { } }",
-        "sequence_batching { oldest { max_candidate_sequences: 1 } }",
-        "sequence_batching { iterative_sequence: true direct { } }",
-    ],
-)
-def test_cancelled_request_that_waits_is_never_run(models: Models, scheduling: str) -> None:
-    name = models.load(BY_REQUEST, f"{ROWS} {scheduling}")
-    sequence = int("oldest" in scheduling or ("direct" in scheduling and "iterative" not in scheduling))
-    release = cancel_by_grpc(models, name, "first", sequence)
-    until(lambda: said(models, name, "began first"), "the execution")
-    for number, cancelling in enumerate(WAYS, 2):
-        cancel = cancelling(models, name, f"r{number}", number * sequence)
-        if cancelling is not cancel_by_deadline:
-            until(lambda: pending(models, name) == 1, "the request to wait")
-        cancel()
-        until(partial(has_cancelled, models, name, number - 1), "the request to be counted")
-        assert pending(models, name) == 0
-    release()
-    until(lambda: said(models, name, "cancelled first"), "the end of the first")
-    last = cancel_by_grpc(models, name, "last", 9 * sequence)
-    until(lambda: said(models, name, "began last"), "the next one to be served")
-    last()
-    assert not any(said(models, name, f"began r{number}") for number in (2, 3, 4))
-    until(lambda: models.statistics(name)["inference_stats"]["success"]["count"] == 2, "the end of the last")
-    assert models.statistics(name)["inference_stats"]["fail"]["count"] == cancelled(models, name) == 3
-
-
-def test_steps_of_an_ensemble_are_cancelled_with_it(models: Models) -> None:
-    step = models.load(BY_REQUEST, ROWS)
-    after = models.load(BY_REQUEST, ROWS)
-    name = models.load_config(
-        'platform: "ensemble" max_batch_size: 1 '
-        'input { name: "IN" data_type: TYPE_FP32 dims: [1] } output { name: "OUT" data_type: TYPE_FP32 dims: [1] } '
-        f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 '
-        'input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "half" } } '
-        f'step {{ model_name: "{after}" model_version: -1 '
-        'input_map { key: "IN" value: "half" } output_map { key: "OUT" value: "OUT" } } }'
-    )
-    release = cancel_by_grpc(models, step, "first")
-    until(lambda: said(models, step, "began first"), "the execution")
-    for number, cancelling in enumerate(WAYS):
-        cancel = cancelling(models, name, f"waits{number}")
-        if cancelling is not cancel_by_deadline:
-            until(lambda: pending(models, step) == 1, "the step to wait")
-        cancel()
-        until(partial(has_cancelled, models, step, number + 1), "the step to be counted")
-        assert pending(models, step) == 0
-    release()
-    for number, cancelling in enumerate(WAYS):
-        cancel = cancelling(models, name, f"runs{number}")
-        until(partial(said, models, step, f"began runs{number}"), "the step")
-        cancel()
-        until(partial(said, models, step, f"cancelled runs{number}"), "the model to learn of it")
-    until(lambda: cancelled(models, name) == 6, "the requests to be counted")
-    assert cancelled(models, step) == 3
-    assert models.statistics(after)["execution_count"] == 0
-
-
-def pending(models: Models, name: str) -> int:
-    return metric(models, f'nv_inference_pending_request_count{{model="{name}",version="1"}}')
-
-
-def cancelled(models: Models, name: str) -> int:
-    return metric(models, f'nv_inference_request_failure{{model="{name}",reason="CANCELED",version="1"}}')
-
-
-def has_cancelled(models: Models, name: str, count: int) -> bool:
-    return cancelled(models, name) == count
-
-
-def metric(models: Models, series: str) -> int:
-    metrics = models.server.get("/metrics", models.server.metrics)[1].decode()
-    return int(metrics.partition(f"{series} ")[2].partition("\n")[0] or 0)
 
 
 def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
