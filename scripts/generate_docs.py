@@ -1,6 +1,6 @@
-"""Generate the reference pages of `docs/` and the README's support table; `--check` only says whether they are fresh.
+"""Generate the reference pages of `docs/`, its list of differences from tritonserver, and the README's support table.
 
-Their sources are tables in the code.
+Their sources are tables in the code. `--check` only says whether they are fresh.
 """
 
 import sys
@@ -13,12 +13,15 @@ from halimede.cli.sagemaker.environment import environment_document
 _ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(_ROOT))  # some packages install tests too
 
-from tests.frameworks.matrix.table import with_table  # noqa: E402 - the tests are not installed
+from tests.conformance.page import with_differences  # noqa: E402 - the tests are not installed
+from tests.frameworks.matrix.table import with_table  # noqa: E402
 
+_CONFORMANCE = _ROOT / "docs" / "conformance.md"
 _README = _ROOT / "README.md"
 PAGES: dict[Path, Callable[[], str]] = {
     _ROOT / "docs" / "flags.md": flags_document,
     _ROOT / "docs" / "sagemaker-environment.md": environment_document,
+    _CONFORMANCE: lambda: with_differences(_CONFORMANCE.read_text()),
     _README: lambda: with_table(_README.read_text()),
 }
 

@@ -62,7 +62,8 @@ CONTENT_LENGTH_AND_CHUNKED = Difference(
     paths=r"^(status|body\.error)$",
 )
 OWN_TIMEOUT = Difference(
-    "A request's own timeout holds where the model sets none; tritonserver lets it only shorten one of the model.",
+    "A request's own `timeout` holds in every queue; tritonserver ignores it in the default scheduler, and in dynamic "
+    "batching unless the model has a default timeout and lets requests shorten it.",
 )
 MALFORMED_HTTP = Difference(
     "What is no HTTP is answered by 400 with what is wrong with it, where tritonserver closes the connection.",

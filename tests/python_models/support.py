@@ -121,6 +121,15 @@ class Models:
         self.http.load_model(name)
         return name
 
+    def load_config(self, config: str) -> str:
+        """A new model that is only a configuration, such as an ensemble, loaded: its name."""
+        self._count += 1
+        name = f"m{self._count}"
+        (self.repository / name / "1").mkdir(parents=True)
+        (self.repository / name / "config.pbtxt").write_text(f'name: "{name}" {config}')
+        self.http.load_model(name)
+        return name
+
     def load_error(self, source: str, config: str = FLOATS, name: str = "") -> str:
         """What the server says to a model that it cannot load."""
         name = self.write(source, config, name)

@@ -1,38 +1,28 @@
 """Clients that give up: the model that works for them learns of it; what waits is never run."""
 
-import json
-import socket
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from tritonclient.utils import InferenceServerException
 
+from tests.python_models.cancelling import (
+    BY_REQUEST,
+    ONE,
+    ROWS,
+    WAITING,
+    WAYS,
+    Cancelling,
+    cancel_by_grpc,
+    pending,
+    said,
+)
 from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, executing, grpc_inputs, until
 
 IN_SERVER_TOO = True
 
-WAITING = """
-    for request in requests:
-        print("began", request.request_id())
-    def wait(request, is_cancelled):
-        until = time.monotonic() + 10
-        while not is_cancelled() and time.monotonic() < until:
-            time.sleep(0.005)
-        said = "cancelled" if is_cancelled() else "not cancelled"
-        print(f"{said} {request.request_id()}\\n", end="")  # at once, as other threads write too
-"""
-BY_REQUEST = executing(
-    WAITING
-    + """
-    wait(requests[0], requests[0].is_cancelled)
-    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]) for _ in requests]
-"""
-)
 BY_SENDER = executing(
     WAITING
     + """
@@ -65,54 +55,14 @@ class TritonPythonModel:
 """
 
 
-def said(models: Models, name: str, text: str) -> bool:
-    return f"model '{name}' version 1: {text}\"" in models.server.log
-
-
-def cancel_by_grpc(models: Models, name: str, request_id: str) -> Callable[[], None]:
-    """A request over gRPC: what cancels it, and sees that the client is told."""
-    done = threading.Event()
-    errors: list[InferenceServerException | None] = []
-
-    def callback(result: object, error: InferenceServerException | None) -> None:
-        errors.append(error)
-        done.set()
-
-    call = models.grpc.async_infer(name, grpc_inputs(IN=ONES), callback, request_id=request_id)
-
-    def cancel() -> None:
-        call.cancel()
-        assert done.wait(20)
-        assert errors[0] is not None
-        assert errors[0].status() == "StatusCode.CANCELLED"
-
-    return cancel
-
-
-def cancel_by_http(models: Models, name: str, request_id: str) -> Callable[[], None]:
-    """A request over HTTP: what closes its connection."""
-    body = json.dumps(
-        {"id": request_id, "inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}]}
-    ).encode()
-    host, _, port = models.server.http.partition(":")
-    connection = socket.create_connection((host, int(port)))
-    connection.sendall(
-        f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-        + body
-    )
-    return connection.close
-
-
-@pytest.mark.parametrize("cancelling", [cancel_by_grpc, cancel_by_http])
+@pytest.mark.parametrize("cancelling", WAYS)
 @pytest.mark.parametrize(
     "source",
     [BY_REQUEST, BY_SENDER, BY_THREAD, BY_COROUTINE],
     ids=["request", "sender", "thread", "coroutine"],
 )
-def test_model_learns_that_its_client_gave_up(
-    models: Models, cancelling: Callable[[Models, str, str], Callable[[], None]], source: str
-) -> None:
-    name = models.load(source)
+def test_model_learns_that_its_client_gave_up(models: Models, cancelling: Cancelling, source: str) -> None:
+    name = models.load(source, ROWS)
     cancel = cancelling(models, name, "r")
     until(lambda: said(models, name, "began r"), "the execution")
     cancel()
@@ -143,35 +93,6 @@ def test_model_learns_that_a_stream_was_cancelled(models: Models) -> None:
         until(partial(said, models, name, f"cancelled {request_id}"), "the model to learn of it")
 
 
-def test_cancelled_request_that_waits_is_never_run(models: Models) -> None:
-    name = models.load(BY_REQUEST)
-    release = cancel_by_grpc(models, name, "first")
-    until(lambda: said(models, name, "began first"), "the execution")
-    for request_id, cancelling in (("second", cancel_by_grpc), ("third", cancel_by_http)):
-        cancel = cancelling(models, name, request_id)
-        until(lambda: pending(models, name) == 1, "the request to wait")
-        cancel()
-        until(lambda: pending(models, name) == 0, "the request to be gone")
-    release()
-    until(lambda: said(models, name, "cancelled first"), "the end of the first")
-    assert not said(models, name, "began second")
-    assert not said(models, name, "began third")
-    assert cancelled(models, name) == 2
-
-
-def pending(models: Models, name: str) -> int:
-    return metric(models, f'nv_inference_pending_request_count{{model="{name}",version="1"}}')
-
-
-def cancelled(models: Models, name: str) -> int:
-    return metric(models, f'nv_inference_request_failure{{model="{name}",reason="CANCELED",version="1"}}')
-
-
-def metric(models: Models, series: str) -> int:
-    metrics = models.server.get("/metrics", models.server.metrics)[1].decode()
-    return int(metrics.partition(f"{series} ")[2].partition("\n")[0] or 0)
-
-
 def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
     models: Models, tmp_path: Path
 ) -> None:
@@ -184,18 +105,19 @@ def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
             while request.request_id() == "long" and not os.path.exists("{go_on}"):
                 time.sleep(0.2)  # and what is told of them meanwhile is read by another thread
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))])]
-        """)
+        """),
+        ROWS,
     )
     for _ in range(100):  # so that it is known to be quick, and is sent requests ahead
-        models.infer(name)
-    models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: None, request_id="long")
+        models.infer(name, ONE)
+    models.grpc.async_infer(name, grpc_inputs(IN=ONE), lambda result, error: None, request_id="long")
     until(lambda: said(models, name, "began long wanted"), "the execution")
     cancels = {request_id: cancel_by_grpc(models, name, request_id) for request_id in "abc"}
     for request_id in "abc":
         cancels[request_id]()
     assert models.grpc.is_server_live()  # on the same connection: it has read of the cancellations
     go_on.touch()
-    models.infer(name)
+    models.infer(name, ONE)
     for request_id in "abc":
         assert not said(models, name, f"began {request_id} wanted")
 

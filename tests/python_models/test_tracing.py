@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.python_models.cancelling import BY_REQUEST, ROWS, cancel_by_grpc, cancel_by_http, pending, said
 from tests.python_models.support import (
     BATCHED,
     DECOUPLED,
@@ -18,7 +19,6 @@ from tests.python_models.support import (
     serve_models,
     until,
 )
-from tests.python_models.test_cancellation import BY_REQUEST, cancel_by_grpc, cancel_by_http, pending, said
 from tests.python_models.test_iterative import CONFIG, ONE_ANSWER, TOKENS
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces
 
@@ -159,7 +159,7 @@ def test_a_request_whose_worker_dies_is_traced(traced: Traced, config: str) -> N
 
 def test_requests_that_clients_give_up_are_traced_to_their_end(traced: Traced) -> None:
     models = traced.models
-    name = models.load(BY_REQUEST)
+    name = models.load(BY_REQUEST, ROWS)
     running = cancel_by_grpc(models, name, "given up running")
     until(lambda: said(models, name, "began given up running"), "the execution")
     waiting = cancel_by_http(models, name, "given up waiting")

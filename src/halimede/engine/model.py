@@ -4,7 +4,6 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from functools import partial
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch
@@ -340,13 +339,16 @@ class Model:
             for request in batch.requests:
                 if request.trace is not None:
                     request.trace.hold()  # its last response may be sent before the execution is over
-                if request.is_null or request in self._open:  # a request that runs again goes on
+                if request.is_null:
                     continue
-                self._open[request] = _Responses()
+                if request in self._open:  # it runs again
+                    self._open[request].batch = batch
+                    continue
+                self._open[request] = _Responses(batch)
                 if not self._workers:
                     self._flow.open(request)
             if not self._workers:
-                batch.send = partial(self._send, batch)
+                batch.send = self._send
 
     def completed(self, batch: Batch) -> None:
         """An execution is over: count it and send its responses."""
@@ -360,7 +362,7 @@ class Model:
             if batch.failed:
                 self._count_failed(batch)
                 for request in requests:
-                    self._deliver(batch, request, responses[0], True)
+                    self._deliver(request, responses[0], True)
             else:  # its responses come one by one
                 statistics.count_execution(batch)
                 for request in requests:
@@ -438,7 +440,7 @@ class Model:
     def sent(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """A worker has sent a response by itself."""
         if self.signature.decoupled:
-            self._deliver(batch, request, response, final)
+            self._deliver(request, response, final)
         else:
             assert response is not None, "only decoupled models end a request without a response"
             self._answer(batch, request, response, self._clock.now())
@@ -486,32 +488,31 @@ class Model:
                 return False, why
         return True, ""
 
-    def _send(self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+    def _send(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """What a decoupled backend calls, from any thread."""
         self._flow.wait(request)
-        self._loop.call_soon_threadsafe(self._deliver, batch, request, response, final)
+        self._loop.call_soon_threadsafe(self._deliver, request, response, final)
 
-    def _deliver(
-        self, batch: Batch, request: InferRequest, response: InferResponse | None, final: bool
-    ) -> None:
+    def _deliver(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Send one response of a decoupled model on; its request counts when its last response is sent."""
         if not self._workers:
             self._flow.taken(request, final)
         responses = self._open.get(request)
         if responses is None:
             return  # the batch failed, and the client was told
+        started_ns = responses.batch.started_ns
         now = self._clock.now()
-        infer_ns = now - (responses.last_ns or batch.started_ns)
+        infer_ns = now - (responses.last_ns or started_ns)
         if not responses.first_ns:
             responses.first_ns = now
         if final:
             del self._open[request]
-            request.started_ns = batch.started_ns
+            request.started_ns = started_ns
             request_ns = now - request.received_ns
             if response is not None and response.error is not None:
                 self.statistics.count_failure(request_ns, FailureReason.BACKEND)
             else:
-                queue_ns = batch.started_ns - request.queued_ns
+                queue_ns = started_ns - request.queued_ns
                 first_ns = responses.first_ns - request.received_ns
                 self.statistics.count_streamed(request_ns, queue_ns, first_ns)
                 if request.trace is not None:
@@ -575,11 +576,16 @@ class Model:
 
 
 class _Responses:
-    """What a request of a decoupled model has had so far: how many responses, when the first, and the last."""
+    """What a request of a decoupled model has had so far: how many responses, when the first, and the last.
 
-    __slots__ = ("count", "first_ns", "last_ns")
+    Attributes:
+        batch: the batch that it runs in, or ran in last.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("batch", "count", "first_ns", "last_ns")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
         self.count = 0
         self.first_ns = 0
         self.last_ns = 0

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from asyncio import TimerHandle
 from collections.abc import Collection, Sequence
 from time import monotonic_ns
 from typing import Any
@@ -12,19 +11,20 @@ import numpy as np
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.core.buffers import POOL
-from halimede.core.clock import SECOND
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.workers.channel import Message
 from halimede.workers.encoding import decode_response, encode_request
 from halimede.workers.ended_sequences import EndedSequences
 from halimede.workers.error_numbers import ERRORS
+from halimede.workers.execution_limit import ExecutionLimit
 from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.memory import ServerOutgoing
 from halimede.workers.owner import Leaving, Owner
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
+from halimede.workers.turnaround import Turnaround
 from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
 from halimede_worker.messages import wire
@@ -36,11 +36,6 @@ logger = logging.getLogger("halimede")
 CREDIT = 32
 """So many responses of one request are acknowledged at once."""
 
-QUICK_NS = 200_000
-"""An instance whose executions take less is sent the next ones before it has answered."""
-
-MAX_AHEAD = 8
-
 MAX_UNUSED_PROCESSES = 3
 """So many processes in a row may end before they begin a batch that they were sent: then the batch is the reason."""
 
@@ -48,13 +43,6 @@ PROGRESS = 3
 """Numbers that both processes see: see `halimede_worker.execution`."""
 
 _BEGUN, _DROP_FROM, _DROP_TO = range(PROGRESS)
-
-WAITED_NS = 500_000
-"""An instance whose executions take less may be waited for: for as long as a batch of the server's own process may run
-on the event loop while requests come one by one."""
-
-MIN_UNWAITED, MAX_UNWAITED = 64, 8192
-"""After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
 
 
 class WorkerInstance(Instance):
@@ -113,7 +101,6 @@ class WorkerInstance(Instance):
         self._outputs = outputs
         self._decoupled = decoupled
         self._reshaping = reshaping
-        self._timeout_s = timeout_s
         self._concurrency = concurrency
         self._states = states
         self._spare = worker
@@ -122,23 +109,21 @@ class WorkerInstance(Instance):
         self._sent: dict[int, Sent] = {}  # by the number of the first request, in the order of sending
         self._open: dict[int, Open] = {}
         self._number = 1
-        self._cost_ns = QUICK_NS << 3
-        self._ahead = 1
-        self._max_ahead = MAX_AHEAD if concurrency == 1 else concurrency
+        self._turnaround = Turnaround(concurrency)
         self._progress = np.zeros(PROGRESS, np.int64)
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
         self._unused = 0  # times that it ended without having begun what it had been sent
         self._waited: Sent | None = None  # `run` waits for its result
-        self._unwaited = MIN_UNWAITED  # so many executions are not waited for
-        self._next_unwaited = MIN_UNWAITED
-        self._head_since = 0
+        self._limit: ExecutionLimit | None = None
+        if timeout_s:
+            self._limit = ExecutionLimit(host.loop, timeout_s, self._since, self._overdue)
+        self._ended_ns = 0  # when an execution was over
         self._verdict = ""
         self._ended = EndedSequences(host.loop)
         self._restarts = RestartPolicy(host.clock)
         self._reviving: asyncio.Task[None] | None = None
         self._closing = False
-        self._watch: TimerHandle | None = None
 
     # Coming and going
 
@@ -185,7 +170,7 @@ class WorkerInstance(Instance):
 
     def run_one_by_one(self) -> None:
         """Take a batch only when the last one has run, whatever the model could run at once."""
-        self._max_ahead = self._ahead = 1
+        self._turnaround.run_one_by_one()
 
     @property
     def load(self) -> Load:
@@ -206,7 +191,7 @@ class WorkerInstance(Instance):
     async def leave(self) -> None:
         """Take no more batches, and return when what the worker has begun is over; the rest goes back to the owner."""
         self.recall()
-        self._ahead = 0
+        self._turnaround.send_none()
         self.free = False
         self._owner = leaving = Leaving(self._owner, self._host.loop, self._is_idle)
         leaving.look()
@@ -277,18 +262,15 @@ class WorkerInstance(Instance):
             self._sent.pop(first, None)
             fail(batch, UnavailableError(f"model '{self.name.model}': {error}"))
             return True
-        if self._unwaited > 0:
-            self._unwaited -= 1
-        elif self._cost_ns < WAITED_NS and self._is_alone:
-            if self._wait_for(sent):
-                self._next_unwaited = max(MIN_UNWAITED, self._next_unwaited - 1)
+        turnaround = self._turnaround
+        if turnaround.may_wait() and self._is_alone:
+            in_time = self._wait_for(sent)
+            turnaround.waited(in_vain=not in_time)
+            if in_time:
                 return True
-            self._unwaited = self._next_unwaited
-            self._next_unwaited = min(2 * self._next_unwaited, MAX_UNWAITED)
         self._leave_under_way(sent)
-        if self._timeout_s and self._watch is None:
-            self._head_since = batch.started_ns
-            self._watch = self._host.loop.call_later(self._timeout_s, self._overdue)
+        if self._limit is not None:
+            self._limit.begin()
         return False
 
     def _begin(self, batch: Batch, outgoing: ServerOutgoing | None) -> tuple[Sent, Message]:
@@ -312,7 +294,7 @@ class WorkerInstance(Instance):
 
     def _leave_under_way(self, sent: Sent) -> None:
         """The batch runs; the owner will be told."""
-        self.free = len(self._sent) < self._ahead
+        self.free = len(self._sent) < self._turnaround.ahead
         self._heed_cancellation(sent)
         if self._decoupled:
             for number, request in enumerate(sent.batch.requests, sent.first):
@@ -351,7 +333,7 @@ class WorkerInstance(Instance):
         if self._calls:
             return
         self._calls = True
-        self._ahead = min(self._concurrency, self._max_ahead)
+        self._turnaround.send_none_ahead()
         progress = self._progress
         progress[_DROP_FROM], progress[_DROP_TO] = int(progress[_BEGUN]) + 1, self._number
         begun = int(progress[_BEGUN])
@@ -365,7 +347,7 @@ class WorkerInstance(Instance):
         sent = self._sent.pop(first, None)
         if sent is not None:
             self._return([(first, sent)])
-        self.free = self.healthy and len(self._sent) < self._ahead
+        self.free = self.healthy and len(self._sent) < self._turnaround.ahead
         self._owner.changed(self)
 
     def _called(self) -> None:
@@ -453,18 +435,11 @@ class WorkerInstance(Instance):
         now = monotonic_ns()
         self._served = True
         batch.inputs_ns, batch.outputs_ns, batch.ended_ns = began, ended, now
-        # Of the time between, others may have had the processor: the short times are the true ones.
-        more = ended - began - self._cost_ns
-        self._cost_ns += more >> (5 if more > 0 else 2)
-        if not self._calls:
-            self._ahead = max(1, min(self._max_ahead, QUICK_NS // (self._cost_ns + 1)))
-            if self._concurrency > 1:
-                self._ahead = self._max_ahead  # what is sent runs at once
-        self._head_since = now
-        self.free = self.healthy and len(self._sent) < self._ahead
-        if self._watch is not None and not self._sent:
-            self._watch.cancel()
-            self._watch = None
+        self._turnaround.measure(ended - began)
+        self._ended_ns = now
+        self.free = self.healthy and len(self._sent) < self._turnaround.ahead
+        if self._limit is not None and not self._sent:
+            self._limit.end()
         if sent is not self._waited:  # which `run` sees for itself
             self._owner.ran(self, batch)
 
@@ -549,20 +524,18 @@ class WorkerInstance(Instance):
 
     # Crashes
 
+    def _since(self) -> int:
+        """When the execution began that has run longest; 0 if none runs."""
+        if not self._sent:
+            return 0
+        sent_ns = next(iter(self._sent.values())).batch.started_ns
+        return sent_ns if self._concurrency > 1 else max(sent_ns, self._ended_ns)
+
     def _overdue(self) -> None:
-        """An execution may have taken too long: end the process, which will be started again."""
-        self._watch = None
-        if not self._sent or self._worker is None:
-            return
-        since = self._head_since
-        if self._concurrency > 1:  # executions run beside each other, so that others may have ended since
-            since = next(iter(self._sent.values())).batch.started_ns
-        left = self._timeout_s - (monotonic_ns() - since) / SECOND
-        if left > 0:
-            self._watch = self._host.loop.call_later(left, self._overdue)
-            return
-        self._verdict = f"was killed because an execution took longer than {self._timeout_s:g} s"
-        self._worker.kill()
+        """An execution has taken too long: end the process, which will be started again."""
+        if self._worker is not None and self._limit is not None:
+            self._verdict = f"was killed because an execution took longer than {self._limit.seconds:g} s"
+            self._worker.kill()
 
     def _exited(self, reason: str) -> None:
         """The process is gone: its requests fail, those that it had not begun wait for the next one."""
@@ -572,9 +545,8 @@ class WorkerInstance(Instance):
             return  # it did not initialize, which `start` tells, or was told to end
         reason, self._verdict = self._verdict or reason, ""
         self.free = self.healthy = False
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        if self._limit is not None:
+            self._limit.end()
         instance = self.name.instance
         logger.error("Stub process '%s' %s", instance, reason)
         error = InternalError(unhealthy(instance, reason))

@@ -1,9 +1,6 @@
 import asyncio
 
-import pytest
-
-from halimede.core.errors import CancelledError, InternalError, UnavailableError
-from halimede.engine.statistics import FailureReason
+from halimede.core.errors import UnavailableError
 from tests.engine.ensembles.conftest import Start
 from tests.engine.ensembles.fakes import Bench, FakeModel, ensemble, model, step, tensor
 
@@ -77,19 +74,6 @@ def test_an_ensemble_tells_the_one_around_it_late_too(start: Start) -> None:
     compute(inner.fake("a"), 1, 2, 3)
     assert inner.ensemble.statistics.compute_infer.ns == 2
     assert bench.ensemble.statistics.compute_infer.ns == 2
-
-
-@pytest.mark.parametrize(("cancel", "reason"), [(False, FailureReason.OTHER), (True, FailureReason.CANCELED)])
-def test_a_failed_request_counts_as_such(start: Start, cancel: bool, reason: FailureReason) -> None:
-    bench = start(CHAIN, model("a"), model("b"))
-    request = bench.infer()
-    if cancel:
-        request.cancel()
-    bench.fake("a").fail(CancelledError("gone") if cancel else InternalError("boom"))
-    counts = bench.ensemble.statistics
-    assert counts.fail.count == counts.failures[reason] == sum(counts.failures.values()) == 1
-    assert counts.success.count == counts.execution_count == 0
-    assert bench.ensemble.inflight == 0
 
 
 def test_a_stopped_ensemble_finishes_what_it_has_and_takes_no_more(start: Start) -> None:

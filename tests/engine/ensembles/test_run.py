@@ -324,30 +324,6 @@ def test_an_ordinary_model_with_two_responses_is_an_error(start: Start) -> None:
     assert "more than one response" in bench.error.message
 
 
-def test_a_cancelled_request_cancels_what_runs_and_begins_nothing_more(start: Start) -> None:
-    bench = start(CHAIN, model("a"), model("b"))
-    request = bench.infer(id="7")
-    request.cancel()
-    assert bench.fake("a").requests[0].cancelled
-    assert not bench.answers
-    bench.fake("a").send(1)
-    assert not bench.fake("b").seen
-    assert isinstance(bench.error, CancelledError)
-    assert bench.error.message == "[request id: 7] the request was cancelled"
-
-
-def test_a_step_in_a_queue_leaves_it_when_the_request_is_cancelled(start: Start) -> None:
-    def queue(request: InferRequest) -> None:
-        def leave(request: InferRequest) -> None:
-            request.respond(InferResponse(error=CancelledError("it left the queue")), True)
-
-        request.on_cancel = leave
-
-    bench = start(CHAIN, FakeModel(model("a"), queue), model("b"))
-    bench.infer().cancel()
-    assert bench.error.message == "[request id: <id_unknown>] the request was cancelled"
-
-
 def test_a_request_that_is_cancelled_already_runs_nothing(start: Start) -> None:
     bench = start(CHAIN, model("a"), model("b"))
     bench.infer(cancelled=True)

@@ -290,15 +290,6 @@ def test_a_cancelled_delayed_request_never_runs() -> None:
     assert list(bench.refused_requests) == ["a"]
 
 
-def test_a_running_request_is_not_taken_back_by_a_cancellation() -> None:
-    bench = Bench(dynamic())
-    (request,) = bench.send("a")
-    request.cancel()
-    bench.finish()
-    assert bench.done == ["a"]
-    assert not bench.refused_requests
-
-
 def test_without_ordering_answers_come_as_batches_end() -> None:
     bench = Bench(dynamic(), instances=2)
     bench.send("a", rows=8)

@@ -97,6 +97,11 @@ class Iteration:
             for child in self.children:
                 yield from child.inner(depth)
 
+    def abandon(self) -> None:
+        """Let those inside go, which know this one: of a request that failed, some may be left."""
+        while self.children:
+            self.children.popleft().abandon()
+
     def take(self, source: Source) -> Tensor | None:
         """The tensor as its reader wants it, None if it was left out. Its only reader takes it away."""
         slot = source.slot

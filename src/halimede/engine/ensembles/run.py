@@ -337,6 +337,7 @@ class EnsembleRun:
         self.finished_ns = self._now()
         if request.on_compute is not None and self.error is None:
             request.on_compute(self.input_ns, self.infer_ns, self.output_ns)
+        self._root.abandon()
         request.respond(response, True)
         self._outcome.finished(self)
 

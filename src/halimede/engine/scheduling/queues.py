@@ -181,7 +181,8 @@ class RequestQueue:
         self.size -= request.batch_size or 1
 
     def _level(self, request: InferRequest) -> _Level:
-        return self._levels.get(request.priority) or self._level_of(request.priority)
+        level = self._levels.get(request.priority)
+        return self._level_of(request.priority) if level is None else level  # an empty one is false
 
     def _level_of(self, priority: int) -> _Level:
         """The level of a priority, that of the default for one that there is not; made when it is first asked for."""

@@ -165,7 +165,8 @@ class _OneReply(_Answer):
         if self._response is None:
             raise InternalError(_NOT_ONE)
         if self._response.error is not None:
-            raise self._response.error
+            respond_error(self.exchange, self._response.error)
+            return
         self.exchange.respond(200, (self._encoder.encode(self._response),))
 
 
@@ -184,13 +185,13 @@ class _Events(_Answer):
         status = 200
         event = b""
         if response is not None:
-            try:
-                if response.error is not None:
-                    raise response.error
-                event = self._encoder.encode(response)
-            except HalimedeError as error:
-                status = error.code.http_status
-                event = b"".join((_EVENT, orjson.dumps({"error": error.message}), _EVENT_END))
+            if response.error is not None:
+                status, event = _failure(response.error)
+            else:
+                try:
+                    event = self._encoder.encode(response)
+                except HalimedeError as error:
+                    status, event = _failure(error)
         stream = self._stream
         if stream is None:
             stream = self._stream = self.exchange.stream(status, EVENT_STREAM)
@@ -203,3 +204,8 @@ class _Events(_Answer):
             stream.end()
         elif stream.full and self.request is not None:
             self.request.congest()
+
+
+def _failure(error: HalimedeError) -> tuple[int, bytes]:
+    """The status of a stream that begins with an error, and its event."""
+    return error.code.http_status, b"".join((_EVENT, orjson.dumps({"error": error.message}), _EVENT_END))

@@ -142,11 +142,12 @@ class _Answer:
         exchange = self.exchange
         if exchange.closed:
             return
+        if response is not None and response.error is not None:
+            self.dialect.respond_error(exchange, response.error)
+            return
         try:
             if response is None:
                 raise InternalError(f"model '{self.model.name}' ended the request without a response")
-            if response.error is not None:
-                raise response.error
             encoded = encode_response(response, self.model, self.plan, self.identifier, self.dialect.label)
         except HalimedeError as error:
             self.dialect.respond_error(exchange, error)

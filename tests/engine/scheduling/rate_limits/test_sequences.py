@@ -70,19 +70,3 @@ def test_an_instance_that_ends_passes_its_turn_on(strategy: str) -> None:
     first.finish()
     pair.clock.run()
     assert pair.executing() == [0, 1]
-
-
-@STRATEGIES
-def test_requests_that_are_cancelled_while_the_instance_waits_hold_up_nobody(strategy: str) -> None:
-    pair = Pair(strategy)
-    first, second = pair.benches
-    first.send(1, "S")
-    name = second.send(1, "S")
-    second.requests[name].cancel()
-    first.finish()
-    first.send(1, "E")
-    assert pair.executing() == [1, 0]
-    second.send(2, "S")
-    first.finish()
-    pair.clock.run()
-    assert pair.executing() == [0, 1]

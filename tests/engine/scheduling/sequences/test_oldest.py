@@ -35,6 +35,23 @@ def test_the_successor_in_a_slot_waits_for_the_end_to_be_answered() -> None:
     assert bench.runner.batches == [["1.1"], ["2.1"]]
 
 
+def test_a_timeout_bounds_the_wait_for_a_slot_and_not_that_for_a_batch() -> None:
+    bench = Bench(configuration(THREE))
+    for flags in ("S", "", "", "", "", "E"):  # long enough for executions to be measured, were they
+        bench.send(1, flags, timeout_us=100)
+        if not flags:
+            bench.wait(500)
+            bench.finish()
+    bench.send(2, "SE", timeout_us=100)
+    bench.send(3, "SE", timeout_us=100)
+    bench.wait(500)
+    while bench.runner.running:
+        bench.finish()
+    assert not bench.errors
+    assert len(bench.answers) == 8
+    assert bench.idle()
+
+
 def test_preferred_sizes_and_delays_hold() -> None:
     batching = (
         "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 50 }"

@@ -39,6 +39,7 @@ class OldestLane(DynamicBatcher):
             preserve_ordering=config.preserve_ordering,
         )
         super().__init__(signature, batching, clock, _Outcome(owner))
+        self.queue.own_timeouts = False  # they bound the wait for a slot
         self.runner = runner
         self.away = False
         self.slots = [Slot(self, index) for index in range(max(1, config.max_candidate_sequences))]
