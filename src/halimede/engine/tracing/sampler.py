@@ -56,8 +56,6 @@ class Sampler:
             if self._until:
                 return None
             self._until = self.settings.rate
-        elif not remote.sampled:
-            return None
         if self.left > 0:
             self.left -= 1
             if not self.left:
