@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_each_request_of_a_sequence_is_traced_as_any_other(traced: Traced, strat
     name = traced.models.load(answering("x"), FLOATS + f"sequence_batching {{ {strategy} }}")
     ids = [f"{name}-{number}" for number in range(3)]
     for number, request_id in enumerate(ids):
-        options = {"sequence_start": number == 0, "sequence_end": number == 2}
+        options: dict[str, Any] = {"sequence_start": number == 0, "sequence_end": number == 2}
         traced.models.infer(name, request_id=request_id, sequence_id=5, **options)
     for trace in traced.of(*ids):
         assert (trace.model, trace.parent) == ((name, 1), 0)
