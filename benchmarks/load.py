@@ -7,7 +7,8 @@ threads recorded while they go on, for which, on one core with many threads, it 
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +64,9 @@ def command(tool: PerfAnalyzer, load: Load, server: Server) -> list[str]:
     return arguments
 
 
-def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
-    """Requests a second, and the server's CPU time for each.
+@contextmanager
+def sending(tool: PerfAnalyzer, load: Load, server: Server) -> Iterator[None]:
+    """The load is on the server meanwhile, and warm.
 
     Raises:
         BenchmarkError: perf_analyzer failed; its own output says why.
@@ -86,11 +88,21 @@ def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
                 )
             time.sleep(0.05)
         time.sleep(WARM_UP_S)
+        yield
+        client.kill()
+
+
+def apply(tool: PerfAnalyzer, load: Load, server: Server) -> Sample:
+    """Requests a second, and the server's CPU time for each.
+
+    Raises:
+        BenchmarkError: perf_analyzer failed; its own output says why.
+    """
+    with sending(tool, load, server):
         began, requests, cpu = time.monotonic(), server.requests_served(load.model), server.cpu_seconds()
         time.sleep(load.seconds)
         requests, cpu = server.requests_served(load.model) - requests, server.cpu_seconds() - cpu
         seconds = time.monotonic() - began
-        client.kill()
     if not requests:
         raise BenchmarkError(f"perf_analyzer got no answer within {load.seconds} s")
     return Sample(requests / seconds, cpu / requests * 1e6)

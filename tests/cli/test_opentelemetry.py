@@ -211,9 +211,16 @@ def test_sagemaker_request_is_below_its_clients_span(traced: Traced) -> None:
     assert traced.spans("sagemaker", 4)["InferRequest<"].parent == f"{7:016x}"
 
 
-def test_request_without_a_sampled_span_is_not_traced_at_rate_0(traced: Traced) -> None:
+def test_request_of_a_client_that_does_not_sample_is_traced_as_by_tritonserver(traced: Traced) -> None:
+    context = json.loads(traced.ask("context", {"traceparent": UNSAMPLED, "tracestate": "a=b"}, "unsampled"))
+    spans = traced.spans("unsampled", 4)
+    request, model = spans["InferRequest<"], spans["context<InferRequest"]
+    assert (request.trace_id, request.parent, request.state) == (TRACE, "00f067aa0ba902b7", "a=b")
+    assert context["traceparent"] == f"00-{TRACE}-{model.span_id}-01"
+
+
+def test_request_without_a_span_above_is_not_traced_at_rate_0(traced: Traced) -> None:
     assert traced.ask("context", {}) == "None"
-    assert traced.ask("context", {"traceparent": UNSAMPLED}) == "None"
     assert traced.ask("context", {"traceparent": "junk"}) == "None"
 
 

@@ -14,7 +14,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
-from tests.cli.echo import REQUEST, write_model
+from tests.cli.echo import REQUEST, two_requests, write_model, write_slow_model
 from tests.frontends.http.serving import Client
 from tests.support.server import ServerProcess, run_command, start_server
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces, read_traces
@@ -264,6 +264,17 @@ def test_all_that_was_traced_is_in_the_file_when_the_server_has_stopped(
             infer(server, identifier=str(number))
         assert server.stop() == 0
     assert [each.request_id for each in read_traces(path)] == [str(number) for number in range(100)]
+
+
+def test_requests_under_way_when_the_server_is_stopped_are_traced_to_their_end(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    write_slow_model(tmp_path / "repository", 500)
+    with start_server(tmp_path / "repository", *flags(path)) as server:
+        with two_requests(server) as statuses:
+            assert server.stop() == 0
+        assert statuses == [200, 200]
+    traces = read_traces(path)
+    assert [trace.names(*RUN) for trace in traces] == [list(RUN), list(RUN)]
 
 
 def test_the_deprecated_flags_trace_too(repository: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,32 @@ def test_a_decoupled_request_is_traced_to_the_end_of_its_execution(traced: Trace
     assert trace.names().count("GRPC_SEND_END") == 4
     outputs = [each.data for each in trace.tensors if each.activity == "TENSOR_BACKEND_OUTPUT"]
     assert outputs == ["1,1", "2,2", "3,3"]
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
+def test_each_request_of_a_sequence_is_traced_as_any_other(traced: Traced, strategy: str) -> None:
+    name = traced.models.load(answering("x"), FLOATS + f"sequence_batching {{ {strategy} }}")
+    ids = [f"{name}-{number}" for number in range(3)]
+    for number, request_id in enumerate(ids):
+        options: dict[str, Any] = {"sequence_start": number == 0, "sequence_end": number == 2}
+        traced.models.infer(name, request_id=request_id, sequence_id=5, **options)
+    for trace in traced.of(*ids):
+        assert (trace.model, trace.parent) == ((name, 1), 0)
+        assert trace.names("HTTP_RECV_START", "HTTP_RECV_END", *RUN, "HTTP_SEND_START", "HTTP_SEND_END") == [
+            "HTTP_RECV_START", "HTTP_RECV_END", *RUN, "HTTP_SEND_START", "HTTP_SEND_END",
+        ]  # fmt: skip
+
+
+def test_a_request_whose_model_is_unloaded_meanwhile_is_traced_to_its_end(traced: Traced) -> None:
+    models = traced.models
+    name = models.load(BY_REQUEST)
+    release = cancel_by_grpc(models, name, "outlives its model")
+    until(lambda: said(models, name, "began outlives its model"), "the execution")
+    models.http.unload_model(name)
+    assert not models.ready(name)
+    release()
+    (trace,) = traced.of("outlives its model")
+    assert trace.names(*RUN) == list(RUN)
 
 
 @pytest.mark.parametrize(

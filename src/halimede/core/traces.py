@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
-AttributeValue = bool | int | float | str
+AttributeValue = int | str
 
 
 class SpanContext:
@@ -66,7 +66,8 @@ class Trace:
         request_id: the client's identifier of the request, "" for none.
         timestamps: whether times are wanted (level TIMESTAMPS).
         tensors: whether the contents of tensors are wanted (level TENSORS).
-        events: names and times of what happened, in the order in which it was recorded; names are Triton's.
+        events: what happened, in the order in which it was recorded: a name, its time, a name, its time …; names are
+            Triton's. One flat list, as all of it is made for each traced request.
         contents: the contents of tensors that were recorded.
         attributes: what else is known of the request, by names with dots.
         context: its place among the spans of other programs; None where those are not traced.
@@ -109,8 +110,13 @@ class Trace:
     ) -> None:
         self._recorder = recorder
         self._holds = 1
-        self._tree: _Tree = _Tree() if parent is None else parent._tree  # noqa: SLF001 - of the same class
-        self._tree.open += 1
+        self._tree: _Tree | None = None  # of a request that has caused none, and comes of none
+        if parent is not None:
+            tree = parent._tree  # noqa: SLF001 - of the same class
+            if tree is None:
+                tree = parent._tree = _Tree()  # noqa: SLF001
+            tree.open += 1
+            self._tree = tree
         self.number = number
         self.model_name = model_name
         self.model_version = model_version
@@ -118,16 +124,12 @@ class Trace:
         self.request_id = ""
         self.timestamps = timestamps
         self.tensors = tensors
-        self.events: list[tuple[str, int]] = []
+        self.events: list[str | int] = []
         self.contents: list[TracedTensor] = []
         self.attributes: dict[str, AttributeValue] = {}
         self.context = context
         self.remote = remote
         self.error = ""
-
-    def record(self, name: str, ns: int) -> None:
-        """Something happened at this time."""
-        self.events.append((name, ns))
 
     def child(self, model_name: str, model_version: int) -> "Trace | None":
         """A trace for a request that this one's request causes; None if this one has ended."""
@@ -145,6 +147,9 @@ class Trace:
         if self._holds:
             return
         tree = self._tree
+        if tree is None:
+            self._recorder.ended([self])
+            return
         tree.open -= 1
         tree.ended.append(self)
         if not tree.open:
@@ -163,5 +168,5 @@ class _Tree:
     __slots__ = ("ended", "open")
 
     def __init__(self) -> None:
-        self.open = 0
+        self.open = 1
         self.ended: list[Trace] = []

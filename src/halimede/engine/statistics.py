@@ -6,9 +6,9 @@ requests, and once to the statistics of its batch size.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from time import time_ns
+from typing import NamedTuple
 
 from halimede.backends.batch import Batch
 from halimede.core.clock import SECOND
@@ -42,8 +42,7 @@ class Duration:
         self.ns += ns
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
+class Exemplar(NamedTuple):
     """One observation whose request is traced.
 
     Attributes:

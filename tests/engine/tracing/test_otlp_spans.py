@@ -1,12 +1,15 @@
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 
-from halimede.engine.tracing.otlp_spans import SentTrace, encode_request, encode_trace
+from halimede.core.traces import AttributeValue
+from halimede.engine.tracing.otlp_spans import encode_request, encode_trace
+from halimede.engine.tracing.sent_traces import SentTrace
 
 TRACE_ID, SPAN_ID, CLIENT_ID = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x1234, 0x00F067AA0BA902B7
 
@@ -26,23 +29,21 @@ EVENTS = [
 ]
 
 
-def trace(**changed: Any) -> SentTrace:
-    """A client's request that ran."""
-    fields: dict[str, Any] = {
-        "number": 7,
-        "parent": 0,
-        "model_name": "digits",
-        "model_version": 3,
-        "request_id": "",
-        "trace_id": TRACE_ID,
-        "span_id": SPAN_ID,
-        "parent_id": 0,
-        "state": "",
-        "error": "",
-        "attributes": {},
-        "events": EVENTS,
-    }
-    return SentTrace(**fields | changed)
+def trace(
+    *,
+    number: int = 7,
+    parent: int = 0,
+    model_name: str = "digits",
+    request_id: str = "",
+    above: int = 0,
+    state: str = "",
+    error: str = "",
+    attributes: dict[str, AttributeValue] | None = None,
+    events: Sequence[tuple[str, int]] = EVENTS,
+) -> SentTrace:
+    """A client's request that ran, by version 3 of a model."""
+    span = (TRACE_ID, SPAN_ID, above, state, error, attributes or {})
+    return number, parent, model_name, 3, request_id, [each for event in events for each in event], [], span
 
 
 def spans(sent: SentTrace, wall_ns: int = 1000) -> dict[str, Span]:
@@ -52,8 +53,12 @@ def spans(sent: SentTrace, wall_ns: int = 1000) -> dict[str, Span]:
     return {span.name: span for span in found}
 
 
+def values(pairs: Iterable[KeyValue]) -> dict[str, object]:
+    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in pairs}
+
+
 def attributes(span: Span) -> dict[str, object]:
-    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in span.attributes}
+    return values(span.attributes)
 
 
 def test_request_is_a_span_around_that_of_its_model_and_its_computing() -> None:
@@ -92,7 +97,7 @@ def test_spans_last_as_long_as_their_events() -> None:
 
 
 def test_model_has_tritons_attributes_and_what_else_is_known() -> None:
-    known = {"a.text": "x", "a.number": 3, "a.share": 0.5, "a.truth": True}
+    known: dict[str, AttributeValue] = {"a.text": "x", "a.number": 3, "a.negative": -1, "a.large": 1 << 40}
     found = spans(trace(request_id="r1", attributes=known))
     assert attributes(found["digits"]) == known | {
         "triton.model_name": "digits",
@@ -106,14 +111,14 @@ def test_model_has_tritons_attributes_and_what_else_is_known() -> None:
 
 
 def test_span_of_the_client_is_above_its_request() -> None:
-    found = spans(trace(parent_id=CLIENT_ID, state="a=b"))
+    found = spans(trace(above=CLIENT_ID, state="a=b"))
     assert found["InferRequest"].parent_span_id == CLIENT_ID.to_bytes(8, "big")
     assert {span.trace_state for span in found.values()} == {"a=b"}
 
 
 def test_request_that_another_one_causes_is_below_it() -> None:
     inner = [event for event in EVENTS if not event[0].startswith("HTTP_")]
-    found = spans(trace(parent=5, parent_id=0x99, events=inner))
+    found = spans(trace(parent=5, above=0x99, events=inner))
     assert set(found) == {"digits", "queue", "compute"}
     assert found["digits"].parent_span_id == (0x99).to_bytes(8, "big")
     assert attributes(found["digits"])["triton.trace_parent_id"] == 5
@@ -123,7 +128,7 @@ def test_failure_is_the_status_of_the_request() -> None:
     encoded, _ = encode_trace(trace(error="no such thing", model_name="compute"), 0)
     codes = [(span.name, span.status.code) for span in ScopeSpans.FromString(encoded).spans]
     assert {span.status.message for span in ScopeSpans.FromString(encoded).spans} == {"no such thing", ""}
-    assert codes == [("InferRequest", 2), ("compute", 2), ("queue", 0), ("compute", 0)]
+    assert codes == [("InferRequest", 2), ("queue", 0), ("compute", 0), ("compute", 2)]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +146,10 @@ def test_what_did_not_happen_has_no_span(events: list[tuple[str, int]], names: s
 
 def test_request_to_a_collector_has_the_resource_once() -> None:
     encoded = [encode_trace(trace(number=number), 0)[0] for number in (1, 2, 3)]
-    message = ExportTraceServiceRequest.FromString(encode_request(encoded, {"service.name": "s", "n": 1}))
+    resource: dict[str, bool | int | float | str] = {"service.name": "s", "n": 1, "share": 0.5, "truth": True}
+    message = ExportTraceServiceRequest.FromString(encode_request(encoded, resource))
     [resource_spans] = message.resource_spans
-    assert [each.key for each in resource_spans.resource.attributes] == ["service.name", "n"]
+    assert values(resource_spans.resource.attributes) == resource
     [scope_spans] = resource_spans.scope_spans
     assert scope_spans.scope.name == "triton-server"
     assert len(scope_spans.spans) == 12
@@ -151,15 +157,24 @@ def test_request_to_a_collector_has_the_resource_once() -> None:
 
 @given(
     st.lists(st.tuples(st.sampled_from([name for name, _ in EVENTS]) | st.text(), st.integers(0, 2**62))),
-    st.dictionaries(st.text(), st.booleans() | st.floats() | st.text() | st.integers(-(2**63), 2**63 - 1)),
+    st.dictionaries(st.text(), st.text() | st.integers(-(2**63), 2**63 - 1)),
     st.text(),
     st.integers(0, 1),
 )
 def test_any_events_and_attributes_are_spans(
-    events: list[tuple[str, int]], known: dict[str, Any], text: str, parent: int
+    events: list[tuple[str, int]], known: dict[str, AttributeValue], text: str, parent: int
 ) -> None:
     sent = trace(events=events, attributes=known, error=text, request_id=text, model_name=text, parent=parent)
     encoded, count = encode_trace(sent, 10**18)
     found = ScopeSpans.FromString(encoded).spans
     assert len(found) == count
-    assert sum(len(span.events) for span in found) <= len(events)
+    assert {span.trace_id for span in found} <= {TRACE_ID.to_bytes(16, "big")}
+    recorded = [(name, ns + 10**18) for name, ns in events]
+    for span in found:
+        times = [event.time_unix_nano for event in span.events]
+        assert {(event.name, event.time_unix_nano) for event in span.events} <= set(recorded)
+        assert not times or (span.start_time_unix_nano, span.end_time_unix_nano) == (min(times), max(times))
+    for span in (span for span in found if span.attributes):
+        assert span.name == text
+        assert {**attributes(span), **known} == attributes(span)
+        assert attributes(span)["triton.trace_parent_id"] == parent

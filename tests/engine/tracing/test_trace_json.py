@@ -1,5 +1,6 @@
 import json
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ Events = list[tuple[str, int]]
 
 def objects(
     events: Events | None,
-    tensors: tuple[TracedTensor, ...] = (),
+    tensors: Sequence[TracedTensor] = (),
     *,
     number: int = 7,
     parent: int = 0,
@@ -24,7 +25,8 @@ def objects(
     request_id: str = "",
 ) -> Any:
     """What a reader of the file finds of a trace."""
-    return json.loads(f"[{trace_objects((number, parent, model, 2, request_id, events, tensors))}]")
+    flat = None if events is None else [each for event in events for each in event]
+    return json.loads(f"[{trace_objects((number, parent, model, 2, request_id, flat, list(tensors), None))}]")
 
 
 def test_a_trace_begins_with_what_it_is_of() -> None:
@@ -61,7 +63,7 @@ def test_without_times_there_are_only_tensors() -> None:
 
 
 def test_nothing_is_no_object() -> None:
-    assert trace_objects((1, 0, "m", 1, "r", None, [])) == ""
+    assert trace_objects((1, 0, "m", 1, "r", None, [], None)) == ""
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_whatever_is_recorded_can_be_read_back(
     events: Events, model: str, request_id: str, tensors: list[tuple[datatypes.Datatype, str, bytes]]
 ) -> None:
     contents = tuple(TracedTensor("A", name, kind.name, (1,), content) for kind, name, content in tensors)
-    identity, *rest = objects(events.copy(), contents, model=model, request_id=request_id)
+    identity, *rest = objects(events, contents, model=model, request_id=request_id)
     assert identity["model_name"] == model
     assert identity.get("request_id", "") == request_id
     times = [each["timestamps"][0] for each in rest[: len(events)]]

@@ -14,7 +14,7 @@ Record = tuple[str, bool, list[tuple[object, ...]]]
 
 def record(path: Path, *numbers: int, fresh: bool = False) -> Record:
     """A client's request whose traces, with these numbers, go to a file."""
-    traces: list[tuple[object, ...]] = [(number, 0, "m", 1, "", [], []) for number in numbers]
+    traces: list[tuple[object, ...]] = [(number, 0, "m", 1, "", [], [], None) for number in numbers]
     return str(path), fresh, traces
 
 

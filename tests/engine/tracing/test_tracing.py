@@ -10,11 +10,14 @@ from halimede.engine.tracing.tracing import Tracing
 from tests.engine.tracing.exporters import KeepingExporter
 
 NO_HEADERS: Mapping[str, object] = {}
-CLIENT_TRACES: Mapping[str, object] = {"traceparent": "…"}
+CLIENT_TRACES: Mapping[str, object] = {
+    "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "tracestate": "a=b",
+}
 
 
-def tracing(**settings: Any) -> tuple[Tracing, KeepingExporter]:
-    exporter = KeepingExporter()
+def tracing(*, spans: bool = False, **settings: Any) -> tuple[Tracing, KeepingExporter]:
+    exporter = KeepingExporter(spans=spans)
     made = TraceSettings(**{"levels": (TIMESTAMPS,), "rate": 1, **settings})
     return Tracing(TraceConfig(settings=made), exporter), exporter
 
@@ -32,7 +35,7 @@ def test_without_level_or_count_nothing_is_traced(settings: dict[str, Any]) -> N
 
 
 def test_with_rate_0_only_requests_of_clients_that_trace_are_traced() -> None:
-    traced, _ = tracing(rate=0)
+    traced, _ = tracing(spans=True, rate=0)
     assert sampled(traced, *"mmm") == [False, False, False]
     assert traced.begin("m", 1, CLIENT_TRACES) is not None
 
@@ -165,13 +168,49 @@ def test_settings_that_are_replaced_are_flushed() -> None:
 
 
 def test_a_request_of_a_client_that_traces_is_always_traced() -> None:
-    traced, _ = tracing(rate=1000)
+    traced, _ = tracing(spans=True, rate=1000)
     assert traced.begin("m", 1, NO_HEADERS) is None
     trace = traced.begin("m", 1, CLIENT_TRACES)
     assert trace is not None
     assert trace.remote is not None
     assert trace.context is not None
-    assert (trace.context.trace_id, trace.context.span_id) == (1, 3)
+    assert trace.context.trace_id == 0x4BF92F3577B34DA6A3CE929D0E0E4736
+    assert trace.context.span_id != trace.remote.span_id == 0x00F067AA0BA902B7
+    assert trace.context.state == "a=b"
+
+
+def test_requests_of_clients_that_trace_do_not_count_for_the_rate() -> None:
+    traced, _ = tracing(spans=True, rate=2)
+    found = [traced.begin("m", 1, headers) is not None for headers in (NO_HEADERS, CLIENT_TRACES, NO_HEADERS)]
+    assert found == [False, True, True]
+
+
+def test_without_spans_clients_traces_are_not_continued() -> None:
+    traced, _ = tracing(rate=2)
+    assert traced.begin("m", 1, CLIENT_TRACES) is None
+    trace = traced.begin("m", 1, CLIENT_TRACES)
+    assert trace is not None
+    assert (trace.remote, trace.context) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"traceparent": "junk"}, {"traceparent": b"\x00"}, {"tracestate": "a=b"}]
+)
+def test_each_request_without_a_valid_traceparent_begins_a_trace(headers: dict[str, object]) -> None:
+    traced, _ = tracing(spans=True)
+    first, second = traced.begin("m", 1, headers), traced.begin("m", 1, headers)
+    assert first is not None
+    assert second is not None
+    assert first.remote is None
+    assert first.context is not None
+    assert second.context is not None
+    assert first.context.trace_id != second.context.trace_id
+
+
+def test_spans_have_times_and_no_tensors_whatever_the_level() -> None:
+    traced, _ = tracing(spans=True, levels=(TENSORS,))
+    trace = begun(traced)
+    assert (trace.timestamps, trace.tensors) == (True, False)
 
 
 def begun(traced: Tracing) -> Trace:
@@ -219,7 +258,7 @@ def test_a_trace_that_is_held_has_not_ended() -> None:
     trace.hold()
     trace.end()
     assert exporter.exported == []
-    trace.record("LATE", 1)
+    trace.events += ("LATE", 1)
     trace.end()
     assert len(exporter.exported) == 1
 

@@ -28,7 +28,7 @@ class Traced:
     def request(self, model: str = "m") -> Trace:
         trace = self.tracing.begin(model, 1, {})
         assert trace is not None
-        trace.record("REQUEST_START", self.clock.now())
+        trace.events += ("REQUEST_START", self.clock.now())
         return trace
 
     def requests(self, count: int, model: str = "m") -> None:

@@ -1,14 +1,14 @@
 """Where traces go."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from halimede.core.traces import SpanContext, Trace
+from halimede.core.traces import Trace
 from halimede.engine.tracing.settings import TraceSettings
 
 
 class Exporter(Protocol):
-    """Takes traces that are complete, and says how they stand among the spans of other programs. On the event loop."""
+    """Takes traces that are complete. On the event loop."""
 
     @property
     def options(self) -> Sequence[tuple[str, str]]:
@@ -18,14 +18,9 @@ class Exporter(Protocol):
     def dropped(self) -> int:
         """Traces that are lost, as they could not be handed on."""
 
-    def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
-        """The client's span that its HTTP headers or gRPC metadata name (lower-case); None for none, or for nonsense.
-
-        A request that comes with one is traced whatever the rate, unless its client does not sample it.
-        """
-
-    def context(self, parent: SpanContext | None) -> SpanContext | None:
-        """The place of a new span below `parent`; None if spans of other programs are not traced."""
+    @property
+    def spans(self) -> bool:
+        """Traces are spans: they have places among those of other programs, and those of clients are continued."""
 
     def export(self, traces: list[Trace], settings: TraceSettings) -> None:
         """Take a client's request and all that it has caused, in the order in which they ended.

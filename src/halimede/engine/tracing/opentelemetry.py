@@ -6,28 +6,25 @@ request, and a collector may be slow.
 
 import json
 import logging
-import pickle
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
-from random import getrandbits
-from time import monotonic, time_ns
-from typing import Any, Final
+from time import monotonic
+from typing import Final
 
-from halimede.core.clock import MILLISECOND, Clock, Timer
+from halimede.core.clock import Clock
 from halimede.core.errors import UnavailableError
-from halimede.core.trace_context import TRACEPARENT, TRACESTATE, parse_context
-from halimede.core.traces import SpanContext, Trace
+from halimede.core.traces import Trace
 from halimede.engine.tracing.otlp_settings import otlp_settings
+from halimede.engine.tracing.sent_traces import sent_trace
 from halimede.engine.tracing.settings import TraceSettings
+from halimede.engine.tracing.trace_batches import MOST_WAITING, TraceBatches
 from halimede.workers.batch_process import BatchProcess
 
 logger = logging.getLogger("halimede")
 
 _PROCESS: Final = "halimede.engine.tracing.otlp_process"
-_FLUSH_NS: Final = 100 * MILLISECOND
-_BATCH: Final = 64
 _TOLD_S: Final = 60.0
 """At most so often the log says that traces were dropped."""
 
@@ -47,6 +44,8 @@ class OpenTelemetryExporter:
         options: those that clients may read, with their values: the options, and defaults of others.
     """
 
+    spans = True
+
     def __init__(self, options: Mapping[str, tuple[str, ...]], clock: Clock) -> None:
         settings = otlp_settings(options)
         try:
@@ -60,62 +59,36 @@ class OpenTelemetryExporter:
             *((name, value) for name, values in options.items() for value in values),
             *((name, value) for name, value in settings.numbers().items() if name not in options),
         ]
-        self._clock = clock
         self._drops = Drops()
         self._process = BatchProcess(
             _PROCESS,
             [json.dumps(asdict(settings))],
             name="tracing",
             records="traces",
+            most_waiting=MOST_WAITING,
             on_dropped=self._dropped,
             on_line=self._read_line,
         )
-        self._traces: list[tuple[Any, ...]] = []
-        self._timer: Timer | None = None
+        self._batches = TraceBatches(self._process, clock)
 
     @property
     def dropped(self) -> int:
         """Traces that could not be handed to the collector."""
         return self._drops.count
 
-    def remote(self, headers: Mapping[str, object]) -> SpanContext | None:
-        """The client's span that its HTTP headers or gRPC metadata name; None for none, or for nonsense."""
-        traceparent = headers.get(TRACEPARENT)
-        return None if traceparent is None else parse_context(traceparent, headers.get(TRACESTATE))
-
-    def context(self, parent: SpanContext | None) -> SpanContext:
-        """A new span below `parent`; without one, the first of a new trace."""
-        span_id = getrandbits(64) or 1
-        if parent is None:
-            return SpanContext(getrandbits(128) or 1, span_id)
-        return SpanContext(parent.trace_id, span_id, True, parent.state)
-
     def export(self, traces: list[Trace], settings: TraceSettings) -> None:
         """Send a client's request and all that it has caused, within a tenth of a second to the other process."""
-        self._traces += map(_sent, traces)
-        if len(self._traces) >= _BATCH:
-            self._hand_on()
-        elif self._timer is None:
-            self._timer = self._clock.call_at(self._clock.now() + _FLUSH_NS, self._hand_on)
+        self._batches.add([sent_trace(trace) for trace in traces])
 
     def flush(self, settings: TraceSettings) -> None:
         """Do nothing: traces are sent soon, whatever the settings."""
 
     def close(self, timeout_s: float) -> None:
         """Send what is left, if that takes no longer than `timeout_s`. Blocks."""
-        self._hand_on()
+        self._batches.flush()
         if not self._process.close(timeout_s):
             self._process.kill()
         self._drops.tell()
-
-    def _hand_on(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        traces, self._traces = self._traces, []
-        if traces:
-            wall_ns = time_ns() - self._clock.now()
-            self._process.write(pickle.dumps((wall_ns, traces), 5), len(traces))
 
     def _dropped(self, traces: int) -> None:
         self._drops.add(traces, "they were more than could be encoded")
@@ -159,24 +132,3 @@ class Drops:
                 self.count,
                 self._reason,
             )
-
-
-def _sent(trace: Trace) -> tuple[Any, ...]:
-    """The fields of a `SentTrace`."""
-    context, parent = trace.context, trace.parent
-    assert context is not None, "the exporter has given it one"
-    above = trace.remote if parent is None else parent.context
-    return (
-        trace.number,
-        0 if parent is None else parent.number,
-        trace.model_name,
-        trace.model_version,
-        trace.request_id,
-        context.trace_id,
-        context.span_id,
-        0 if above is None else above.span_id,
-        context.state,
-        trace.error,
-        trace.attributes,
-        trace.events,
-    )

@@ -4,9 +4,9 @@ It takes no processor that anybody else wants: if the processors do not suffice 
 
     python -m halimede.engine.tracing.otlp_process SETTINGS
 
-SETTINGS are JSON: the fields of `OtlpSettings`. It reads pickled batches from standard input until that ends: (what to
-add to the server's clock for the time of day, traces). When traces were dropped, it writes a line of JSON: how many,
-and why.
+SETTINGS are JSON: the fields of `OtlpSettings`. It reads pickled batches from standard input until that ends: for each
+client's request a list of traces (`SentTrace`). When requests' traces were dropped, it writes a line of JSON: of how
+many requests, and why.
 """
 
 import json
@@ -17,18 +17,21 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, monotonic_ns, time_ns
 from typing import BinaryIO, Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 
 from halimede.core.cpus import yield_processors
+from halimede.engine.tracing.otlp_encoding import Value
 from halimede.engine.tracing.otlp_settings import OtlpSettings
-from halimede.engine.tracing.otlp_spans import Attributes, SentTrace, encode_request, encode_trace
+from halimede.engine.tracing.otlp_spans import encode_request, encode_trace
 
 _SERVICE: Final = "triton-inference-server"
 _UNKNOWN: Final = "unknown_service"
+_PATIENCE_S: Final = 1.0
+"""So long a full queue may wait for the collector to take something."""
 
 
 class Sender(OTLPSpanExporter):
@@ -54,22 +57,30 @@ class SpanQueue:
         self._traces: deque[tuple[bytes, int]] = deque()
         self._spans = 0
         self._since = 0.0  # when the first that waits came
+        self._patient_until = 0.0  # while it is full; 0 if it is not, or nobody knows
         self._ended = False
         self._changed = threading.Condition()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room."""
-        return self._spans >= self._settings.max_queue_size
+    def put(self, encoded: bytes, spans: int) -> bool:
+        """Let a traced request of so many spans wait; whether there was room for it.
 
-    def put(self, encoded: bytes, spans: int) -> None:
-        """Let a trace of so many spans wait."""
+        While there is none, this waits for the collector, but if that takes nothing, not longer than a second in all.
+        """
         with self._changed:
+            while self._spans >= self._settings.max_queue_size:
+                if not self._patient_until:
+                    self._patient_until = monotonic() + _PATIENCE_S
+                left = self._patient_until - monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
             if not self._traces:
                 self._since = monotonic()
             self._traces.append((encoded, spans))
             self._spans += spans
-            self._changed.notify()
+            if len(self._traces) == 1 or self._spans >= self._settings.max_export_batch_size:
+                self._changed.notify()
+            return True
 
     def end(self) -> None:
         """There will be no more: do not wait for others."""
@@ -94,6 +105,8 @@ class SpanQueue:
                 total += spans
             self._spans -= total
             self._since = monotonic()
+            self._patient_until = 0.0
+            self._changed.notify()
             return taken
 
 
@@ -103,23 +116,24 @@ def run(batches: BinaryIO, settings: OtlpSettings, dropped: Callable[[int, str],
     Args:
         batches: where they are read.
         settings: how they are sent.
-        dropped: told how many traces were dropped, and why.
+        dropped: told how many traced requests were dropped, and why.
     """
     queue = SpanQueue(settings)
     sender = threading.Thread(target=_send_all, args=(queue, settings, dropped))
     sender.start()
     try:
         while True:
-            wall_ns, traces = pickle.load(batches)  # noqa: S301 - only the server writes to this pipe
+            requests = pickle.load(batches)  # noqa: S301 - only the server writes to this pipe
             refused = 0
-            for trace in traces:
-                if queue.is_full:
-                    refused += 1
-                    continue
+            wall_ns = time_ns() - monotonic_ns()
+            for traces in requests:
                 try:
-                    queue.put(*encode_trace(SentTrace(*trace), wall_ns))
+                    encoded = [encode_trace(trace, wall_ns) for trace in traces]
                 except Exception as error:  # of a text that is no Unicode, perhaps; others are sent
                     dropped(1, repr(error))
+                    continue
+                spans = sum(count for _, count in encoded)
+                refused += not queue.put(b"".join([each for each, _ in encoded]), spans)
             if refused:
                 dropped(refused, "the queue was full")
     except EOFError:
@@ -139,7 +153,7 @@ def _send_all(queue: SpanQueue, settings: OtlpSettings, dropped: Callable[[int, 
             dropped(len(traces), failure)
 
 
-def _resource(attributes: dict[str, str]) -> Attributes:
+def _resource(attributes: dict[str, str]) -> dict[str, Value]:
     """What the server is: these attributes, those of the environment (OTEL_RESOURCE_ATTRIBUTES), and the SDK's."""
     resource = Resource.create(dict(attributes))
     known = {

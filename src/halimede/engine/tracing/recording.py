@@ -46,10 +46,8 @@ def trace_client_request(
     """
     ns = now()
     trace.events += (
-        (names.receive_start, began_ns or request.received_ns),
-        (names.receive_end, ns),
-        ("REQUEST_START", ns),
-    )
+        names.receive_start, began_ns or request.received_ns, names.receive_end, ns, "REQUEST_START", ns,
+    )  # fmt: skip
     request.respond = _Recorded(request, trace, now, names).respond
 
 
@@ -59,7 +57,7 @@ def trace_caused_request(
     """Trace a request that a traced one has caused, and that is about to be handed to its model."""
     trace = cause.child(request.model_name, model_version)
     if trace is not None:
-        trace.record("REQUEST_START", now())
+        trace.events += ("REQUEST_START", now())
         request.respond = _Recorded(request, trace, now, None).respond
 
 
@@ -67,7 +65,7 @@ def record_queued(request: InferRequest) -> None:
     """A valid request enters its model's queue, at its `queued_ns`."""
     trace = request.trace
     assert trace is not None
-    trace.record("QUEUE_START", request.queued_ns)
+    trace.events += ("QUEUE_START", request.queued_ns)
     if trace.tensors:
         _record_tensors(trace, _QUEUED, request.inputs.items())
 
@@ -91,11 +89,11 @@ def record_execution(request: InferRequest, batch: Batch) -> None:
     started, ended = batch.started_ns, batch.ended_ns
     if ended:  # else it never began
         trace.events += (
-            ("COMPUTE_START", started),
-            ("COMPUTE_INPUT_END", batch.inputs_ns or started),
-            ("COMPUTE_OUTPUT_START", batch.outputs_ns or ended),
-            ("COMPUTE_END", ended),
-        )
+            "COMPUTE_START", started,
+            "COMPUTE_INPUT_END", batch.inputs_ns or started,
+            "COMPUTE_OUTPUT_START", batch.outputs_ns or ended,
+            "COMPUTE_END", ended,
+        )  # fmt: skip
         if trace.tensors:  # as they were when they were queued: the model may have written to them
             queued = [each for each in trace.contents if each.activity == _QUEUED]
             trace.contents += [each._replace(activity="TENSOR_BACKEND_INPUT") for each in queued]
@@ -135,12 +133,12 @@ class _Recorded:
         events = trace.events
         if names is not None and not self._answered:
             self._answered = True
-            events.append(("INFER_RESPONSE_COMPLETE", ns))
+            events += ("INFER_RESPONSE_COMPLETE", ns)
         if final:
-            events.append(("REQUEST_END", ns))
+            events += ("REQUEST_END", ns)
         self._respond(response, final)
         if names is not None:
-            events += ((names.send_start, ns), (names.send_end, self._now()))
+            events += (names.send_start, ns, names.send_end, self._now())
         if final:
             trace.end()
 

@@ -1,8 +1,10 @@
 """Decides which requests are traced."""
 
 from collections.abc import Callable, Mapping
+from random import getrandbits
 
-from halimede.core.traces import Trace
+from halimede.core.trace_context import TRACEPARENT, TRACESTATE, parse_context
+from halimede.core.traces import SpanContext, Trace
 from halimede.engine.tracing.exporter import Exporter
 from halimede.engine.tracing.settings import TENSORS, TIMESTAMPS, TraceSettings
 
@@ -35,48 +37,57 @@ class Sampler:
         self._exporter = exporter
         self._number = number
         self._exhausted = exhausted
-        self._seen = 0
+        spans = exporter is not None and exporter.spans
+        self._spans = spans
+        self._timestamps = spans or TIMESTAMPS in settings.levels
+        self._tensors = not spans and TENSORS in settings.levels
+        self._continues = spans and self.active  # clients' traces
+        self._until = (
+            settings.rate if self.active else 0
+        )  # so many requests to the next that is traced; never from 0
 
     def begin(self, model_name: str, model_version: int, headers: Mapping[str, object]) -> Trace | None:
         """As `Tracing.begin`."""
-        if not self.active:
-            return None
-        exporter, settings = self._exporter, self.settings
-        assert exporter is not None, "without one, it is not active"
-        remote = exporter.remote(headers)
+        remote: SpanContext | None = None
+        if self._continues and TRACEPARENT in headers:
+            remote = parse_context(headers[TRACEPARENT], headers.get(TRACESTATE))
         if remote is None:
-            self._seen += 1
-            if not settings.rate or self._seen % settings.rate:
+            self._until -= 1
+            if self._until:
                 return None
-        elif not remote.sampled:
-            return None
+            self._until = self.settings.rate
         if self.left > 0:
             self.left -= 1
             if not self.left:
                 self.close()
                 self._exhausted()
-        return Trace(
-            self,
-            self._number(),
-            model_name,
-            model_version,
-            timestamps=TIMESTAMPS in settings.levels,
-            tensors=TENSORS in settings.levels,
-            context=exporter.context(remote),
-            remote=remote,
-        )
+        return self._trace(model_name, model_version, remote=remote)
 
     def child(self, parent: Trace, model_name: str, model_version: int) -> Trace:
         """A new trace of a request that `parent`'s request causes."""
+        return self._trace(model_name, model_version, parent=parent)
+
+    def _trace(
+        self,
+        model_name: str,
+        model_version: int,
+        *,
+        parent: Trace | None = None,
+        remote: SpanContext | None = None,
+    ) -> Trace:
+        context: SpanContext | None = None
+        if self._spans:
+            context = span_below(remote if parent is None else parent.context)
         return Trace(
             self,
             self._number(),
             model_name,
             model_version,
             parent=parent,
-            timestamps=parent.timestamps,
-            tensors=parent.tensors,
-            context=None if self._exporter is None else self._exporter.context(parent.context),
+            timestamps=self._timestamps,
+            tensors=self._tensors,
+            context=context,
+            remote=remote,
         )
 
     def ended(self, traces: list[Trace]) -> None:
@@ -86,6 +97,15 @@ class Sampler:
 
     def close(self) -> None:
         """Trace no further requests."""
-        self.active = False
+        self.active = self._continues = False
+        self._until = 0
         if self._exporter is not None:
             self._exporter.flush(self.settings)
+
+
+def span_below(parent: SpanContext | None) -> SpanContext:
+    """A new span below another one; the first of a new trace if there is none."""
+    span_id = getrandbits(64) or 1
+    if parent is None:
+        return SpanContext(getrandbits(128) or 1, span_id)
+    return SpanContext(parent.trace_id, span_id, True, parent.state)

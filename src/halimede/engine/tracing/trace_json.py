@@ -2,8 +2,6 @@
 
 import json
 from functools import lru_cache
-from operator import itemgetter
-from typing import Any, Final
 
 import numpy as np
 
@@ -11,35 +9,45 @@ from halimede.core.datatypes import BF16, BY_NAME, BYTES
 from halimede.core.errors import HalimedeError
 from halimede.core.tensors import decode_bytes
 from halimede.core.traces import TracedTensor
+from halimede.engine.tracing.sent_traces import SentTrace
 
-_TIME: Final = itemgetter(1)
 
-
-def trace_objects(values: tuple[Any, ...]) -> str:
-    """The JSON objects of the trace with these `values_of`, with commas between them; "" for none."""
-    number, parent, model_name, model_version, request_id, events, tensors = values
-    begin = f'{{"id":{number},'
-    objects = []
+def trace_objects(trace: SentTrace) -> str:
+    """The JSON objects of a trace, with commas between them; "" for none."""
+    number, parent, model_name, model_version, request_id, events, tensors, _ = trace
+    objects = [f'{{"id":{number},' + _tensor_members(tensor) for tensor in tensors]
     if events is not None:
-        request = f',"request_id":{_quoted(request_id)}' if request_id else ""
-        cause = f',"parent_id":{parent}' if parent else ""
-        model = f'"model_name":{_repeated(model_name)},"model_version":{model_version}'
-        objects.append(f"{begin}{model}{request}{cause}}}")
-        if events:
-            events.sort(key=_TIME)
-            names, times = zip(*events, strict=True)
-            ids_and_times = [number] * (2 * len(times))
-            ids_and_times[1::2] = times
-            objects.append(_timestamps(names) % tuple(ids_and_times))
-    objects += [begin + _tensor_members(tensor) for tensor in tensors]
+        names, times = events[::2], events[1::2]
+        in_order = sorted(times)
+        if times != in_order:
+            order = sorted(range(len(times)), key=times.__getitem__)
+            names, times = [names[place] for place in order], in_order
+        rest = ""
+        if request_id:
+            rest = f',"request_id":{_quoted(request_id)}'
+        if parent:
+            rest += f',"parent_id":{parent}'
+        values = [str(number)] * (2 * len(times) + 2)
+        values[1] = rest
+        values[3::2] = times
+        objects.insert(0, _template(model_name, model_version, tuple(names)) % tuple(values))
     return ",".join(objects)
 
 
 @lru_cache(1024)
-def _timestamps(names: tuple[str, ...]) -> str:
-    """The objects of these events, with places for the trace's number and the time of each in turn."""
+def _template(model_name: str, model_version: int, names: tuple[str, ...]) -> str:
+    """The objects of a trace in which this happened.
+
+    There are places for its number and for more members of the first object, then for the number and a time in turn.
+    """
+    model = _quoted(model_name).replace("%", "%%")
     quoted = [_quoted(name).replace("%", "%%") for name in names]
-    return ",".join([f'{{"id":%d,"timestamps":[{{"name":{name},"ns":%d}}]}}' for name in quoted])
+    return ",".join(
+        [
+            f'{{"id":%s,"model_name":{model},"model_version":{model_version}%s}}',
+            *(f'{{"id":%s,"timestamps":[{{"name":{name},"ns":%d}}]}}' for name in quoted),
+        ]
+    )
 
 
 def _tensor_members(tensor: TracedTensor) -> str:

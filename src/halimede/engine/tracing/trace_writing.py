@@ -2,8 +2,9 @@
 
     python -m halimede.engine.tracing.trace_writing
 
-It reads pickled batches from standard input until that ends: (file, whether it is begun, `values_of` traces). On
-standard output it tells how many traced requests it could not write, a number a line.
+It reads pickled batches from standard input until that ends: for each client's request the file, whether that is
+begun, and a list of traces (`SentTrace`). On standard output it tells how many traced requests it could not write, a
+number a line.
 """
 
 import os
@@ -95,7 +96,8 @@ def write_batches(batches: BinaryIO, files: TraceFiles) -> None:
             if not requests:
                 begun = path, fresh
             requests += 1
-            traces.sort(key=_NUMBER)
+            if len(traces) > 1:
+                traces.sort(key=_NUMBER)
             texts += filter(None, [trace_objects(values) for values in traces])
         files.add(begun[0], ",".join(texts), requests, fresh=begun[1])
 

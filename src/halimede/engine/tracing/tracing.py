@@ -21,6 +21,9 @@ class Tracing:
         config: how it was set at the start.
         active: requests may be traced: the one thing to look at before `begin`.
         on_change: called when that has changed.
+        begin: ``begin(model_name, model_version, headers)`` is the trace of a client's request to this version of the
+            model; None for one that is not traced. The headers are what came with it, HTTP headers or gRPC metadata;
+            names are lower-case.
         options: further settings of the mode, name and value; names may repeat.
     """
 
@@ -43,14 +46,9 @@ class Tracing:
         """Traces that are lost, as they could not be handed on; None if none are made."""
         return None if self._exporter is None else self._exporter.dropped
 
-    def begin(self, model_name: str, model_version: int, headers: Mapping[str, object]) -> Trace | None:
-        """The trace of a client's request that is about to be made; None for one that is not traced.
-
-        Args:
-            model_name: the model that is asked.
-            model_version: its version.
-            headers: what came with the request, HTTP headers or gRPC metadata; names are lower-case.
-        """
+    def _begin_by_model(
+        self, model_name: str, model_version: int, headers: Mapping[str, object]
+    ) -> Trace | None:
         samplers = self._samplers
         return (samplers.get(model_name) or samplers[""]).begin(model_name, model_version, headers)
 
@@ -114,6 +112,8 @@ class Tracing:
         self._samplers[name] = Sampler(settings, self._exporter, self._number, self._look)
 
     def _look(self) -> None:
+        only = self._samplers[""]
+        self.begin = only.begin if len(self._samplers) == 1 else self._begin_by_model
         active = any(sampler.active for sampler in self._samplers.values())
         if active is not self.active:
             self.active = active
