@@ -100,7 +100,7 @@ class Lifecycle:
         self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
         self.cache = open_cache(settings.cache, clock, loop)
         repositories = settings.model_repositories
-        self._buckets = Buckets(settings.cloud, repositories, settings.model_config_name, self._table, loop)
+        self._buckets = Buckets(settings, self._table, clock, loop, self._load_missing)
         self._loader = ModelLoader(
             settings,
             clock,
@@ -173,7 +173,9 @@ class Lifecycle:
         settings = self._settings
         # what a client wants to be loaded, and cannot be, is no reason to send the others elsewhere
         strict = settings.strict_readiness and settings.control_mode is not ControlMode.ON_DEMAND
-        return not strict or all(record.ready for record in self._table.records.values())
+        return not strict or (
+            self._buckets.known and all(record.ready for record in self._table.records.values())
+        )
 
     @property
     def stopping(self) -> bool:
@@ -206,6 +208,10 @@ class Lifecycle:
         if self.stopping:
             return
         await self._buckets.update_names()
+        await self._update_catalog()
+
+    async def _update_catalog(self) -> None:
+        """Learn which models there are on disk."""
         try:
             work = partial(find_models, self._settings.model_repositories, namespaced=self._table.namespaced)
             found = await self._loop.run_in_executor(self._disk, work)
@@ -230,12 +236,12 @@ class Lifecycle:
                 return False
             try:
                 await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
-                await self._buckets.check()
+                await self._buckets.check(all_needed=settings.exit_on_error)
             except HalimedeError:
                 self.live = False
                 self._table.failed = True
                 raise
-            await self.refresh()
+            await self._update_catalog()
             results = await asyncio.gather(
                 *(self._attempt(name, explicit=True) for name in self._names_to_start())
             )
@@ -245,6 +251,16 @@ class Lifecycle:
         if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
             self._polling.start(settings.repository_poll_secs)
         return all(results)
+
+    async def _load_missing(self) -> None:
+        """A bucket answers again: load what was to be loaded at start, and never was."""
+        async with self._starting:
+            if self.stopping:
+                return
+            await self._update_catalog()
+            known = {name for name, record in self._table.records.items() if record.known}
+            missing = [name for name in self._names_to_start() if name not in known]
+            await asyncio.gather(*(self._attempt(name, explicit=True) for name in missing))
 
     def _names_to_start(self) -> list[str]:
         wanted = self._settings.load_models
@@ -280,6 +296,7 @@ class Lifecycle:
                 f"failed to load '{name}', failed to poll from model repository: {error}"
             ) from error
         if not self._table.namespaced:
+            await self._buckets.ask_again(name)
             await self._load_wanted(name, override)
             return
         await self.refresh()
