@@ -99,9 +99,12 @@ def server(places: tuple[Path, Path]) -> Iterator[ServerProcess]:
 
 def test_requests_to_an_ambiguous_name_are_refused(server: ServerProcess) -> None:
     assert infer(server, "same") == (400, {"error": AMBIGUOUS})
-    for path in ("", "/config", "/versions/1", "/ready"):
+    for path in ("", "/config", "/versions/1"):
         assert ask(server, f"/v2/models/same{path}")[0] == 400
     assert ask(server, "/v2/models/same/config")[1] == {"error": AMBIGUOUS}
+    assert ask(server, "/v2/models/same/ready") == (400, {"error": "Model version not ready"})
+    unknown = {"error": "Request for unknown model : same"}
+    assert ask(server, "/v2/models/same/trace/setting") == (400, unknown)
     unavailable = {"error": "requested model 'same' is not available"}
     assert ask(server, "/v2/models/same/stats") == (400, unavailable)
     with grpcclient.InferenceServerClient(server.grpc) as client:

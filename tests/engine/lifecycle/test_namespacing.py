@@ -89,8 +89,7 @@ def test_a_name_that_two_models_have_reaches_neither(world: Repositories) -> Non
             with pytest.raises(InvalidArgumentError) as caught:
                 lifecycle.find("same", version)
             assert caught.value.message == AMBIGUOUS
-        with pytest.raises(InvalidArgumentError):
-            await lifecycle.model_ready("same")
+        assert not await lifecycle.model_ready("same")
         with pytest.raises(NotFoundError, match="unknown model: 'nope' is not found"):
             lifecycle.find("nope")
         assert serves(lifecycle, "only_a") == world.places["a"]
@@ -143,7 +142,7 @@ def test_an_ensemble_whose_step_several_others_have_is_refused(world: Repositori
             await lifecycle.load("e", {})
         assert caught.value.message == (
             f"load failed for model '{world.called('c', 'e')}': "
-            "ensemble e contains models that are not available or ambiguous: same\n"
+            f"ensemble {world.called('c', 'e')} contains models that are not available or ambiguous: same\n"
         )
 
     run(world, test)
@@ -181,6 +180,8 @@ def test_a_load_request_is_for_all_models_of_the_name(world: Repositories) -> No
         await lifecycle.unload("same")
         await gone(lifecycle)
         assert lifecycle.loaded_models() == []
+        with pytest.raises(NotFoundError, match="Identifier of model 'same' is not found in global map"):
+            lifecycle.find("same")
         with pytest.raises(NotFoundError, match="::e' has no available versions"):
             lifecycle.find("e")
 
@@ -207,6 +208,35 @@ def test_a_load_that_fails_in_one_repository_says_which(world: Repositories) -> 
         with pytest.raises(HalimedeError, match=f"load failed for model '{world.called('b', 'same')}'"):
             await lifecycle.load("same", {})
         assert [model.identifier for model in lifecycle.loaded_models()] == [world.called("a", "same")]
+
+    run(world, test)
+
+
+def test_a_load_request_passes_over_repositories_that_have_the_model_no_more(world: Repositories) -> None:
+    world.put("a", "same")
+    second = world.put("b", "same")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await lifecycle.load("same", {})
+        shutil.rmtree(second)
+        await lifecycle.load("same", {})
+        assert rows(lifecycle) == [("same", "1", "READY", "")]
+
+    run(world, test)
+
+
+def test_a_configuration_that_cannot_be_read_is_told_by_the_name_that_clients_know(
+    world: Repositories,
+) -> None:
+    world.put("a", "same")
+    world.put("b", "same", "nonsense {")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        with pytest.raises(
+            InternalError, match=r"^failed to load 'same', failed to poll from model repository: "
+        ):
+            await lifecycle.load("same", {})
+        assert serves(lifecycle, "same") == world.places["a"]
 
     run(world, test)
 

@@ -156,7 +156,10 @@ class Lifecycle:
         Raises:
             NotFoundError: there is no such model.
         """
-        serving = self._table.serving(name)
+        try:
+            serving = self._table.serving(name)
+        except InvalidArgumentError:  # several models have that name
+            return False
         number = max(serving, default=-1) if version == -1 else version
         if number not in serving:
             return False

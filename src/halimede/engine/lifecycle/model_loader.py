@@ -246,7 +246,8 @@ class ModelLoader:
         record.reason = why if snapshot.directories else ""
         record.refused = True
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
-        return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
+        name = self._table.own_name(record.name)
+        return InternalError(f"failed to load '{name}', failed to poll from model repository: {why}")
 
     async def _load_versions(
         self,

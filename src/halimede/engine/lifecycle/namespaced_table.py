@@ -7,7 +7,7 @@ leads to the model as long as no other model has it.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.served_model import ServedModel
@@ -39,19 +39,25 @@ class NamespacedTable(ModelTable):
 
     def meant(self, name: str) -> list[str]:
         """The names in the server of the models that a client means, as far as the server has to do with them."""
-        keys = [name, *(prefix + name for prefix in self._prefixes)]
-        return [key for key in keys if key in self.records and self._counts(self.records[key])]
+        return [key for key in self._keys(name) if key in self.records and self._counts(self.records[key])]
 
     def names_to_load(self, name: str) -> list[str]:
         """The names in the server of the models that a client wants loaded, as the repositories were last seen."""
-        keys = [name, *(prefix + name for prefix in self._prefixes)]
-        return [key for key in keys if key in self.catalog or key in self.records] or [name]
+        keys = self._keys(name)
+        return (
+            [key for key in keys if key in self.catalog]
+            or [key for key in keys if key in self.records]
+            or [name]
+        )
+
+    def _keys(self, name: str) -> list[str]:
+        """The names that a model which clients call so may have in the server."""
+        return [name, *(prefix + name for prefix in self._prefixes)]
 
     def _counts(self, record: ModelRecord) -> bool:
-        """Whether the model may be what a client means: not one that is gone from its repository."""
-        return record.known and (
-            record.name in self.catalog or bool(record.models) or not self._prefix(record.name)
-        )
+        """Whether the model may be what a client means: not one that was unloaded, or is gone from its repository."""
+        there = record.name in self.catalog or not self._prefix(record.name)
+        return bool(record.models) or (record.known and there and not record.unloaded)
 
     def name_in_server(self, name: str, seen_from: str) -> str:
         """The name in the server of the model that another one means: one of its own repository comes first."""
@@ -93,8 +99,14 @@ class NamespacedTable(ModelTable):
             return _ambiguous(name, len(keys))
         return super()._why_not_found(keys[0] if keys else name, version)
 
+    def _unknown(self, name: str) -> NotFoundError:
+        records = [self.records[key] for key in self._keys(name) if key in self.records]
+        if any(record.known for record in records):
+            return NotFoundError(f"Identifier of model '{name}' is not found in global map. It is not loaded")
+        return super()._unknown(records[0].name if len(records) == 1 else name)
+
     def _in_repository(self, name: str) -> bool:
-        return any(prefix + name in self.catalog for prefix in self._prefixes)
+        return any(key in self.catalog for key in self._keys(name))
 
     def _route(self, name: str) -> None:
         """Let the name that clients know lead to the model that has it, if there is exactly one."""
