@@ -39,24 +39,27 @@ class NamespacedTable(ModelTable):
 
     def meant(self, name: str) -> list[str]:
         """The names in the server of the models that a client means, as far as the server has to do with them."""
-        return [key for key in self._keys(name) if key in self.records and self._counts(self.records[key])]
+        return [key for key in self.identifiers(name) if self._may_be_meant(key)]
 
     def names_to_load(self, name: str) -> list[str]:
         """The names in the server of the models that a client wants loaded, as the repositories were last seen."""
-        keys = self._keys(name)
+        keys = self.identifiers(name)
         return (
             [key for key in keys if key in self.catalog]
             or [key for key in keys if key in self.records]
             or [name]
         )
 
-    def _keys(self, name: str) -> list[str]:
+    def identifiers(self, name: str) -> list[str]:
         """The names that a model which clients call so may have in the server."""
         return [name, *(prefix + name for prefix in self._prefixes)]
 
-    def _counts(self, record: ModelRecord) -> bool:
-        """Whether the model may be what a client means: not one that was unloaded, or is gone from its repository."""
-        there = record.name in self.catalog or not self._prefix(record.name)
+    def _may_be_meant(self, key: str) -> bool:
+        """Whether a client may mean a model: it is known, and was not unloaded, nor is gone from its repository."""
+        record = self.records.get(key)
+        if record is None:
+            return False
+        there = key in self.catalog or not self._prefix(key)
         return bool(record.models) or (record.known and there and not record.unloaded)
 
     def name_in_server(self, name: str, seen_from: str) -> str:
@@ -90,23 +93,23 @@ class NamespacedTable(ModelTable):
         """
         keys = self.meant(name)
         if len(keys) > 1:
-            raise _ambiguous(name, len(keys))
+            raise self.ambiguous(name, len(keys))
         return super().serving(keys[0] if keys else name)
 
     def _why_not_found(self, name: str, version: int) -> HalimedeError:
         keys = self.meant(name)
         if len(keys) > 1 and not (self.failed or self.stopping):
-            return _ambiguous(name, len(keys))
+            return self.ambiguous(name, len(keys))
         return super()._why_not_found(keys[0] if keys else name, version)
 
     def _unknown(self, name: str) -> NotFoundError:
-        records = [self.records[key] for key in self._keys(name) if key in self.records]
+        records = [self.records[key] for key in self.identifiers(name) if key in self.records]
         if any(record.known for record in records):
             return NotFoundError(f"Identifier of model '{name}' is not found in global map. It is not loaded")
         return super()._unknown(records[0].name if len(records) == 1 else name)
 
     def _in_repository(self, name: str) -> bool:
-        return any(key in self.catalog for key in self._keys(name))
+        return any(key in self.catalog for key in self.identifiers(name))
 
     def _route(self, name: str) -> None:
         """Let the name that clients know lead to the model that has it, if there is exactly one."""
@@ -115,16 +118,17 @@ class NamespacedTable(ModelTable):
             self._exact.pop((name, number), None)
         if name not in self.records:
             self._latest.pop(name, None)
-        if len(keys) == 1 and keys != [name]:
+        if len(keys) == 1 and keys != [name] and keys[0] in self.records:
             models = self.records[keys[0]].models
             self._routed[name] = set(models)
             self._exact.update({(name, number): model for number, model in models.items()})
             if models:
                 self._latest[name] = models[max(models)]
 
-
-def _ambiguous(name: str, count: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"There are {count} identifiers of model '{name}' in global map, model namespace must be provided to resolve "
-        "ambiguity."
-    )
+    @staticmethod
+    def ambiguous(name: str, count: int) -> InvalidArgumentError:
+        """The error of a request for a name that so many models have."""
+        return InvalidArgumentError(
+            f"There are {count} identifiers of model '{name}' in global map, model namespace must be provided to "
+            "resolve ambiguity."
+        )
