@@ -247,3 +247,23 @@ def test_a_server_that_stops_does_not_wait_for_a_bucket_that_hangs(
         server.process.terminate()
         assert server.process.wait(20) == 0
         gate.set()
+
+
+def test_two_servers_share_a_cache_and_neither_removes_what_the_other_serves(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    flags = [f"--model-repository={bucket.url()}", "--model-control-mode=explicit", "--cloud-cache-size=180KB"]
+    for name in ("x", "y"):
+        bucket.put_all({f"{name}/config.pbtxt": IDENTITY, f"{name}/1/weights": "x" * 100_000})
+    cache = tmp_path / "cache"
+    with serving(cache, *flags) as one, serving(cache, *flags) as other:
+        assert load(one, "x") == (200, None)
+        status, answer = load(other, "y")
+        assert status == 503
+        assert "and those in use take" in answer["error"]
+        assert infer(one, "x") == [1, 2]
+        assert one.stop() == 0
+        assert load(other, "y") == (200, None)
+        assert infer(other, "y") == [1, 2]
+    with serving(cache, *flags, "--load-model=x") as again:
+        assert infer(again, "x") == [1, 2]
