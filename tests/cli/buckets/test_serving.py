@@ -252,7 +252,11 @@ def test_a_server_that_stops_does_not_wait_for_a_bucket_that_hangs(
 def test_two_servers_share_a_cache_and_neither_removes_what_the_other_serves(
     bucket: Bucket, tmp_path: Path
 ) -> None:
-    flags = [f"--model-repository={bucket.url()}", "--model-control-mode=explicit", "--cloud-cache-size=180KB"]
+    flags = [
+        f"--model-repository={bucket.url()}",
+        "--model-control-mode=explicit",
+        "--cloud-cache-size=180KB",
+    ]
     for name in ("x", "y"):
         bucket.put_all({f"{name}/config.pbtxt": IDENTITY, f"{name}/1/weights": "x" * 100_000})
     cache = tmp_path / "cache"
