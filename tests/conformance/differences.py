@@ -191,3 +191,19 @@ SPACE_AT_THE_END = Difference(
     "Spaces after a header's value are no part of it, as RFC 9110 says; tritonserver keeps them.",
     paths=r"^body\.outputs\[0\]\.data\[0\]$",
 )
+IDENTIFIERS = Difference(
+    "Over gRPC a model is reached by its repository and name, too; tritonserver serves no models of equal names.",
+)
+UNKNOWN_WITH_NAMESPACES = Difference(
+    "An unknown model is answered by 404, with namespaces as without; tritonserver answers 400 with them.",
+    paths=r"status$",
+    theirs=400,
+    ours=404,
+)
+NEEDED_MODELS_ONLY = Difference(
+    "An ensemble loads the models of its steps; tritonserver also loads those of equal names in other repositories.",
+    paths=r"row \d$",
+)
+OWN_REPOSITORY_FIRST = Difference(
+    "A model that calls others reaches those of its own repository first; tritonserver refuses names that others have.",
+)

@@ -1,6 +1,7 @@
 """What must differ between two servers that answer alike: times, ports, addresses, places of files."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.conformance.answers import Answer, Value
@@ -39,29 +40,31 @@ TIMES = re.compile(r"(\.ns|\.last_inference|_duration_us(_sum)?(\{.*\})?)$")
 """Paths of values that are durations or times: that they are not 0 is all that is compared."""
 
 
-def normalised(answer: Answer, repository: Path, ignored: tuple[str, ...] = ()) -> Answer:
+def normalised(answer: Answer, places: Mapping[str, Path], ignored: tuple[str, ...] = ()) -> Answer:
     """The answer without what depends on the server, the run or the clock.
 
     Args:
         answer: what a server has answered.
-        repository: that server's model repository.
+        places: that server's model repositories, by what stands for them.
         ignored: patterns of paths that are left out.
     """
     left_out = [re.compile(pattern) for pattern in ignored]
     return {
-        path: value_of(path, value, str(repository))
+        path: value_of(path, value, places)
         for path, value in answer.items()
         if not NEWER.search(path) and not any(pattern.search(path) for pattern in left_out)
     }
 
 
-def value_of(path: str, value: Value, repository: str) -> Value:
+def value_of(path: str, value: Value, places: Mapping[str, Path]) -> Value:
     """One value, normalised."""
     header, untyped, typed = UNTYPED
     if path.endswith(header) and value == untyped:
         return typed
     if isinstance(value, str):
-        text = value.replace(repository, "<repository>")
+        text = value
+        for name, place in places.items():
+            text = text.replace(str(place), name)
         for pattern, replacement in TEXTS:
             text = pattern.sub(replacement, text)
         text = text.replace(*NO_BRACKET)

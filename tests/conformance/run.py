@@ -112,7 +112,7 @@ def taken(case: Case, subject: Subject) -> Answer:
             break  # nothing after it would be answered either
     if subject.server.child.poll() is not None:
         answers["ended with status"] = subject.server.child.returncode
-    return normalised(answers, subject.repository, case.ignored)
+    return normalised(answers, subject.places, case.ignored)
 
 
 def judged(subject: str, case: Case, lines: tuple[Line, ...]) -> Outcome:

@@ -1,7 +1,7 @@
-"""Both servers under the same flags, each with a model repository of its own."""
+"""Both servers under the same flags, each with model repositories of its own."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,11 +25,13 @@ class Setting:
         flags: their flags beside addresses and ports.
         models: which of the directories in `models/` they serve; all, if it is empty.
         ready: whether they become ready.
+        further: further repositories, by name, which are empty at first.
     """
 
     flags: tuple[str, ...] = EXPLICIT
     models: tuple[str, ...] = ()
     ready: bool = True
+    further: tuple[str, ...] = ()
 
 
 PLAIN = Setting()
@@ -43,7 +45,14 @@ class Subject:
     server: Server
     repository: Path
     start: "Start"
+    further: Mapping[str, Path] = field(default_factory=dict)
     channel: grpc.Channel = field(init=False)
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """Its repositories, by what is written in answers in their place."""
+        others = {f"<repository {name}>": path for name, path in self.further.items()}
+        return {"<repository>": self.repository, **others}
 
     def __post_init__(self) -> None:
         """Open the channel of all gRPC calls."""
@@ -77,9 +86,13 @@ def both(setting: Setting, directory: Path) -> Iterator[tuple[Subject, Subject]]
         for name, start in starts.items():
             repository = directory / name / "models"
             copy_models(setting.models, repository)
+            further = {other: directory / name / other for other in setting.further}
+            for path in further.values():
+                path.mkdir()
             flags = [flag.replace("<repository>", str(repository)) for flag in setting.flags]
+            flags += [f"--model-repository={path}" for path in further.values()]
             server = stack.enter_context(start(repository, arguments=flags, ready=setting.ready))
-            subject = Subject(name, server, repository, start)
+            subject = Subject(name, server, repository, start, further)
             stack.callback(subject.channel.close)
             subjects.append(subject)
         theirs, ours = subjects

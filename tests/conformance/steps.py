@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
@@ -100,15 +101,17 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files of a model, written into the repository; None removes a file, or a directory with all that is in it."""
+    """Files of a model, written into a repository; None removes a file, or a directory with all that is in it."""
 
     model: str
     files: dict[str, str | bytes | None]
+    further: str = ""
 
     def take(self, subject: Subject) -> None:
         """Write them."""
+        repository = subject.further[self.further] if self.further else subject.repository
         for name, content in self.files.items():
-            path = subject.repository / self.model / name
+            path = repository / self.model / name
             if content is None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
                 continue
@@ -187,6 +190,19 @@ class Starts:
                 return {"starts": True}
         except BenchmarkError:
             return {"starts": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A step made for a server, as it has the name of one of its repositories in it."""
+
+    make: Callable[[Path], Step]
+    further: str = ""
+
+    def take(self, subject: Subject) -> Answer | None:
+        """The answer to that step."""
+        repository = subject.further[self.further] if self.further else subject.repository
+        return self.make(repository).take(subject)
 
 
 @dataclass(frozen=True, slots=True)

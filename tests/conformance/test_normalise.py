@@ -8,15 +8,17 @@ from tests.conformance.answers import Value
 from tests.conformance.normalise import normalised
 
 REPOSITORY = Path("/tmp/conformance-x/tritonserver/models")
+PLACES = {"<repository>": REPOSITORY, "<repository b>": REPOSITORY.with_name("b")}
 
 
 def one(path: str, value: Value) -> Value:
     """The value, normalised."""
-    return normalised({path: value}, REPOSITORY)[path]
+    return normalised({path: value}, PLACES)[path]
 
 
 def test_the_repository_has_one_name() -> None:
     assert one("body.error", f"no file {REPOSITORY}/m/1/model.py") == "no file <repository>/m/1/model.py"
+    assert one("body.error", f"not {REPOSITORY.with_name('b')}::m") == "not <repository b>::m"
 
 
 def test_directories_that_were_searched_have_one_name() -> None:
@@ -65,4 +67,4 @@ def test_members_of_later_versions_and_ignored_paths_are_left_out() -> None:
         "body.version": "2.51.0",
         "status": 200,
     }
-    assert normalised(answer, REPOSITORY, (r"\.version$",)) == {"status": 200}
+    assert normalised(answer, PLACES, (r"\.version$",)) == {"status": 200}

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.support.server import ServerProcess, run_command, start_server
+from tests.support.server import ServerProcess, start_server
 
 TENSORS = """
 input { name: "X" data_type: TYPE_FP32 dims: [ 1 ] }
@@ -99,9 +100,12 @@ def server(places: tuple[Path, Path]) -> Iterator[ServerProcess]:
 
 def test_requests_to_an_ambiguous_name_are_refused(server: ServerProcess) -> None:
     assert infer(server, "same") == (400, {"error": AMBIGUOUS})
-    for path in ("", "/config", "/versions/1", "/ready"):
+    for path in ("", "/config", "/versions/1"):
         assert ask(server, f"/v2/models/same{path}")[0] == 400
     assert ask(server, "/v2/models/same/config")[1] == {"error": AMBIGUOUS}
+    assert ask(server, "/v2/models/same/ready") == (400, {"error": "Model version not ready"})
+    unknown = {"error": "Request for unknown model : same"}
+    assert ask(server, "/v2/models/same/trace/setting") == (400, unknown)
     unavailable = {"error": "requested model 'same' is not available"}
     assert ask(server, "/v2/models/same/stats") == (400, unavailable)
     with grpcclient.InferenceServerClient(server.grpc) as client:
@@ -149,8 +153,18 @@ def test_a_model_is_reached_by_its_identifier_over_grpc(
         assert client.get_model_metadata(f"{places[0]}::same").name == f"{places[0]}::same"
 
 
-def test_namespacing_is_refused_where_requests_load_models(tmp_path: Path) -> None:
-    flags = ("--model-namespacing=true", "--model-control-mode=ondemand")
-    done = run_command("serve", f"--model-repository={tmp_path}", *flags)
-    assert done.returncode == 2
-    assert "--model-namespacing is not available with --model-control-mode=ondemand" in done.stderr
+def test_on_demand_requests_load_what_they_name(places: tuple[Path, Path]) -> None:
+    flags = (f"--model-repository={places[1]}", "--model-namespacing=true", "--model-control-mode=ondemand")
+    with start_server(places[0], *flags) as server:
+        for repository, value in (("b", 21.0), ("a", 11.0)):
+            for kind in ("ensemble", "caller"):
+                status, answer = infer(server, f"{kind}_{repository}")
+                assert status == 200, answer
+                assert answer["outputs"][0]["data"] == [value]
+        assert infer(server, "same") == (400, {"error": AMBIGUOUS})
+        assert infer(server, "nowhere")[0] == 404
+        with grpcclient.InferenceServerClient(server.grpc) as client:
+            tensor = grpcclient.InferInput("X", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+            for place, value in zip(places, (11.0, 21.0), strict=True):
+                assert client.infer(f"{place}::same", [tensor]).as_numpy("Y") == [value]
+            assert client.infer("caller_a", [tensor]).as_numpy("Y") == [11.0]

@@ -51,11 +51,11 @@ class ServerProcess:
 
     def wait_for(self, text: str, timeout: float = 30, times: int = 1) -> None:
         """Return once the log has that text so many times."""
-        self._poll(lambda: self.log.count(text) >= times, f"the log to have {text!r}", timeout)
+        self.wait_until(lambda: self.log.count(text) >= times, f"the log to have {text!r}", timeout)
 
     def wait_until_open(self, endpoints: int, timeout: float = 30) -> None:
         """Return once so many endpoints are open; their addresses are known then."""
-        self._poll(lambda: len(_STARTED.findall(self.log)) == endpoints, "open sockets", timeout)
+        self.wait_until(lambda: len(_STARTED.findall(self.log)) == endpoints, "open sockets", timeout)
         addresses = dict(_STARTED.findall(self.log))
         self.http = addresses.get("HTTPService", "")
         self.grpc = addresses.get("GRPCInferenceService", "")
@@ -66,14 +66,15 @@ class ServerProcess:
     def wait_until_ready(self, timeout: float = 60) -> None:
         """Return once the server says that it is ready, over HTTP or to SageMaker."""
         path = "/v2/health/ready" if self.http else "/ping"
-        self._poll(lambda: self.get(path, self.http or self.sagemaker)[0] == 200, "readiness", timeout)
+        self.wait_until(lambda: self.get(path, self.http or self.sagemaker)[0] == 200, "readiness", timeout)
 
     def stop(self, timeout: float = 30) -> int:
         """Send SIGTERM; the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
 
-    def _poll(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
+        """Return once the condition holds."""
         deadline = time.monotonic() + timeout
         while not condition():
             status = self.process.poll()

@@ -111,7 +111,7 @@ class EngineSettings:
         strict_readiness: the server is ready only while every model is.
         max_inflight_requests: requests of clients that may be in flight at once; 0 for any number.
         exit_on_error: the server ends if a model fails to load at start, and is never ready then.
-        model_namespacing: repositories may hold models of equal names; not in control mode ondemand.
+        model_namespacing: repositories may hold models of equal names.
         backend_config: backend → setting → value; settings under "" are for every backend.
         backend_directory: where backends written in Python are; None for nowhere.
         repoagent_directory: where repository agents are, each in a directory of its name.

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from halimede.core.errors import (
+    HalimedeError,
     InvalidArgumentError,
-    NotFoundError,
     NotLoadedError,
-    UnavailableError,
     UnsupportedError,
 )
 from halimede.engine.engine import Engine
@@ -90,7 +89,7 @@ def _check_loaded(engine: Engine, name: str) -> None:
         engine.find(name)
     except NotLoadedError:
         return  # there is one, which is loaded on demand
-    except (NotFoundError, UnavailableError):
+    except HalimedeError:
         raise InvalidArgumentError(f"Request for unknown model : {name}") from None
 
 

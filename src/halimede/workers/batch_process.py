@@ -49,7 +49,7 @@ class BatchProcess:
         self._on_dropped = on_dropped or self._log_dropped
         self._on_line = on_line
         self._process = self._start()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
         self.dropped = 0
         self._untold = 0  # of those
@@ -77,12 +77,15 @@ class BatchProcess:
         """Write a pickled batch of so many records, soon."""
         with self._changed:
             if self._waiting and self._waiting_bytes + len(batch) > self._most_waiting:
-                self.dropped += records
-                self._untold += records
+                self._drop(records)
                 return
-            self._waiting.append(batch)
+            self._waiting.append((batch, records))
             self._waiting_bytes += len(batch)
             self._changed.notify()
+
+    def _drop(self, records: int) -> None:
+        self.dropped += records
+        self._untold += records
 
     def close(self, timeout_s: float) -> bool:
         """Write what waits: whether that, and then the process's end, took no longer than `timeout_s` each."""
@@ -108,14 +111,16 @@ class BatchProcess:
             with self._changed:
                 while not self._waiting and not self._ending:
                     self._changed.wait()
-                if not self._waiting:
-                    break
-                batch = self._waiting.popleft()
+                batch, records = self._waiting.popleft() if self._waiting else (b"", 0)
                 self._waiting_bytes -= len(batch)
                 dropped, self._untold = self._untold, 0
             if dropped:
                 self._on_dropped(dropped)
-            self._hand_on(batch)
+            if not batch:
+                break
+            if not self._hand_on(batch):
+                with self._changed:
+                    self._drop(records)
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -124,21 +129,39 @@ class BatchProcess:
             "%s: %d %s were dropped, as they are not written fast enough", self._name, records, self._records
         )
 
-    def _hand_on(self, batch: bytes) -> None:
-        for _ in range(2):
-            assert self._process.stdin is not None
-            descriptor = self._process.stdin.fileno()
-            try:
-                view = memoryview(batch)
-                while view:
-                    view = view[os.write(descriptor, view) :]
-            except BrokenPipeError:
-                status = self._process.wait()
-                logger.error("%s: its process ended with status %d; another is started", self._name, status)
-                self._process.stdin.close()
-                self._process = self._start()
-            else:
-                return
+    def _hand_on(self, batch: bytes) -> bool:
+        """Whether the process took a batch, or another one that was started in its place."""
+        return self._send(batch) or (self._start_again() and self._send(batch))
+
+    def _send(self, batch: bytes) -> bool:
+        """Whether the process took all of a batch; it has ended otherwise."""
+        assert self._process.stdin is not None
+        descriptor = self._process.stdin.fileno()
+        view = memoryview(batch)
+        try:
+            while view:
+                view = view[os.write(descriptor, view) :]
+        except BrokenPipeError:
+            return False
+        return True
+
+    def _start_again(self) -> bool:
+        status = self._process.wait()
+        try:
+            successor = self._start()
+        except OSError as error:
+            logger.error(
+                "%s: its process ended with status %d, and no other can be started: %s",
+                self._name,
+                status,
+                error,
+            )
+            return False
+        logger.error("%s: its process ended with status %d; another is started", self._name, status)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process = successor
+        return True
 
 
 def _read_lines(process: "subprocess.Popen[bytes]", on_line: Callable[[bytes], None]) -> None:

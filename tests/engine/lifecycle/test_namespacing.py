@@ -6,6 +6,7 @@ import pytest
 
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, NotFoundError
 from halimede.engine.lifecycle.lifecycle import Lifecycle
+from halimede.engine.memory.footprints import FILES_FACTOR
 from halimede.engine.settings import ControlMode
 from tests.engine.lifecycle.fakes import (
     CONFIG,
@@ -17,6 +18,7 @@ from tests.engine.lifecycle.fakes import (
     make_world,
     rows,
 )
+from tests.engine.lifecycle.ondemand import error_of, use
 
 
 class Repositories(World):
@@ -89,8 +91,7 @@ def test_a_name_that_two_models_have_reaches_neither(world: Repositories) -> Non
             with pytest.raises(InvalidArgumentError) as caught:
                 lifecycle.find("same", version)
             assert caught.value.message == AMBIGUOUS
-        with pytest.raises(InvalidArgumentError):
-            await lifecycle.model_ready("same")
+        assert not await lifecycle.model_ready("same")
         with pytest.raises(NotFoundError, match="unknown model: 'nope' is not found"):
             lifecycle.find("nope")
         assert serves(lifecycle, "only_a") == world.places["a"]
@@ -143,7 +144,7 @@ def test_an_ensemble_whose_step_several_others_have_is_refused(world: Repositori
             await lifecycle.load("e", {})
         assert caught.value.message == (
             f"load failed for model '{world.called('c', 'e')}': "
-            "ensemble e contains models that are not available or ambiguous: same\n"
+            f"ensemble {world.called('c', 'e')} contains models that are not available or ambiguous: same\n"
         )
 
     run(world, test)
@@ -181,6 +182,8 @@ def test_a_load_request_is_for_all_models_of_the_name(world: Repositories) -> No
         await lifecycle.unload("same")
         await gone(lifecycle)
         assert lifecycle.loaded_models() == []
+        with pytest.raises(NotFoundError, match="Identifier of model 'same' is not found in global map"):
+            lifecycle.find("same")
         with pytest.raises(NotFoundError, match="::e' has no available versions"):
             lifecycle.find("e")
 
@@ -207,6 +210,35 @@ def test_a_load_that_fails_in_one_repository_says_which(world: Repositories) -> 
         with pytest.raises(HalimedeError, match=f"load failed for model '{world.called('b', 'same')}'"):
             await lifecycle.load("same", {})
         assert [model.identifier for model in lifecycle.loaded_models()] == [world.called("a", "same")]
+
+    run(world, test)
+
+
+def test_a_load_request_passes_over_repositories_that_have_the_model_no_more(world: Repositories) -> None:
+    world.put("a", "same")
+    second = world.put("b", "same")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await lifecycle.load("same", {})
+        shutil.rmtree(second)
+        await lifecycle.load("same", {})
+        assert rows(lifecycle) == [("same", "1", "READY", "")]
+
+    run(world, test)
+
+
+def test_a_configuration_that_cannot_be_read_is_told_by_the_name_that_clients_know(
+    world: Repositories,
+) -> None:
+    world.put("a", "same")
+    world.put("b", "same", "nonsense {")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        with pytest.raises(
+            InternalError, match=r"^failed to load 'same', failed to poll from model repository: "
+        ):
+            await lifecycle.load("same", {})
+        assert serves(lifecycle, "same") == world.places["a"]
 
     run(world, test)
 
@@ -278,3 +310,74 @@ def test_stopping_takes_the_names_away(world: Repositories) -> None:
         model.end()
 
     run(world, test, ControlMode.NONE)
+
+
+def test_on_demand_a_request_loads_the_only_model_of_its_name(world: Repositories) -> None:
+    world.put("a", "only_a")
+    world.put("b", "only_b")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await use(lifecycle, "only_b", "only_a")
+        assert serves(lifecycle, "only_b") == world.places["b"]
+        await use(lifecycle, world.called("b", "only_b"))
+        assert sorted(world.loads) == [(world.called("a", "only_a"), 1), (world.called("b", "only_b"), 1)]
+        assert (await error_of(use(lifecycle, "nowhere"))).message.endswith("'nowhere' is not found")
+
+    run(world, test, ControlMode.ON_DEMAND)
+
+
+def test_on_demand_a_name_that_two_models_have_loads_neither(world: Repositories) -> None:
+    world.put("a", "same")
+    second = world.put("b", "same")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        assert (await error_of(use(lifecycle, "same"))).message == AMBIGUOUS
+        assert not await lifecycle.model_ready("same")
+        assert world.loads == []
+        await use(lifecycle, world.called("a", "same"))
+        assert (await error_of(use(lifecycle, "same"))).message == AMBIGUOUS
+        shutil.rmtree(second)
+        await use(lifecycle, "same")
+        assert serves(lifecycle, "same") == world.places["a"]
+        world.put("b", "later")
+        await use(lifecycle, "later")
+        assert serves(lifecycle, "later") == world.places["b"]
+
+    run(world, test, ControlMode.ON_DEMAND)
+
+
+def test_on_demand_models_of_several_repositories_make_room_for_each_other(world: Repositories) -> None:
+    for repository in "ab":
+        for name in ("x", "y"):
+            directory = world.put(repository, f"{name}{repository}")
+            (directory / "1" / "weights").write_bytes(bytes(round(100 / FILES_FACTOR)))
+            world.sizes[world.called(repository, directory.name)] = 100
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await use(lifecycle, "xa", "yb", "xa", "xb")
+        await gone(lifecycle)
+        assert [model.identifier for model in lifecycle.loaded_models()] == [
+            world.called("a", "xa"), world.called("b", "xb"),
+        ]  # fmt: skip
+        await use(lifecycle, "yb")
+        assert serves(lifecycle, "yb") == world.places["b"]
+
+    run(world, test, ControlMode.ON_DEMAND, model_memory_budget=250)
+
+
+def test_on_demand_ensembles_and_calls_reach_their_own_repository_first(world: Repositories) -> None:
+    for repository in "ab":
+        world.put(repository, "same")
+        world.put_ensemble(repository, f"ensemble_{repository}", "same")
+    world.put("b", "caller")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await use(lifecycle, "ensemble_b")
+        assert bound(lifecycle, "ensemble_b") == world.places["b"]
+        assert world.loads == [(world.called("b", "same"), 1)]
+        caller = world.called("a", "caller")
+        assert lifecycle.name_in_server("same", caller) == world.called("a", "same")
+        called = await use(lifecycle, lifecycle.name_in_server("same", caller))
+        assert called.loaded.source.directory.parent == world.places["a"]
+
+    run(world, test, ControlMode.ON_DEMAND)

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from halimede.repository.cloud.cache import Cache
-from halimede.repository.cloud.downloads import Downloads
 from halimede.repository.cloud.locations import parse_location
 from halimede.repository.cloud.mirror import Mirror
 from halimede.repository.cloud.requests import Requests
@@ -26,7 +25,7 @@ def nothing(_directory: Path) -> bool:
 def mirror(url: str, directory: Path, limit: int | float = 1.0) -> Iterator[Mirror]:
     """A mirror as a server has it, as long as the block lasts."""
     requests = Requests()
-    found = Mirror(parse_location(url), Cache(directory, limit), requests, Downloads())
+    found = Mirror(parse_location(url), Cache(directory, limit), requests)
     try:
         yield found
     finally:

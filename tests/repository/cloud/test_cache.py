@@ -118,3 +118,15 @@ def test_a_directory_that_cannot_be_made_is_told_with_the_flag(tmp_path: Path) -
         InvalidArgumentError, match=r"cannot be kept in .*/file/cache .* --cloud-cache-directory"
     ):
         Cache(tmp_path / "file" / "cache", 1.0)
+
+
+def test_a_cache_that_cannot_be_written_is_told_with_what_to_do(models: Bucket, tmp_path: Path) -> None:
+    with mirror(models.url(), tmp_path) as found:
+        found.directory.rmdir()
+        found.directory.write_text("no directory")
+        for act in (found.update_names, found.update_all, lambda: found.update("a"), found.check):
+            with pytest.raises(
+                OutOfMemoryError, match=r"models cannot be kept in .*: Not a directory; free some of"
+            ):
+                act()
+        assert found.away is None

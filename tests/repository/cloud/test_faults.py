@@ -11,7 +11,6 @@ import pytest
 from halimede.core.errors import HalimedeError
 from halimede.repository.cloud import downloads
 from halimede.repository.cloud.failures import BucketError, ReplacedError
-from halimede.repository.cloud.repositories import CloudRepositories
 from halimede.repository.layout import find_models
 from tests.repository.cloud.mirrors import IDENTITY, fetch, files, mirror
 from tests.support.buckets import Answer, Bucket, Proxy, Request
@@ -342,15 +341,3 @@ def test_many_threads_note_and_forget_the_same_models(bucket: Bucket, tmp_path: 
             thread.join(120)
         assert errors == []
         assert all(files(found.directory / f"m{number}") for number in range(3))
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "nul\0", "x" * 300, "\udc80"])
-def test_a_name_that_no_model_can_have_is_no_model(name: str, bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put_all({"m/config.pbtxt": IDENTITY})
-    cloud = CloudRepositories([bucket.url()], str(tmp_path), 1.0)
-    try:
-        cloud.update(name, cloud.directories)
-        assert find_models(cloud.directories) == {}
-    finally:
-        cloud.stop()
-        cloud.close()

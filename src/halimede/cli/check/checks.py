@@ -172,9 +172,6 @@ def _check_models(options: ServeOptions) -> None:
             "too; other modes load all models"
         )
         raise click.UsageError(msg)
-    if options.model_namespacing and options.model_control_mode == "ondemand":
-        msg = "--model-namespacing is not available with --model-control-mode=ondemand: requests have to name one model"
-        raise click.UsageError(msg)
     if "*" in options.load_model and len(set(options.load_model)) > 1:
         msg = "Wildcard model name '*' must be the ONLY startup model if specified at all."
         raise click.UsageError(msg)

@@ -37,17 +37,19 @@ def circle(name: str, needs: Iterable[str], models: Mapping[str, Waiting]) -> st
     return ""
 
 
-def lacking(config: ModelConfig, records: Mapping[str, ModelRecord]) -> str:
+def lacking(name: str, config: ModelConfig, records: Mapping[str, ModelRecord]) -> str:
     """Which model that the ensemble with this configuration needs does not serve, and why; "" if all do."""
-    name = config.name
+    steps = config.ensemble_scheduling.step
     absent = [need for need in needs_of(config) if need not in records or _is_absent(records[need])]
     if absent:
         reasons = [
             f"'{need}': {records[need].reason}" for need in absent if need in records and records[need].reason
         ]
-        text = f"ensemble {name} contains models that are not available or ambiguous: {', '.join(absent)}"
+        names = {step.model_name: step.model_name.removeprefix(f"{step.model_namespace}::") for step in steps}
+        listed = ", ".join(names[need] for need in absent)
+        text = f"ensemble {name} contains models that are not available or ambiguous: {listed}"
         return f"{text} ({'; '.join(reasons)})" if reasons else text
-    for step in config.ensemble_scheduling.step:
+    for step in steps:
         need, version = step.model_name, step.model_version
         models = records[need].models
         if not models and records[need].reason:

@@ -200,7 +200,7 @@ class EnsembleLoader:
             InternalError: the server is at fault.
         """
         config, records = blueprint.config, self._table.records
-        wrong = circle(record.name, blueprint.needs, records) or lacking(config, records)
+        wrong = circle(record.name, blueprint.needs, records) or lacking(record.name, config, records)
         if wrong:
             raise InvalidArgumentError(wrong)
         steps = {

@@ -27,13 +27,13 @@ from halimede.engine.calls.loans import Loans
 from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_services import WorkerServices
 from halimede.engine.lifecycle.buckets import Buckets
+from halimede.engine.lifecycle.catalog import Catalog
 from halimede.engine.lifecycle.dependencies import circle, is_spare, users_first
 from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
 from halimede.engine.lifecycle.load_slots import LoadSlots
 from halimede.engine.lifecycle.model_loader import ModelLoader
-from halimede.engine.lifecycle.model_table import AMBIGUOUS, ModelTable, Progress
-from halimede.engine.lifecycle.namespaced_table import NamespacedTable
-from halimede.engine.lifecycle.on_demand_table import OnDemandTable
+from halimede.engine.lifecycle.model_table import AMBIGUOUS, Progress
+from halimede.engine.lifecycle.on_demand_table import OnDemandNamespacedTable, table_for
 from halimede.engine.lifecycle.operations import Operations
 from halimede.engine.lifecycle.polling import Polling
 from halimede.engine.lifecycle.version_states import IndexRow, ModelRecord
@@ -43,7 +43,7 @@ from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import ControlMode, EngineSettings
-from halimede.repository.layout import check_repositories, find_models
+from halimede.repository.layout import check_repositories
 from halimede.repository.namespace import Namespace
 from halimede.repository.overrides import Override, OverrideFilesError, parse_parameters
 from halimede.repository.snapshots import Snapshot
@@ -73,13 +73,7 @@ class Lifecycle:
         self._disk = ThreadPoolExecutor(2, "halimede-disk")
         on_demand = settings.control_mode is ControlMode.ON_DEMAND
         ledger = Ledger(settings.model_memory_budget)
-        self._table: ModelTable
-        if on_demand:
-            self._table = OnDemandTable(ledger)
-        elif settings.model_namespacing:
-            self._table = NamespacedTable(settings.model_repositories)
-        else:
-            self._table = ModelTable()
+        self._table = table_for(settings, ledger)
         self.memory = ModelMemory(
             ledger, self._table, clock, loop, self._disk, self._evict if on_demand else None
         )
@@ -100,7 +94,8 @@ class Lifecycle:
         self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
         self.cache = open_cache(settings.cache, clock, loop)
         repositories = settings.model_repositories
-        self._buckets = Buckets(settings.cloud, repositories, settings.model_config_name, self._table, loop)
+        self._buckets = Buckets(settings, self._table, clock, loop, on_return=self._load_missing)
+        self._catalog = Catalog(repositories, self._table, loop, self._disk)
         self._loader = ModelLoader(
             settings,
             clock,
@@ -156,7 +151,10 @@ class Lifecycle:
         Raises:
             NotFoundError: there is no such model.
         """
-        serving = self._table.serving(name)
+        try:
+            serving = self._table.serving(name)
+        except InvalidArgumentError:  # several models have that name
+            return False
         number = max(serving, default=-1) if version == -1 else version
         if number not in serving:
             return False
@@ -173,7 +171,9 @@ class Lifecycle:
         settings = self._settings
         # what a client wants to be loaded, and cannot be, is no reason to send the others elsewhere
         strict = settings.strict_readiness and settings.control_mode is not ControlMode.ON_DEMAND
-        return not strict or all(record.ready for record in self._table.records.values())
+        return not strict or (
+            self._buckets.known and all(record.ready for record in self._table.records.values())
+        )
 
     @property
     def stopping(self) -> bool:
@@ -203,16 +203,9 @@ class Lifecycle:
 
     async def refresh(self) -> None:
         """Learn which models the repositories hold now, for `index`."""
-        if self.stopping:
-            return
-        await self._buckets.update_names()
-        try:
-            work = partial(find_models, self._settings.model_repositories, namespaced=self._table.namespaced)
-            found = await self._loop.run_in_executor(self._disk, work)
-        except OSError as error:
-            logger.error("cannot look for models: %s", error)
-            return
-        self._table.set_catalog({name: len(directories) > 1 for name, directories in found.items()})
+        if not self.stopping:
+            await self._buckets.update_names()
+            await self._catalog.update()
 
     # Start, load, unload, stop
 
@@ -230,12 +223,12 @@ class Lifecycle:
                 return False
             try:
                 await self._loop.run_in_executor(self._disk, check_repositories, settings.model_repositories)
-                await self._buckets.check()
+                await self._buckets.check(all_needed=settings.exit_on_error)
             except HalimedeError:
                 self.live = False
                 self._table.failed = True
                 raise
-            await self.refresh()
+            await self._catalog.update()
             results = await asyncio.gather(
                 *(self._attempt(name, explicit=True) for name in self._names_to_start())
             )
@@ -245,6 +238,16 @@ class Lifecycle:
         if settings.control_mode is ControlMode.POLL and settings.repository_poll_secs > 0:
             self._polling.start(settings.repository_poll_secs)
         return all(results)
+
+    async def _load_missing(self) -> None:
+        """A bucket answers again: load what was to be loaded at start, and never was."""
+        async with self._starting:
+            if self.stopping:
+                return
+            await self._catalog.update()
+            known = {name for name, record in self._table.records.items() if record.known}
+            missing = [name for name in self._names_to_start() if name not in known]
+            await asyncio.gather(*(self._attempt(name, explicit=True) for name in missing))
 
     def _names_to_start(self) -> list[str]:
         wanted = self._settings.load_models
@@ -280,6 +283,7 @@ class Lifecycle:
                 f"failed to load '{name}', failed to poll from model repository: {error}"
             ) from error
         if not self._table.namespaced:
+            await self._buckets.ask_again(name)
             await self._load_wanted(name, override)
             return
         await self.refresh()
@@ -337,6 +341,8 @@ class Lifecycle:
             HalimedeError: the model cannot be loaded.
         """
         timeout = self._settings.ondemand_timeout_secs if timeout_s is None else timeout_s
+        if isinstance(self._table, OnDemandNamespacedTable):
+            name = await self._table.identify(name, self._look)
         await self._demands.wait(name, timeout, caller)
         return self.find(name, version)
 

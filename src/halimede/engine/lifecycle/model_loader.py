@@ -158,7 +158,8 @@ class ModelLoader:
             if unchanged and not (override.given or record.dormant):
                 await self._ensembles.load_needed(record.needs)
                 return
-            await self._buckets.fetch(snapshot.directories, override)
+            if not await self._buckets.fetch(record.name, snapshot.directories, override):
+                snapshot = Snapshot(snapshot.directories)  # the next look sees that it is not what is there
             record.intact = False
             record.snapshot = None if override.given else snapshot
             # Another configuration stays until the directory changes, unless the model was first loaded with it.
@@ -209,7 +210,7 @@ class ModelLoader:
             BucketError: a bucket cannot be listed.
         """
         if self._table.namespaces.directory(name) is None:
-            await self._buckets.update(self._table.own_name(name))
+            await self._buckets.update(name)
         return await self._loop.run_in_executor(self._disk, self._look_for(name))
 
     def _look_for(self, name: str) -> Callable[[], Snapshot]:
@@ -245,7 +246,8 @@ class ModelLoader:
         record.reason = why if snapshot.directories else ""
         record.refused = True
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
-        return InternalError(f"failed to load '{record.name}', failed to poll from model repository: {why}")
+        name = self._table.own_name(record.name)
+        return InternalError(f"failed to load '{name}', failed to poll from model repository: {why}")
 
     async def _load_versions(
         self,

@@ -7,7 +7,7 @@ leads to the model as long as no other model has it.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.served_model import ServedModel
@@ -39,19 +39,28 @@ class NamespacedTable(ModelTable):
 
     def meant(self, name: str) -> list[str]:
         """The names in the server of the models that a client means, as far as the server has to do with them."""
-        keys = [name, *(prefix + name for prefix in self._prefixes)]
-        return [key for key in keys if key in self.records and self._counts(self.records[key])]
+        return [key for key in self.identifiers(name) if self._may_be_meant(key)]
 
     def names_to_load(self, name: str) -> list[str]:
         """The names in the server of the models that a client wants loaded, as the repositories were last seen."""
-        keys = [name, *(prefix + name for prefix in self._prefixes)]
-        return [key for key in keys if key in self.catalog or key in self.records] or [name]
-
-    def _counts(self, record: ModelRecord) -> bool:
-        """Whether the model may be what a client means: not one that is gone from its repository."""
-        return record.known and (
-            record.name in self.catalog or bool(record.models) or not self._prefix(record.name)
+        keys = self.identifiers(name)
+        return (
+            [key for key in keys if key in self.catalog]
+            or [key for key in keys if key in self.records]
+            or [name]
         )
+
+    def identifiers(self, name: str) -> list[str]:
+        """The names that a model which clients call so may have in the server."""
+        return [name, *(prefix + name for prefix in self._prefixes)]
+
+    def _may_be_meant(self, key: str) -> bool:
+        """Whether a client may mean a model: it is known, and was not unloaded, nor is gone from its repository."""
+        record = self.records.get(key)
+        if record is None:
+            return False
+        there = key in self.catalog or not self._prefix(key)
+        return bool(record.models) or (record.known and there and not record.unloaded)
 
     def name_in_server(self, name: str, seen_from: str) -> str:
         """The name in the server of the model that another one means: one of its own repository comes first."""
@@ -84,17 +93,23 @@ class NamespacedTable(ModelTable):
         """
         keys = self.meant(name)
         if len(keys) > 1:
-            raise _ambiguous(name, len(keys))
+            raise self.ambiguous(name, len(keys))
         return super().serving(keys[0] if keys else name)
 
     def _why_not_found(self, name: str, version: int) -> HalimedeError:
         keys = self.meant(name)
         if len(keys) > 1 and not (self.failed or self.stopping):
-            return _ambiguous(name, len(keys))
+            return self.ambiguous(name, len(keys))
         return super()._why_not_found(keys[0] if keys else name, version)
 
+    def _unknown(self, name: str) -> NotFoundError:
+        records = [self.records[key] for key in self.identifiers(name) if key in self.records]
+        if any(record.known for record in records):
+            return NotFoundError(f"Identifier of model '{name}' is not found in global map. It is not loaded")
+        return super()._unknown(records[0].name if len(records) == 1 else name)
+
     def _in_repository(self, name: str) -> bool:
-        return any(prefix + name in self.catalog for prefix in self._prefixes)
+        return any(key in self.catalog for key in self.identifiers(name))
 
     def _route(self, name: str) -> None:
         """Let the name that clients know lead to the model that has it, if there is exactly one."""
@@ -103,16 +118,17 @@ class NamespacedTable(ModelTable):
             self._exact.pop((name, number), None)
         if name not in self.records:
             self._latest.pop(name, None)
-        if len(keys) == 1 and keys != [name]:
+        if len(keys) == 1 and keys != [name] and keys[0] in self.records:
             models = self.records[keys[0]].models
             self._routed[name] = set(models)
             self._exact.update({(name, number): model for number, model in models.items()})
             if models:
                 self._latest[name] = models[max(models)]
 
-
-def _ambiguous(name: str, count: int) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"There are {count} identifiers of model '{name}' in global map, model namespace must be provided to resolve "
-        "ambiguity."
-    )
+    @staticmethod
+    def ambiguous(name: str, count: int) -> InvalidArgumentError:
+        """The error of a request for a name that so many models have."""
+        return InvalidArgumentError(
+            f"There are {count} identifiers of model '{name}' in global map, model namespace must be provided to "
+            "resolve ambiguity."
+        )

@@ -194,6 +194,18 @@ class ModelRecord:
         return bool(self.versions or self.selects_none)
 
     @property
+    def unloaded(self) -> bool:
+        """Whether nothing of it is there on purpose, rather than for want of a model that it needs."""
+        withdrawn = all(version.withdrawn for version in self.versions.values())
+        return (
+            bool(self.versions)
+            and withdrawn
+            and not self.models
+            and self.blueprint is None
+            and not self.loading
+        )
+
+    @property
     def dormant(self) -> bool:
         """Whether it is an ensemble that waits for a model that it needs."""
         return self.blueprint is not None and not self.models

@@ -75,7 +75,7 @@ class Inference:
         elif len(exchange.body) <= _INLINE_INFLATE_BYTES:
             self._run_inflated(exchange, inflate(exchange.body, self._max_input_size), model, received)
         else:
-            release = self._engine.lifecycle.hold(name)
+            release = self._engine.lifecycle.hold(model.identifier)
             inflated = _in_thread(
                 exchange,
                 self._dialect,

@@ -49,14 +49,15 @@ class Download:
         """Says which pieces are there."""
         return self.path.with_name(f"{self.path.name}.pieces")
 
-    @property
-    def missing(self) -> list[int]:
-        """Where the pieces begin that are not there."""
+    def begin(self) -> list[int]:
+        """Make the file, unless an earlier attempt has: where the pieces begin that are not there."""
         begins = range(0, self.expected.size, PIECE_BYTES)
-        try:
-            done = self.journal.read_bytes() if self.path.exists() else b""
-        except FileNotFoundError:
-            done = b""
+        if (
+            not self.path.exists()
+        ):  # an earlier one may have brought the file to its place, though not all of its model
+            self.journal.unlink(missing_ok=True)
+            self.path.touch()
+        done = self.journal.read_bytes() if self.journal.exists() else b""
         return [begin for number, begin in enumerate(begins) if done[number : number + 1] != b"\1"]
 
     def length(self, begin: int) -> int:
@@ -92,8 +93,7 @@ class Downloads:
         """
         pieces = []
         for file in files:
-            file.path.touch()
-            pieces += [_Piece(store, location, file, begin, progress) for begin in file.missing]
+            pieces += [_Piece(store, location, file, begin, progress) for begin in file.begin()]
         tasks = [asyncio.ensure_future(self._run(piece)) for piece in pieces]
         try:
             await asyncio.gather(*tasks)

@@ -28,6 +28,10 @@ class BucketError(UnavailableError):
     """A bucket does not give what it is asked for; the text names bucket and key, and what to do."""
 
 
+class AwayError(BucketError):
+    """A bucket gives no proper answer, or refuses one."""
+
+
 class ReplacedError(BucketError):
     """An object was replaced or removed after it was listed."""
 
@@ -56,22 +60,20 @@ def failure(location: Location, key: str, doing: str, error: Exception) -> Bucke
     text = reason(error)
     code = _CODE.search(str(error))
     if code is not None and code[1] in _NO_BUCKET:
-        return BucketError(f"{where}: there is no such bucket ({text}). Check the URL and the endpoint")
+        return AwayError(f"{where}: there is no such bucket ({text}). Check the URL and the endpoint")
     if status in (401, 403) or (code is not None and code[1] in _REFUSED):
-        return BucketError(
+        return AwayError(
             f"{where}: {location.service.title} refuses it ({text}). {credentials_advice(location.service)} "
             "and that they may list the bucket and read its objects"
         )
     if any(server in str(error) for server in _ACCOUNT_SERVERS):
-        return BucketError(
+        return AwayError(
             f"{where}: there are no credentials ({text}). {credentials_advice(location.service)}"
         )
     if _is_replaced(error):
         return ReplacedError(f"{where}: it was replaced or removed after it was listed ({text}). Try again")
     server = location.endpoint or location.service.title
-    return BucketError(
-        f"{where}: {server} gives no proper answer ({text}). Check the endpoint and the network"
-    )
+    return AwayError(f"{where}: {server} gives no proper answer ({text}). Check the endpoint and the network")
 
 
 def reason(error: Exception) -> str:

@@ -8,14 +8,15 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 import obstore
-import orjson
 
 from halimede.config.model_config_pb2 import ModelConfig, ModelVersionPolicy
 from halimede.config.parse import parse_json, read_config
@@ -23,15 +24,21 @@ from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.versions import version_number
 from halimede.repository.cloud.cache import Cache, InUse
 from halimede.repository.cloud.downloads import Download, Downloads, disk_full
-from halimede.repository.cloud.failures import BucketError, failure
-from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, group_by_model, write_record
+from halimede.repository.cloud.failures import AwayError, ReplacedError, failure
+from halimede.repository.cloud.fetched import Fetched
+from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, group_by_model
 from halimede.repository.cloud.locations import Location, credentials_advice
 from halimede.repository.cloud.progress import Progress
 from halimede.repository.cloud.requests import Requests
 from halimede.repository.cloud.stores import open_store
 from halimede.repository.versions import select_versions
 
+T = TypeVar("T")
+
 logger = logging.getLogger("halimede")
+
+_AT_A_TIME = 16
+_FAILURES = (obstore.exceptions.BaseError, OSError, ValueError)
 
 
 class Mirror:
@@ -40,9 +47,12 @@ class Mirror:
     Attributes:
         location: the repository.
         directory: its models.
+        lookers: threads that learn what there is.
+        fetchers: threads that fetch it; looks do not wait for them.
+        away: why the bucket did not answer when it was asked last; None if it did.
     """
 
-    def __init__(self, location: Location, cache: Cache, requests: Requests, downloads: Downloads) -> None:
+    def __init__(self, location: Location, cache: Cache, requests: Requests) -> None:
         """A mirror that shows what was there when the last server ended.
 
         Raises:
@@ -52,14 +62,19 @@ class Mirror:
         self._store = open_store(location)
         self._cache = cache
         self._requests = requests
-        self._downloads = downloads
+        self._downloads = Downloads()
         self._noting = threading.Lock()
+        self.lookers = ThreadPoolExecutor(_AT_A_TIME, "halimede-looks")
+        self.fetchers = ThreadPoolExecutor(_AT_A_TIME, "halimede-fetches")
+        self.away: AwayError | None = None
         place, self._lock = cache.open_place(location)
         self.directory = place / "models"
         self._partial = place / "partial"
 
     def close(self) -> None:
-        """Let other servers use what has been fetched."""
+        """Let other servers use what has been fetched; when nothing is under way any more."""
+        self.lookers.shutdown()
+        self.fetchers.shutdown()
         os.close(self._lock)
 
     def check(self) -> None:
@@ -68,6 +83,7 @@ class Mirror:
         Raises:
             InvalidArgumentError: it is a model itself.
             BucketError: it cannot be listed.
+            OutOfMemoryError: the cache cannot be written.
         """
         files = self._update_names()
         if "config.pbtxt" in files:
@@ -84,60 +100,113 @@ class Mirror:
 
         Raises:
             BucketError: it cannot be listed.
+            OutOfMemoryError: the cache cannot be written.
         """
         self._update_names()
 
     def _update_names(self) -> set[str]:
         """Learn which models there are: the files that lie beside them."""
         path = self.location.path
-        try:
-            found = self._requests.run(partial(obstore.list_with_delimiter_async, self._store, path or None))
-        except _FAILURES as error:
-            raise failure(self.location, path, "list", error) from error
-        names = {prefix.rpartition("/")[2] for prefix in found["common_prefixes"]}
-        if not names:
-            self._check_gone(self.directory.iterdir())
-        with self._noting:
-            for name in names:
-                (self.directory / name).mkdir(exist_ok=True)
-            self._keep(names)
-        return {str(each["path"]).rpartition("/")[2] for each in found["objects"]}
+        with self._looking():
+            found = self._ask(
+                "list", path, lambda: obstore.list_with_delimiter_async(self._store, path or None)
+            )
+            names = {prefix.rpartition("/")[2] for prefix in found["common_prefixes"]}
+            if not names:
+                self._check_gone(self.directory.iterdir())
+            with self._noting:
+                for name in names:
+                    (self.directory / name).mkdir(exist_ok=True)
+                self._keep(names)
+            return {str(each["path"]).rpartition("/")[2] for each in found["objects"]}
 
     def update_all(self) -> None:
         """Learn what there is of every model.
 
         Raises:
             BucketError: it cannot be listed.
+            OutOfMemoryError: the cache cannot be written.
         """
-        listings = self._list(self.location.path)
-        if not listings:
-            self._check_gone(self.directory.iterdir())
-        with self._noting:
-            for name, listing in listings.items():
-                self._note(name, listing)
-            self._keep(listings.keys())
+        with self._looking():
+            listings = self._list(self.location.path)
+            if not listings:
+                self._check_gone(self.directory.iterdir())
+            with self._noting:
+                for name, listing in listings.items():
+                    self._note(name, listing)
+                self._keep(listings.keys())
 
-    def update(self, name: str) -> None:
+    def update(self, name: str, *, or_kept: bool = False) -> None:
         """Learn what there is of a model.
+
+        Args:
+            name: the model.
+            or_kept: while the bucket is away, what was fetched earlier will do.
 
         Raises:
             BucketError: it cannot be listed.
+            OutOfMemoryError: the cache cannot be written.
         """
-        listing = self._list(self.location.key(name)).get(name)
-        if listing is None:
-            self._check_gone([self.directory / name])
-        with self._noting:
-            if listing is None:
-                self._remove(self.directory / name)
-            else:
-                self._note(name, listing)
+        kept = or_kept and self.keeps(name)
+        if kept and self.away is not None:
+            return
+        try:
+            with self._looking():
+                listing = self._list(self.location.key(name)).get(name)
+                if listing is None:
+                    self._check_gone([self.directory / name])
+                with self._noting:
+                    if listing is None:
+                        self._remove(self.directory / name)
+                    else:
+                        self._note(name, listing)
+        except AwayError as error:
+            if not kept:
+                raise
+            logger.warning("%s. '%s' is loaded as it was fetched earlier", error, name)
+
+    def used(self, name: str) -> None:
+        """Note that a model has been in use until now."""
+        try:
+            os.utime(self.directory / name / RECORDS[1])
+        except OSError as error:
+            logger.debug("%s: %s", self.directory / name, error)
+
+    def keeps(self, name: str) -> bool:
+        """Whether a model can be loaded as it was fetched earlier."""
+        return Fetched.read(self.directory / name).whole
+
+    def keeps_any(self) -> bool:
+        """Whether there is a model that can be loaded as it was fetched earlier."""
+        return any(self.keeps(each.name) for each in self.directory.iterdir())
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Note whether the bucket answers."""
+        try:
+            yield
+        except AwayError as error:
+            self.away = error
+            raise
+        except OSError as error:
+            raise disk_full(self.directory, error) from error
+        self.away = None
 
     def _list(self, prefix: str) -> dict[str, Listing]:
-        try:
-            found = self._requests.run(lambda: obstore.list(self._store, prefix or None).collect_async())
-        except _FAILURES as error:
-            raise failure(self.location, prefix, "list", error) from error
+        found = self._ask("list", prefix, lambda: obstore.list(self._store, prefix or None).collect_async())
         return group_by_model(self.location, found)
+
+    def _ask(self, doing: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
+        """What the bucket answers.
+
+        Raises:
+            BucketError: it gives no answer.
+            UnavailableError: the server is stopping.
+        """
+        try:
+            return self._requests.run(request)
+        except _FAILURES as error:
+            raise failure(self.location, key, doing, error) from error
 
     def _check_gone(self, directories: Iterable[Path]) -> None:
         """Do not believe an empty listing of models that are known, unless one of their objects is gone too.
@@ -151,12 +220,10 @@ class Mirror:
         key = next((self.location.key(name, path) for name, listing in known for path in listing.objects), "")
         if key:
             try:
-                self._requests.run(partial(obstore.head_async, self._store, key))
-            except FileNotFoundError:
+                self._ask("read", key, partial(obstore.head_async, self._store, key))
+            except ReplacedError:
                 return
-            except _FAILURES as error:
-                raise failure(self.location, key, "read", error) from error
-            raise BucketError(
+            raise AwayError(
                 f"cannot list {self.location.url} (bucket '{self.location.bucket}', key '{self.location.path}'): the "
                 f"listing is empty, though there is an object '{key}'. {credentials_advice(self.location.service)}"
             )
@@ -178,7 +245,15 @@ class Mirror:
             shutil.rmtree(directory, ignore_errors=True)
             lock.release()
 
-    def fetch(self, name: str, config_name: str, config_override: str | None, in_use: InUse) -> None:
+    def fetch(
+        self,
+        name: str,
+        config_name: str,
+        config_override: str | None,
+        in_use: InUse,
+        *,
+        or_kept: bool = False,
+    ) -> bool:
         """Fetch what is to be loaded of a model and has changed: its configuration first, then what that selects.
 
         Args:
@@ -186,6 +261,10 @@ class Mirror:
             config_name: as `resolve` takes it.
             config_override: as `resolve` takes it.
             in_use: the models that are not removed to make room.
+            or_kept: while the bucket is away, what was fetched earlier will do.
+
+        Returns:
+            Whether that is what the bucket has, as far as it is known.
 
         Raises:
             BucketError: the bucket does not give it; the model is as it was.
@@ -195,11 +274,20 @@ class Mirror:
         directory = self.directory / name
         with self._cache.model_lock(directory):
             listing = Listing.read(directory)
-            if listing is not None:  # else it was removed after it was seen, which whoever loads it will tell
-                try:
-                    self._fetch(name, directory, listing, config_name, config_override, in_use)
-                except OSError as error:
-                    raise disk_full(directory, error) from error
+            if listing is None:  # it was removed after it was seen, which whoever loads it will tell
+                return True
+            kept = or_kept and self.keeps(name)
+            away = self.away if kept else None
+            try:
+                self._fetch(name, directory, listing, config_name, config_override, in_use, away)
+            except AwayError as error:
+                if not kept:
+                    raise
+                logger.warning("%s. '%s' is loaded as it was fetched earlier", error, name)
+                return False
+            except OSError as error:
+                raise disk_full(directory, error) from error
+            return True
 
     def _fetch(
         self,
@@ -209,10 +297,12 @@ class Mirror:
         config_name: str,
         config_override: str | None,
         in_use: InUse,
+        away: AwayError | None,
     ) -> None:
-        fetched = _Fetched.read(directory)
+        fetched = Fetched.read(directory)
+        stage = partial(self._stage, name, in_use=in_use, away=away)
         configs = {path: each for path, each in listing.objects.items() if _configures(path)}
-        staged = self._stage(name, fetched.missing(configs), in_use, lambda _: None)
+        staged = stage(fetched.missing(configs), progress=lambda _: None)
         named = f"configs/{config_name}.pbtxt"
         path = named if config_name and named in configs else "config.pbtxt"
         config = staged.get(path, directory / path) if path in configs else None
@@ -221,10 +311,11 @@ class Mirror:
         wanted = {path: each for path, each in listing.objects.items() if _is_wanted(path, versions)}
         others = {path: each for path, each in fetched.missing(wanted).items() if path not in configs}
         progress = Progress(name, self.location, len(others), sum(each.size for each in others.values()))
-        staged |= self._stage(name, others, in_use, progress.add)
+        staged |= stage(others, progress=progress.add)
         if others:
             progress.finish()
-        fetched.forget(staged.keys())
+        if staged:
+            fetched.replace(staged)
         for path, file in staged.items():
             target = directory / path
             _clear_way(directory, target)
@@ -241,12 +332,20 @@ class Mirror:
         self,
         name: str,
         missing: Mapping[str, BucketObject],
+        *,
         in_use: InUse,
         progress: Callable[[int], None],
+        away: AwayError | None,
     ) -> dict[str, Path]:
-        """Fetch files, though not into their place: where each of them is."""
+        """Fetch files, though not into their place: where each of them is.
+
+        Raises:
+            HalimedeError: as `fetch`; `away` if that is given, and something is missing.
+        """
         if not missing:
             return {}
+        if away is not None:
+            raise away
         place = self._partial / name
         place.mkdir(parents=True, exist_ok=True)
         files = {}
@@ -259,46 +358,6 @@ class Mirror:
             fetch = partial(self._downloads.run, self._store, self.location, list(files.values()), progress)
             self._requests.run(fetch)
         return {path: file.path for path, file in files.items()}
-
-
-_FAILURES = (obstore.exceptions.BaseError, OSError, ValueError)
-
-
-class _Fetched:
-    """What has been fetched of a model."""
-
-    def __init__(self, directory: Path, objects: Mapping[str, BucketObject]) -> None:
-        self._directory = directory
-        self._objects = objects
-
-    @classmethod
-    def read(cls, directory: Path) -> "_Fetched":
-        """What was noted in its directory."""
-        objects = {}
-        with suppress(FileNotFoundError, ValueError):
-            document = orjson.loads((directory / RECORDS[1]).read_bytes())
-            objects = {path: BucketObject(size, tag) for path, (size, tag) in document.items()}
-        return cls(directory, objects)
-
-    def missing(self, wanted: Mapping[str, BucketObject]) -> dict[str, BucketObject]:
-        """What is not there, or was replaced in the bucket."""
-        return {path: each for path, each in wanted.items() if not self._has(path, each)}
-
-    def _has(self, path: str, wanted: BucketObject) -> bool:
-        try:
-            size = (self._directory / path).stat().st_size
-        except OSError:
-            return False
-        return self._objects.get(path) == wanted and size == wanted.size
-
-    def forget(self, paths: Iterable[str]) -> None:
-        """Note that some files are about to be replaced."""
-        self.write({path: each for path, each in self._objects.items() if path not in set(paths)})
-
-    def write(self, objects: Mapping[str, BucketObject]) -> None:
-        """Note what is there now, and that it is used."""
-        document = {path: [each.size, each.tag] for path, each in objects.items()}
-        write_record(self._directory / RECORDS[1], document)
 
 
 def _configures(path: str) -> bool:

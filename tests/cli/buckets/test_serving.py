@@ -1,28 +1,17 @@
 """A server whose models are in buckets: those of the host's store, behind a proxy that misbehaves."""
 
 import json
-import secrets
-import sys
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.buckets.servers import IDENTITY, away, forbidden, index, infer, load, post, serving
 from tests.support.azurite import ACCOUNT, KEY, azurite, make_container, put_all
-from tests.support.buckets import Answer, Bucket, Proxy, Request, environment, proxy
+from tests.support.buckets import Answer, Bucket, Proxy, Request
 from tests.support.gcs import BUCKET, gcs_emulator
-from tests.support.host import start_host
-from tests.support.server import ServerProcess, running
 
-IDENTITY = """backend: "identity"
-input [{ name: "X", data_type: TYPE_FP32, dims: [-1] }]
-output [{ name: "Y", data_type: TYPE_FP32, dims: [-1] }]
-"""
 TWICE = """platform: "ensemble"
 input [{ name: "X", data_type: TYPE_FP32, dims: [-1] }]
 output [{ name: "Y", data_type: TYPE_FP32, dims: [-1] }]
@@ -31,88 +20,6 @@ ensemble_scheduling { step [
   { model_name: "a", model_version: -1, input_map { key: "X" value: "m" }, output_map { key: "Y" value: "Y" } }
 ] }
 """
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a host, which has an object store."""
-    with start_host(tmp_path_factory.mktemp("host") / "host") as host:
-        yield host.url
-
-
-@pytest.fixture
-def bucket(store: str) -> Bucket:
-    """A bucket with the models a and b."""
-    found = Bucket(store, f"models-{secrets.token_hex(8)}")
-    for name in "ab":
-        found.put_all({f"{name}/config.pbtxt": IDENTITY, f"{name}/1/weights": name * 1000})
-    return found
-
-
-@pytest.fixture
-def front(store: str) -> Iterator[Proxy]:
-    with proxy(store) as found:
-        yield found
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Path:
-    """A directory with the model local."""
-    version = tmp_path / "local-models" / "local" / "1"
-    version.mkdir(parents=True)
-    (version.parent / "config.pbtxt").write_text(IDENTITY)
-    return version.parent.parent
-
-
-@contextmanager
-def serving(
-    cache: Path, *flags: str, ready: bool = True, variables: Mapping[str, str] | None = None
-) -> Iterator[ServerProcess]:
-    command = [
-        sys.executable, "-m", "halimede", "serve", f"--cloud-cache-directory={cache}", "--http-address=127.0.0.1",
-        "--http-port=0", "--allow-grpc=false", "--allow-metrics=false", *flags,
-    ]  # fmt: skip
-    with running(command, 1, ready=ready, environment=environment(**(variables or {}))) as server:
-        yield server
-
-
-def post(server: ServerProcess, path: str, body: object = None) -> tuple[int, Any]:
-    """Status and JSON of what a server answers."""
-    data = json.dumps(body or {}).encode()
-    try:
-        with urllib.request.urlopen(f"http://{server.http}{path}", data, timeout=60) as response:
-            return response.status, json.loads(response.read() or b"null")
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
-
-
-def load(server: ServerProcess, name: str, **parameters: str) -> tuple[int, Any]:
-    return post(server, f"/v2/repository/models/{name}/load", {"parameters": parameters})
-
-
-def infer(server: ServerProcess, name: str) -> list[float]:
-    tensor = {"name": "X", "datatype": "FP32", "shape": [2], "data": [1, 2]}
-    status, answer = post(server, f"/v2/models/{name}/infer", {"inputs": [tensor]})
-    assert status == 200, answer
-    return list(answer["outputs"][0]["data"])
-
-
-def index(server: ServerProcess) -> dict[str, str]:
-    _, rows = post(server, "/v2/repository/index")
-    return {row["name"]: row.get("state", "") for row in rows}
-
-
-def until(server: ServerProcess, condition: Callable[[], bool], what: str) -> None:
-    server._poll(condition, what, 60)
-
-
-def away(_request: object, _answer: Answer) -> None:
-    """The bucket answers nothing."""
-
-
-def forbidden(_request: object, _answer: Answer) -> Answer:
-    return Answer.error(403, "AccessDenied", "Access Denied")
 
 
 def test_models_of_a_bucket_and_a_directory_are_served_together(
@@ -226,7 +133,7 @@ def test_models_of_buckets_are_overridden_as_those_of_directories(bucket: Bucket
         assert load(server, "new", **{"config": config, "file:1/weights": "eA=="}) == (200, None)
         assert infer(server, "new") == [1, 2]
         assert post(server, "/v2/repository/models/a/unload")[0] == 200
-        until(server, lambda: index(server)["a"] == "UNAVAILABLE", "the model to be unloaded")
+        server.wait_until(lambda: index(server)["a"] == "UNAVAILABLE", "the model to be unloaded")
         assert load(server, "a") == (200, None)
         assert json.loads(server.get("/v2/models/a")[1])["versions"] == ["2"]
 
@@ -237,7 +144,7 @@ def test_polling_follows_the_bucket_and_outlives_its_absence(
     flags = [f"--model-repository={bucket.url(endpoint=front.url)}", "--model-control-mode=poll"]
     with serving(tmp_path / "cache", *flags, "--repository-poll-secs=1") as server:
         bucket.put_all({"c/config.pbtxt": IDENTITY, "c/1/weights": "c"})
-        until(server, lambda: index(server).get("c") == "READY", "the new model")
+        server.wait_until(lambda: index(server).get("c") == "READY", "the new model")
         front.fault = away
         server.wait_for(f"failed to poll model repository '{bucket.url(endpoint=front.url)}': cannot list")
         assert index(server) == dict.fromkeys("abc", "READY")
@@ -248,9 +155,9 @@ def test_polling_follows_the_bucket_and_outlives_its_absence(
         front.fault = lambda _request, answer: answer
         for key in ("config.pbtxt", "1/weights"):
             bucket.delete(f"repository/c/{key}")
-        until(server, lambda: "c" not in index(server), "the model to be gone")
+        server.wait_until(lambda: "c" not in index(server), "the model to be gone")
         bucket.put("repository/a/1/weights", "another")
-        until(server, lambda: server.log.count("successfully loaded 'a'") == 2, "the changed model")
+        server.wait_until(lambda: server.log.count("successfully loaded 'a'") == 2, "the changed model")
         assert server.log.count("successfully loaded 'b'") == 1
 
 
@@ -265,7 +172,7 @@ def test_a_fetch_that_fails_while_polling_is_tried_again(
         assert infer(server, "a") == [1, 2]
         assert server.get("/v2/health/ready")[0] == 200
         front.fault = lambda _request, answer: answer
-        until(server, lambda: server.log.count("successfully loaded 'a'") == 2, "the changed model")
+        server.wait_until(lambda: server.log.count("successfully loaded 'a'") == 2, "the changed model")
 
 
 def test_a_bucket_that_is_away_is_told_to_who_loads_and_takes_nothing_down(
@@ -340,3 +247,27 @@ def test_a_server_that_stops_does_not_wait_for_a_bucket_that_hangs(
         server.process.terminate()
         assert server.process.wait(20) == 0
         gate.set()
+
+
+def test_two_servers_share_a_cache_and_neither_removes_what_the_other_serves(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    flags = [
+        f"--model-repository={bucket.url()}",
+        "--model-control-mode=explicit",
+        "--cloud-cache-size=180KB",
+    ]
+    for name in ("x", "y"):
+        bucket.put_all({f"{name}/config.pbtxt": IDENTITY, f"{name}/1/weights": "x" * 100_000})
+    cache = tmp_path / "cache"
+    with serving(cache, *flags) as one, serving(cache, *flags) as other:
+        assert load(one, "x") == (200, None)
+        status, answer = load(other, "y")
+        assert status == 503
+        assert "and those in use take" in answer["error"]
+        assert infer(one, "x") == [1, 2]
+        assert one.stop() == 0
+        assert load(other, "y") == (200, None)
+        assert infer(other, "y") == [1, 2]
+    with serving(cache, *flags, "--load-model=x") as again:
+        assert infer(again, "x") == [1, 2]

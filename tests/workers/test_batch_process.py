@@ -1,0 +1,73 @@
+"""What is handed to a process that writes, also when that dies."""
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from halimede.workers.batch_process import BatchProcess
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """The file to which the process writes."""
+    return tmp_path / "written"
+
+
+@pytest.fixture
+def process(written: Path) -> Iterator[BatchProcess]:
+    found = BatchProcess("tests.workers.batch_writer", [str(written)], name="writer", records="texts")
+    yield found
+    found.kill()
+
+
+def write(process: BatchProcess, *texts: str) -> None:
+    process.write(pickle.dumps(texts), len(texts))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_all_that_waits_is_written_before_the_end(process: BatchProcess, written: Path) -> None:
+    for number in range(100):
+        write(process, f"a{number}", f"b{number}")
+    assert process.close(60)
+    assert written.read_text().split() == [f"{letter}{number}" for number in range(100) for letter in "ab"]
+    assert process.dropped == 0
+
+
+def test_a_process_that_ends_is_followed_by_another(
+    process: BatchProcess, written: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(process, "one")
+    write(process, "end")
+    assert process._process.wait(60) == 3
+    write(process, "two")
+    assert process.close(60)
+    assert written.read_text().split() == ["one", "two"]
+    assert "writer: its process ended with status 3; another is started" in caplog.text
+
+
+def test_what_nobody_can_write_is_counted_and_the_next_is_written(
+    process: BatchProcess, written: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    command = process._command
+    write(process, "end")
+    assert process._process.wait(60) == 3
+    monkeypatch.setattr(process, "_command", ["/nowhere/python"])
+    write(process, "lost", "lost too")
+    until(lambda: process.dropped == 2)
+    assert "no other can be started: [Errno 2] No such file or directory" in caplog.text
+    monkeypatch.setattr(process, "_command", command)
+    write(process, "next")
+    assert process.close(60)
+    assert written.read_text().split() == ["next"]
+    assert "writer: 2 texts were dropped" in caplog.text
