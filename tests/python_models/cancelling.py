@@ -18,7 +18,7 @@ WAITING = """
         while not is_cancelled() and time.monotonic() < until:
             time.sleep(0.005)
         said = "cancelled" if is_cancelled() else "not cancelled"
-        sys.stdout.write(f"{said} {request.request_id()}\\n")  # at once, as other threads write too
+        print(f"{said} {request.request_id()}\\n", end="")  # at once, as other threads write too
 """
 BY_REQUEST = executing(
     WAITING
