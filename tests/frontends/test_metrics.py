@@ -59,8 +59,11 @@ def fake_engine(
 ) -> Engine:
     """What the metrics need of an engine."""
     memory = SimpleNamespace(ledger=ledger or Ledger(), loads=7, evictions=2)
+    busy_wait = SimpleNamespace(server_ns=500_000_000, workers_ns=1_250_000_000)
     fakes = SimpleNamespace(
-        lifecycle=SimpleNamespace(loaded_models=lambda: list(models), memory=memory, cache=cache),
+        lifecycle=SimpleNamespace(
+            loaded_models=lambda: list(models), memory=memory, cache=cache, busy_wait=busy_wait
+        ),
         clock=VirtualClock(),
         custom_metrics=custom or CustomMetrics(),
         tracing=SimpleNamespace(dropped=3),
