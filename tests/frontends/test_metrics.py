@@ -391,3 +391,9 @@ def test_memory_of_models_is_told_by_version_and_with_the_budget() -> None:
     ledger.budget = 1000
     scraped = dict(samples(Metrics(fake_engine(ledger=ledger), MetricsSettings()).render().decode()))
     assert scraped["halimede_model_memory_budget_bytes"] == 1000
+
+
+def test_time_spent_on_watching_for_messages_is_told_by_side() -> None:
+    scraped = scrape()
+    assert scraped['halimede_busy_wait_seconds_total{side="server"}'] == 0.5
+    assert scraped['halimede_busy_wait_seconds_total{side="workers"}'] == 1.25
