@@ -30,6 +30,7 @@ from benchmarks import (
     sequences,
     shadow,
     shared_memory,
+    stages,
     tls,
     tracing,
     wire,
@@ -54,6 +55,7 @@ SUBJECTS = (
     frameworks,
     python_backend,
     in_server,
+    stages,
     repository_control,
     buckets,
     implicit_state,
@@ -104,6 +106,8 @@ def main() -> None:
     for against in Against:
         if any(result.workload.against is against for result in results):
             print(f"\n{report.table(results, against)}")
+    if text := stages.tables(results):
+        print(f"\n{text}")
     for line in skipped:
         print(f"\nSkipped: {line}")
     if failed:

@@ -1,6 +1,7 @@
 """The models that are measured, written as repositories under build/bench."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,12 @@ response_cache { enable: true }
     return repository("cached_identity", config)
 
 
-def resnet50() -> Path:
-    """`resnet50`: the layers of ResNet-50, batch norms folded in, with random weights."""
+def resnet50(parameters: Mapping[str, str] | None = None) -> Path:
+    """`resnet50`: the layers of ResNet-50, batch norms folded in, with random weights.
+
+    Args:
+        parameters: further ones of its configuration.
+    """
     config = """backend: "onnxruntime"
 max_batch_size: 8
 input { name: "image" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }
@@ -92,6 +97,8 @@ output { name: "scores" data_type: TYPE_FP32 dims: [ 1000 ] }
 instance_group { count: 1 kind: KIND_CPU }
 dynamic_batching { }
 """
+    for key, value in (parameters or {}).items():
+        config += f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
     return repository("resnet50", config, resnet50_model())
 
 

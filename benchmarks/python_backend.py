@@ -1,7 +1,7 @@
 """Models of the Python backend, here and behind tritonserver: tensors, pipelines and streams."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from benchmarks.workload import Against, Compare, Sample, Sides, Workload
 LARGE = {"600KB": 150_000, "10MB": 2_500_000}  # elements of FP32
 STRINGS = 10_000
 RESPONSES = 1000  # of the decoupled model to each request
+ONE_AT_A_TIME = 0.6  # of tritonserver's median
 LONGER = 3  # so few of its requests are done in a second that counting whole ones would blur the figure
 
 Measurement = Callable[[PerfAnalyzer, Load, Server], Sample]
@@ -28,6 +29,7 @@ def workloads() -> list[Workload]:
     rows = [
         row for shared in (False, True) for protocol in ("http", "grpc") for row in small(protocol, shared)
     ]
+    rows += [asleep(protocol) for protocol in ("http", "grpc")]
     rows += [
         large(name, protocol, concurrency)
         for name in LARGE
@@ -46,7 +48,7 @@ def small(protocol: str, shared: bool) -> list[Workload]:
     name = f"python-{protocol}-c{{}}" + ("-all-cores" if shared else "")
     load = partial(Load, "identity", protocol)
     one = opener(python_models.identity, partial(load, 1), median_latency, shared)
-    goals = (None, None, None) if shared else (0.6, 1.3, 0.8)
+    goals = (ONE_AT_A_TIME, None, None) if shared else (ONE_AT_A_TIME, 1.3, 0.8)
     against = Against.TRITONSERVER
     return [
         Workload(name.format(1), "µs, median", Compare.AT_MOST, goals[0], one, against),
@@ -63,6 +65,14 @@ def small(protocol: str, shared: bool) -> list[Workload]:
             for concurrency in (8, 32)
         ),
     ]
+
+
+def asleep(protocol: str) -> Workload:
+    """One request at a time on all cores, as above, while the server and the worker sleep until they are woken."""
+    load = partial(Load, "identity", protocol, 1)
+    opening = opener(python_models.identity, load, median_latency, shared=True, own=["--busy-wait=0"])
+    name = f"python-{protocol}-c1-all-cores-asleep"
+    return Workload(name, "µs, median", Compare.AT_MOST, None, opening, Against.TRITONSERVER)
 
 
 def large(size: str, protocol: str, concurrency: int) -> Workload:
@@ -126,8 +136,9 @@ def opener(
     load: Callable[[float], Load],
     measurement: Measurement,
     shared: bool = False,
+    own: Sequence[str] = (),
 ) -> Callable[[float], AbstractContextManager[Sides]]:
-    """Both servers on the same core or, shared, on all cores with the client."""
+    """Both servers on the same core or, shared, on all cores with the client; `own`: arguments of this server."""
 
     @contextmanager
     def both(seconds: float) -> Iterator[Sides]:
@@ -135,7 +146,7 @@ def opener(
         server_cores, client_cores = (everything, everything) if shared else cores()
         placed = replace(load(seconds), client_cores=frozenset(client_cores))
         measure = partial(measurement, perf_analyzer(), placed)
-        with side_by_side(repository(), measure, server_cores) as sides:
+        with side_by_side(repository(), measure, server_cores, own=own) as sides:
             yield sides
 
     return both

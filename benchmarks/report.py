@@ -19,6 +19,11 @@ def table(results: Sequence[Result], against: Against) -> str:
     for result in results:
         if result.workload.against is against:
             rows += rows_of(result)
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines, each column as wide as it must be."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
@@ -131,6 +136,9 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def samples(taken: Sequence[Sample]) -> list[dict[str, float | None]]:
+def samples(taken: Sequence[Sample]) -> list[dict[str, Any]]:
     """The samples as plain dictionaries."""
-    return [{"value": sample.value, "cpu_us": sample.cpu_us} for sample in taken]
+    return [
+        {"value": each.value, "cpu_us": each.cpu_us, **({"parts": dict(each.parts)} if each.parts else {})}
+        for each in taken
+    ]

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,31 +17,48 @@ from benchmarks.tools import ROOT, perf_analyzer
 from benchmarks.workload import Compare, Sample, Sides, Workload
 
 GOAL = 0.95
+ALL_CORES_GOAL = 0.97
+SPINNING = {
+    "": {},
+    "-spinning": {"session.intra_op.allow_spinning": "1"},
+    "-spinning-in-runs": {"session.intra_op.allow_spinning": "1", "session.force_spinning_stop": "1"},
+    "-spinning-100us": {
+        "session.intra_op.allow_spinning": "1",
+        "session.force_spinning_stop": "1",
+        "session.intra_op.spin_duration_us": "100",
+    },
+}
+"""What threads of the model do while there is nothing for them: sleep, or spin until they have spun in vain for long,
+until the run ends, or for a moment."""
 PROBE_S = 2.0
 LONGER = 3  # so few requests are done in a second that counting whole ones would blur the figure
 
 
 def workloads() -> list[Workload]:
-    """One core for the server and one for the client; then all cores for both."""
+    """One core for the server and one for the client; then all cores for both, with threads that sleep or spin."""
+    rows = [("", False, GOAL, SPINNING[""])]
+    rows += [(f"-all-cores{name}", True, ALL_CORES_GOAL, keys) for name, keys in SPINNING.items()]
     return [
         Workload(
             f"resnet50-c{concurrency}{suffix}",
             "requests/s",
             Compare.AT_LEAST,
-            GOAL,
-            sides(concurrency, shared),
+            goal,
+            sides(concurrency, shared, parameters),
         )
-        for shared, suffix in ((False, ""), (True, "-all-cores"))
+        for suffix, shared, goal, parameters in rows
         for concurrency in (1, 4)
     ]
 
 
-def sides(concurrency: int, shared: bool) -> Callable[[float], AbstractContextManager[Sides]]:
+def sides(
+    concurrency: int, shared: bool, parameters: Mapping[str, str]
+) -> Callable[[float], AbstractContextManager[Sides]]:
     """Both sides on the same cores; the loop with the threads and the batch size that serve it best."""
 
     @contextmanager
     def both(seconds: float) -> Iterator[Sides]:
-        repository = models.resnet50()
+        repository = models.resnet50(parameters=parameters)
         everything = os.sched_getaffinity(0)
         server_cores, client_cores = (everything, everything) if shared else cores()
         load = Load(

@@ -145,10 +145,19 @@ def side_by_side(
     measurement: Callable[[Server], Sample],
     on_cores: Collection[int],
     arguments: Sequence[str] = (),
+    own: Sequence[str] = (),
 ) -> Iterator[Sides]:
-    """The same measurement of this server and of tritonserver, both on those cores with the same models."""
+    """The same measurement of this server and of tritonserver, both on those cores with the same models.
+
+    Args:
+        repository: the models.
+        measurement: what is done with each.
+        on_cores: where both run.
+        arguments: further ones of both.
+        own: further ones of this server.
+    """
     with (
-        halimede(repository, on_cores, arguments) as ours,
+        halimede(repository, on_cores, [*arguments, *own]) as ours,
         tritonserver(repository, on_cores, arguments) as theirs,
     ):
         yield Sides(partial(measurement, ours), partial(measurement, theirs))

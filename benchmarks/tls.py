@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -71,23 +72,25 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def request(protocol: str, directory: Path) -> list[str]:
-    """Arguments for h2load that make one inference request: its path comes last."""
-    tensor, body = bytes(4 * ELEMENTS), directory / "body"
+def request(
+    protocol: str, directory: Path, model: str = MODEL, shape: Sequence[int] = (1, ELEMENTS)
+) -> list[str]:
+    """Arguments for h2load that make one inference request with FP32 of this shape: its path comes last."""
+    tensor, body = bytes(4 * prod(shape)), directory / "body"
     if protocol == "grpc":
-        message = ModelInferRequest(model_name=MODEL, raw_input_contents=[tensor])
-        message.inputs.add(name="INPUT0", datatype="FP32", shape=[1, ELEMENTS])
+        message = ModelInferRequest(model_name=model, raw_input_contents=[tensor])
+        message.inputs.add(name="INPUT0", datatype="FP32", shape=shape)
         content = message.SerializeToString()
         body.write_bytes(b"\0" + len(content).to_bytes(4, "big") + content)
         headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
         return ["-m", "1", *headers, "-d", str(body), "/inference.GRPCInferenceService/ModelInfer"]
-    given: dict[str, Any] = {"name": "INPUT0", "datatype": "FP32", "shape": [1, ELEMENTS]}
+    given: dict[str, Any] = {"name": "INPUT0", "datatype": "FP32", "shape": list(shape)}
     given["parameters"] = {"binary_data_size": len(tensor)}
     wanted = {"name": "OUTPUT0", "parameters": {"binary_data": True}}
     header = json.dumps({"inputs": [given], "outputs": [wanted]})
     body.write_bytes(header.encode() + tensor)
     headers = ["-H", f"inference-header-content-length: {len(header)}"]
-    return ["--h1", *headers, "-d", str(body), f"/v2/models/{MODEL}/infer"]
+    return ["--h1", *headers, "-d", str(body), f"/v2/models/{model}/infer"]
 
 
 def load(

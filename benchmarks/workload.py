@@ -1,7 +1,7 @@
 """What a workload is, how its two sides are measured in turn, and what came of it."""
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,10 +9,17 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement: its value, in the workload's unit, and the server's CPU time for a request, in µs."""
+    """One measurement.
+
+    Attributes:
+        value: in the workload's unit.
+        cpu_us: the server's CPU time for a request, in µs.
+        parts: what the value is made of, and what else was measured with it: see `stages`.
+    """
 
     value: float
     cpu_us: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ PATHS = {
     Call.GENERATE_STREAM: ["/v2/models/M/generate_stream"],
     Call.TRACE: ["/v2/trace/setting", "/v2/models/M/trace/setting"],
     Call.LOGGING: ["/v2/logging"],
+    Call.PROFILE: ["/v2/debug/profile"],
 }
 SHARED_MEMORY = [
     f"/v2/{kind}sharedmemory{rest}"

@@ -59,8 +59,11 @@ def fake_engine(
 ) -> Engine:
     """What the metrics need of an engine."""
     memory = SimpleNamespace(ledger=ledger or Ledger(), loads=7, evictions=2)
+    busy_wait = SimpleNamespace(server_ns=500_000_000, workers_ns=1_250_000_000)
     fakes = SimpleNamespace(
-        lifecycle=SimpleNamespace(loaded_models=lambda: list(models), memory=memory, cache=cache),
+        lifecycle=SimpleNamespace(
+            loaded_models=lambda: list(models), memory=memory, cache=cache, busy_wait=busy_wait
+        ),
         clock=VirtualClock(),
         custom_metrics=custom or CustomMetrics(),
         tracing=SimpleNamespace(dropped=3),
@@ -388,3 +391,9 @@ def test_memory_of_models_is_told_by_version_and_with_the_budget() -> None:
     ledger.budget = 1000
     scraped = dict(samples(Metrics(fake_engine(ledger=ledger), MetricsSettings()).render().decode()))
     assert scraped["halimede_model_memory_budget_bytes"] == 1000
+
+
+def test_time_spent_on_watching_for_messages_is_told_by_side() -> None:
+    scraped = scrape()
+    assert scraped['halimede_busy_wait_seconds_total{side="server"}'] == 0.5
+    assert scraped['halimede_busy_wait_seconds_total{side="workers"}'] == 1.25

@@ -15,6 +15,7 @@ from halimede.config.signature import Signature
 from halimede.core.clock import LoopClock
 from halimede.core.requests import InferResponse
 from halimede.core.sequences import ENDED
+from halimede.workers.busy_wait import BusyWait
 from halimede.workers.call_server import ModelCall
 from halimede.workers.channel import Channel, Message
 from halimede.workers.host import WorkerHost, WorkerName
@@ -130,7 +131,9 @@ class Running:
 
 
 @contextmanager
-def running(directory: Path, text: str, code: str = "") -> Iterator[Running]:
+def running(
+    directory: Path, text: str, code: str = "", busy_wait: BusyWait | None = None
+) -> Iterator[Running]:
     """The model `m`, running; of that code if it is a Python model, else what is in `directory` already."""
     version = directory / "m" / "1"
     version.mkdir(parents=True, exist_ok=True)
@@ -145,7 +148,7 @@ def running(directory: Path, text: str, code: str = "") -> Iterator[Running]:
     source = ModelSource("m", 1, directory / "m", config)
     services = _Services()
     with LoopThread() as loop:
-        host = WorkerHost(loop.loop, LoopClock(loop.loop), services, 10)
+        host = WorkerHost(loop.loop, LoopClock(loop.loop), services, 10, busy_wait)
         make = PythonModel if code else IsolatedModel
         model = make(source, BackendOptions(), host)
         try:

@@ -2,7 +2,15 @@
 
 import pytest
 
-from halimede.workers.turnaround import MAX_AHEAD, MAX_UNWAITED, MIN_UNWAITED, QUICK_NS, WAITED_NS, Turnaround
+from halimede.workers.turnaround import (
+    HOP_NS,
+    MAX_AHEAD,
+    MAX_UNWAITED,
+    MIN_UNWAITED,
+    QUICK_NS,
+    WAITED_NS,
+    Turnaround,
+)
 
 
 def measured(took_ns: int, concurrency: int = 1) -> Turnaround:
@@ -75,3 +83,12 @@ def test_waits_in_vain_become_rarer_and_good_ones_make_up_for_them() -> None:
         turnaround.waited(in_vain=False)
     turnaround.waited(in_vain=True)
     assert unwaited(turnaround) == MIN_UNWAITED
+
+
+def test_answers_are_watched_for_twice_as_long_as_they_take_and_slow_ones_not_at_all() -> None:
+    longest = 10 * HOP_NS
+    quick = measured(HOP_NS // 2).busy_ns(longest)
+    assert 3 * HOP_NS <= quick <= 3.1 * HOP_NS
+    assert measured(8 * HOP_NS).busy_ns(longest) == longest
+    assert measured(10 * HOP_NS).busy_ns(longest) == 0
+    assert measured(1).busy_ns(0) == 0

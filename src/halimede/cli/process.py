@@ -148,6 +148,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         load_threads=options.model_load_thread_count,
         load_retry_count=options.model_load_retry_count,
         strict_readiness=options.strict_readiness,
+        busy_wait_percent=options.busy_wait,
         max_inflight_requests=options.max_inflight_requests,
         exit_on_error=options.exit_on_error,
         backend_config=backend_settings(options.backend_config),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from halimede.cli.check.checks import metrics_switches, summary_quantiles
 from halimede.cli.options import ServeOptions
@@ -35,6 +35,9 @@ from halimede.frontends.traffic import Traffic
 from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
 from halimede.frontends.vertex.handler import create_handler as create_vertex_handler
 from halimede.frontends.vertex.settings import VertexSettings, read_routes
+
+if TYPE_CHECKING:
+    from halimede.frontends.profiling.sampler import Sampler
 
 GRPC: Final = "grpc"
 HTTP: Final = "http"
@@ -125,7 +128,21 @@ def _http_settings(options: ServeOptions, log: LogControl, regions: Regions) -> 
         log=log,
         code_upload=CodeUpload(options.allow_model_code_upload),
         regions=regions,
+        sampler=_sampler() if options.profile else None,
     )
+
+
+def _sampler() -> "Sampler":
+    """What takes profiles.
+
+    Raises:
+        InvalidArgumentError: there is nothing to take them with.
+    """
+    from halimede.frontends.profiling.sampler import MISSING, Sampler, program
+
+    if not program():
+        raise InvalidArgumentError(f"--profile: {MISSING}")
+    return Sampler()
 
 
 def _sagemaker_settings(options: ServeOptions, regions: Regions) -> SagemakerSettings:

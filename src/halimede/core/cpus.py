@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ _LEAST_SHARE: Final = 19
 def cpu_budget() -> int:
     """CPUs that this process may keep busy, at least 1: its affinity, cut by the cgroup's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cgroup_quota()
+    quota = ceil(cpu_quota())
     return max(1, min(allowed, quota)) if quota else max(1, allowed)
 
 
@@ -32,17 +33,16 @@ def yield_processors() -> None:
             _AUTOGROUP.write_text(str(_LEAST_SHARE))
 
 
-def _cgroup_quota() -> int:
-    """The cgroup's limit in whole CPUs, rounded up; 0 for none."""
+def cpu_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """The cgroup's limit in CPUs; 0 for none."""
     try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        limit, period = (cgroup / "cpu.max").read_text().split()
         if limit == "max":
             return 0
     except (OSError, ValueError):
         try:
-            base = Path("/sys/fs/cgroup/cpu")
-            limit = (base / "cpu.cfs_quota_us").read_text()
-            period = (base / "cpu.cfs_period_us").read_text()
+            limit = (cgroup / "cpu/cpu.cfs_quota_us").read_text()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text()
         except OSError:
             return 0
-    return 0 if int(limit) <= 0 else -(-int(limit) // int(period))
+    return max(0.0, int(limit) / int(period))

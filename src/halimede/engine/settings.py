@@ -109,6 +109,7 @@ class EngineSettings:
         load_threads: how many models load at once.
         load_retry_count: further attempts at a version that failed to load.
         strict_readiness: the server is ready only while every model is.
+        busy_wait_percent: of one core, what waiting for workers with the processor busy may take.
         max_inflight_requests: requests of clients that may be in flight at once; 0 for any number.
         exit_on_error: the server ends if a model fails to load at start, and is never ready then.
         model_namespacing: repositories may hold models of equal names.
@@ -141,6 +142,7 @@ class EngineSettings:
     load_threads: int = 4
     load_retry_count: int = 0
     strict_readiness: bool = True
+    busy_wait_percent: int = 100
     max_inflight_requests: int = 0
     exit_on_error: bool = False
     model_namespacing: bool = False

@@ -192,6 +192,11 @@ TRACES_DROPPED = Family(
     "counter",
     "Traces lost, as the collector or the disk did not take them in time",
 )
+BUSY_WAIT = Family(
+    "halimede_busy_wait_seconds_total",
+    "counter",
+    "Processor time that was spent on watching for messages instead of sleeping, in seconds",
+)
 HTTP_REQUESTS = Family(
     "halimede_http_requests_total", "counter", "Requests answered over HTTP, by route and status"
 )
@@ -261,6 +266,7 @@ FAMILIES = (
     MODEL_LOADS,
     MODEL_EVICTIONS,
     TRACES_DROPPED,
+    BUSY_WAIT,
     HTTP_REQUESTS,
     GRPC_REQUESTS,
     IN_FLIGHT,
@@ -332,6 +338,9 @@ class Metrics:
         self._add_cache(lines, models)
         self._add_memory(lines)
         self._add_tracing(lines)
+        busy = self._engine.lifecycle.busy_wait
+        waits = (("server", busy.server_ns), ("workers", busy.workers_ns))
+        _add(lines, BUSY_WAIT, ((f'side="{side}"', spent / 1e9) for side, spent in waits))
         executing = ((text, model.inflight - model.pending) for model, text in models)
         _add(lines, EXECUTING, executing)
         self._add_traffic(lines)

@@ -11,6 +11,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic_ns
 from typing import Any
 
 from halimede.core.buffers import POOL
@@ -191,6 +192,19 @@ class Channel:
         if message[0] == wire.SPILLED:
             message = marshal.loads(self._memory.view(message[1]))  # noqa: S302 - from our own worker
         return (*message, *extra)
+
+    def look(self, until_ns: int) -> bool:
+        """Take the next message if one comes until then, in monotonic ns, the processor being busy: False if none did.
+
+        The event loop waits as well.
+        """
+        while self._open:
+            if self._read():
+                return True
+            if monotonic_ns() >= until_ns:
+                break
+            os.sched_yield()  # to the worker, should it share the core after all
+        return False
 
     def poll(self) -> None:
         """Take what the other side has sent by now."""

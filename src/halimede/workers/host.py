@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from halimede.core.clock import Clock
 from halimede.core.host_policies import HostPolicy
+from halimede.core.idle_cores import IdleCores
 from halimede.core.requests import InferRequest
+from halimede.workers.busy_wait import BusyWait
 from halimede.workers.call_server import ModelCall
 from halimede.workers.channel import Channel, Message
 from halimede.workers.environments import Environments
@@ -116,6 +118,7 @@ class WorkerHost:
         finalize_seconds: how long a worker may take to end.
         environments: the interpreters that models bring.
         load: what there is to do.
+        busy_wait: whether the server and workers may wait for each other with the processor busy.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class WorkerHost:
         clock: Clock,
         services: Services,
         finalize_seconds: float,
+        busy_wait: BusyWait | None = None,
     ) -> None:
         self.loop = loop
         self.clock = clock
@@ -131,6 +135,7 @@ class WorkerHost:
         self.finalize_seconds = finalize_seconds
         self.environments = Environments()
         self.load = Load()
+        self.busy_wait = busy_wait or BusyWait(0, 1, IdleCores())
         self._services = services
         self._zygotes = Zygotes()
 

@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from time import monotonic_ns
 from typing import Any
 
-import numpy as np
-
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.core.buffers import POOL
@@ -22,6 +20,7 @@ from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.memory import ServerOutgoing
 from halimede.workers.owner import Leaving, Owner
+from halimede.workers.progress import COUNT, Progress
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
 from halimede.workers.turnaround import Turnaround
@@ -38,11 +37,6 @@ CREDIT = 32
 
 MAX_UNUSED_PROCESSES = 3
 """So many processes in a row may end before they begin a batch that they were sent: then the batch is the reason."""
-
-PROGRESS = 3
-"""Numbers that both processes see: see `halimede_worker.execution`."""
-
-_BEGUN, _DROP_FROM, _DROP_TO = range(PROGRESS)
 
 
 class WorkerInstance(Instance):
@@ -110,7 +104,7 @@ class WorkerInstance(Instance):
         self._open: dict[int, Open] = {}
         self._number = 1
         self._turnaround = Turnaround(concurrency)
-        self._progress = np.zeros(PROGRESS, np.int64)
+        self._progress = Progress()
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
         self._unused = 0  # times that it ended without having begun what it had been sent
@@ -148,7 +142,7 @@ class WorkerInstance(Instance):
             message = (
                 wire.INITIALIZE,
                 self._arguments,
-                (progress.number, 0, 8 * PROGRESS),
+                (progress.number, 0, 8 * COUNT),
                 self._concurrency,
                 tuple(self._states),
             )
@@ -159,7 +153,7 @@ class WorkerInstance(Instance):
         self._served = False
         self._worker = worker
         self._ended.serve(worker.work if told["sequences"] else None)
-        self._progress = progress[: 8 * PROGRESS].view(np.int64)
+        self._progress = Progress(progress[: 8 * COUNT])
         self.healthy = self.free = True
 
     def attach(self, owner: "Owner[WorkerInstance]") -> None:
@@ -214,7 +208,7 @@ class WorkerInstance(Instance):
         if self._worker is not None:
             self._ended.tell()
             await self._worker.stop(graceful=True)
-        self._progress = np.zeros(PROGRESS, np.int64)  # at once, not when the garbage is collected
+        self._progress = Progress()  # at once, not when the garbage is collected
 
     async def ready(self) -> tuple[bool, str]:
         """Whether the model is ready, as its `is_ready` says, and why not."""
@@ -257,6 +251,7 @@ class WorkerInstance(Instance):
         first = self._number
         try:
             sent, message = self._begin(batch, outgoing)
+            busy_ns = self._host.busy_wait.grant(self._progress, alone=self._is_alone)
             worker.work.send(message, outgoing)
         except MemoryError as error:
             self._sent.pop(first, None)
@@ -264,7 +259,7 @@ class WorkerInstance(Instance):
             return True
         turnaround = self._turnaround
         if turnaround.may_wait() and self._is_alone:
-            in_time = self._wait_for(sent)
+            in_time = self._wait_for(sent, busy_ns)
             turnaround.waited(in_vain=not in_time)
             if in_time:
                 return True
@@ -312,12 +307,17 @@ class WorkerInstance(Instance):
     @property
     def _is_alone(self) -> bool:
         """Whether nothing else is to be done until the result of the only batch is there."""
-        return self._host.load.inflight <= 1 and not (self._decoupled or self._calls) and len(self._sent) == 1
+        return self._host.load.inflight <= 1 and not (self._decoupled or self._calls) and len(self._sent) <= 1
 
-    def _wait_for(self, sent: Sent) -> bool:
-        """Whether the result came within a moment."""
+    def _wait_for(self, sent: Sent, busy_ns: int) -> bool:
+        """Whether the result came within a moment, in the first `busy_ns` of which the processor may be busy."""
         first, work = next(iter(self._sent)), self._running.work
         self._waited = sent
+        if busy_ns and (busy_ns := self._turnaround.busy_ns(busy_ns)):
+            began = monotonic_ns()
+            while first in self._sent and work.look(began + busy_ns):
+                pass
+            self._host.busy_wait.waited(monotonic_ns() - began, in_vain=first in self._sent)
         while first in self._sent and work.wait():
             pass
         self._waited = None
@@ -334,9 +334,7 @@ class WorkerInstance(Instance):
             return
         self._calls = True
         self._turnaround.send_none_ahead()
-        progress = self._progress
-        progress[_DROP_FROM], progress[_DROP_TO] = int(progress[_BEGUN]) + 1, self._number
-        begun = int(progress[_BEGUN])
+        begun = self._progress.take_back(self._number)
         waiting = [(first, entry) for first, entry in self._sent.items() if first > begun]
         for first, _ in waiting:
             del self._sent[first]
@@ -550,7 +548,7 @@ class WorkerInstance(Instance):
         instance = self.name.instance
         logger.error("Stub process '%s' %s", instance, reason)
         error = InternalError(unhealthy(instance, reason))
-        begun = int(self._progress[_BEGUN])
+        begun = self._progress.begun
         sent, self._sent = self._sent, {}
         failed = [(first, entry) for first, entry in sent.items() if first <= begun]
         waiting = [(first, entry) for first, entry in sent.items() if first > begun]

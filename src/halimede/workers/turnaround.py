@@ -13,6 +13,10 @@ MIN_UNWAITED, MAX_UNWAITED = 64, 8192
 """After a wait in vain, so many executions are not waited for: twice as many each time, and less after good ones."""
 
 
+HOP_NS = 60_000
+"""What a batch takes on its way to a worker and back, more or less."""
+
+
 class Turnaround:
     """What is known of the executions of one worker.
 
@@ -63,6 +67,11 @@ class Turnaround:
             self._unwaited -= 1
             return False
         return self._cost_ns < WAITED_NS
+
+    def busy_ns(self, longest_ns: int) -> int:
+        """How long to look for the answer before going to sleep for it: twice its usual time; 0 if that is too long."""
+        usual = self._cost_ns + HOP_NS
+        return min(2 * usual, longest_ns) if usual < longest_ns else 0
 
     def waited(self, *, in_vain: bool) -> None:
         """The worker was waited for."""

@@ -58,6 +58,8 @@ def test_every_parameter_reaches_the_session() -> None:
             "enable_mem_pattern": "0",
             "session.use_device_allocator_for_initializers": "1",
             "session.intra_op.allow_spinning": "1",
+            "session.force_spinning_stop": "1",
+            "session.intra_op.spin_duration_us": "100",
         }
     )
     assert options.intra_op_num_threads == 3
@@ -67,6 +69,8 @@ def test_every_parameter_reaches_the_session() -> None:
     assert not options.enable_mem_pattern
     assert options.get_session_config_entry("session.use_device_allocator_for_initializers") == "1"
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"
+    assert options.get_session_config_entry("session.intra_op.spin_duration_us") == "100"
 
 
 def test_zero_threads_leaves_the_number_to_onnxruntime() -> None:

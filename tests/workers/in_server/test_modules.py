@@ -86,3 +86,34 @@ def test_a_file_that_changed_is_read_again_and_nothing_is_left(tmp_path: Path) -
             assert module.value == value
         assert not [name for name in sys.modules if name.startswith(made.name)]
     assert not list(tmp_path.rglob("*.pyc"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import importlib\nfound = importlib.import_module('helper')",
+        "from importlib import import_module\nfound = import_module('helper')",
+        "import importlib.util as util\nimport importlib\nfound = importlib.import_module('helper')",
+        "import importlib.util\nfound = importlib.import_module('parts.helper')",
+        "import importlib, parts\nfound = importlib.import_module('.helper', parts.__name__)",
+    ],
+)
+def test_modules_beside_the_model_are_found_by_name_too(tmp_path: Path, source: str) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "helper.py").write_text("value = 7")
+    with modules(tmp_path, model=source, helper="value = 7") as (_, module):
+        assert module.found.value == 7
+        assert "helper" not in sys.modules
+
+
+def test_other_modules_are_imported_by_name_as_ever(tmp_path: Path) -> None:
+    source = """
+import importlib, importlib.machinery
+json, given = importlib.import_module("json"), importlib.import_module("given")
+loader = importlib.machinery.SourceFileLoader
+"""
+    with modules(tmp_path, model=source) as (_, module):
+        assert module.json is sys.modules["json"]
+        assert module.given.__name__ == "given"
+        assert module.loader is sys.modules["importlib.machinery"].SourceFileLoader

@@ -39,7 +39,11 @@ _SESSION_SWITCHES = (
     "session.use_device_allocator_for_initializers",
     "session.intra_op.allow_spinning",
     "session.inter_op.allow_spinning",
+    "session.force_spinning_stop",
 )
+_SPIN_DURATION = "session.intra_op.spin_duration_us"
+"""Known to onnxruntime since 1.32; older ones ignore it."""
+
 _CUDA_CHOICES = {
     "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
     "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
@@ -129,6 +133,9 @@ def session_options(
         value = choice_parameter(config, key, _SWITCH)
         if value is not None:
             session.add_session_config_entry(key, value)
+    duration = integer_parameter(config, _SPIN_DURATION)
+    if duration is not None:
+        session.add_session_config_entry(_SPIN_DURATION, str(duration))
     _set_threads(session, config, options)
     for library in config.model_operations.op_library_filename:
         try:

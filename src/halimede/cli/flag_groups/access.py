@@ -49,6 +49,13 @@ class AccessOptions:
         "Which clients may send model files (file:…) with a request to load a model, as such files may be code "
         "that the server runs: those on this machine (loopback), all, or none.",
     )
+    profile: bool = setting(
+        ACCESS,
+        BOOL,
+        False,
+        "Let clients take profiles of the running server with POST /v2/debug/profile: the share of each stage of a "
+        "request, and a flame graph. Needs py-spy (pip install 'halimede[profile]').",
+    )
     allow_client_shm: bool = setting(
         ACCESS,
         BOOL,

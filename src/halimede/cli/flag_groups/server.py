@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from halimede.cli.settings import BOOL, COUNT, POSITIVE, SECONDS, form, setting
+from halimede.cli.settings import BOOL, COUNT, POSITIVE, SECONDS, count, form, setting
 
 SERVER: Final = "Server"
 
@@ -27,6 +27,14 @@ class ServerOptions:
         1,
         "Processes that hold the connections of clients, read requests and write responses, while the server's own "
         "process schedules and runs models. With 1, one process does everything.",
+    )
+    busy_wait: int = setting(
+        SERVER,
+        count("PERCENT"),
+        100,
+        "Processor time, in percent of one core, that the server and the processes of its models may spend on "
+        "watching for each other's messages instead of sleeping, while cores are idle and requests come one at a "
+        "time. 0 turns this off.",
     )
     exit_timeout_secs: int = setting(
         SERVER,

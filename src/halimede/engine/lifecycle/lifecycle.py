@@ -20,6 +20,7 @@ from halimede.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from halimede.core.idle_cores import IdleCores
 from halimede.engine.cache.opening import open_cache
 from halimede.engine.calls.bls import ModelCalls
 from halimede.engine.calls.custom_metrics import CustomMetrics
@@ -47,6 +48,7 @@ from halimede.repository.layout import check_repositories
 from halimede.repository.namespace import Namespace
 from halimede.repository.overrides import Override, OverrideFilesError, parse_parameters
 from halimede.repository.snapshots import Snapshot
+from halimede.workers.busy_wait import BusyWait
 from halimede.workers.host import WorkerHost
 from halimede.workers.python_settings import check_backend_settings, finalize_seconds
 
@@ -61,6 +63,7 @@ class Lifecycle:
         leaving: the server will stop soon, and is not ready any more, but answers requests.
         memory: what models take, and may take.
         cache: the response cache, None if there is none.
+        busy_wait: whether the server and workers may wait for each other with the processor busy.
     """
 
     def __init__(self, settings: EngineSettings, clock: Clock, loop: AbstractEventLoop) -> None:
@@ -91,7 +94,8 @@ class Lifecycle:
         self._services = WorkerServices(loop, calls, control)
         python = settings.backend_settings(PYTHON)
         check_backend_settings(python)
-        self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python))
+        self.busy_wait = BusyWait(settings.busy_wait_percent, settings.cpu_threads, IdleCores())
+        self._workers = WorkerHost(loop, clock, self._services, finalize_seconds(python), self.busy_wait)
         self.cache = open_cache(settings.cache, clock, loop)
         repositories = settings.model_repositories
         self._buckets = Buckets(settings, self._table, clock, loop, on_return=self._load_missing)

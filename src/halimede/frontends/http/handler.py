@@ -26,6 +26,7 @@ from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.log_changes import read_log_changes
 from halimede.frontends.http.on_demand import wait_for_model
+from halimede.frontends.http.profile import ProfileCall
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.shared_memory import SharedMemoryCalls
@@ -54,6 +55,7 @@ class _Frontend:
         ).infer
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
         self._answer_in_background = BackgroundAnswers().answer
+        self._take_profile = ProfileCall(self._settings.sampler).answer
         self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
             Call.SERVER_METADATA: self._server_metadata,
             Call.SERVER_LIVE: self._server_live,
@@ -68,6 +70,7 @@ class _Frontend:
             Call.UNLOAD: self._unload,
             Call.LOGGING: self._logging,
             Call.TRACE: self._trace,
+            Call.PROFILE: self._profile,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
             **SharedMemoryCalls(settings.regions, settings.max_input_size).calls,
@@ -199,7 +202,7 @@ class _Frontend:
         await self._lifecycle.unload(name, dependents)
         exchange.respond(200)
 
-    # logging and tracing
+    # logging, tracing and profiles
 
     def _logging(self, exchange: Exchange, _route: Route) -> None:
         log = self._settings.log
@@ -212,6 +215,9 @@ class _Frontend:
             changes = read_trace_changes(self._json(exchange))
             trace_settings.change(self._engine, route.model, changes)
         exchange.respond(200, (trace_document(trace_settings.document(self._engine, route.model)),))
+
+    def _profile(self, exchange: Exchange, _route: Route) -> None:
+        self._answer_in_background(exchange, self._take_profile(exchange, self._document(exchange)))
 
     # everything else
 

@@ -44,6 +44,7 @@ class Call(Enum):
     CUDA_SHARED_MEMORY_UNREGISTER = (rf"{_CUDA_REGION}/unregister", ("POST",), "shared-memory")
     TRACE = (rf"(?:/v2|{_MODEL})/trace/setting", ("GET", "POST"), "trace")
     LOGGING = (r"/v2/logging", ("GET", "POST"), "logging")
+    PROFILE = (r"/v2/debug/profile", ("POST",), "trace")
 
     def __init__(self, pattern: str, methods: tuple[str, ...], category: str) -> None:
         self.pattern = re.compile(pattern)

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
+
+if TYPE_CHECKING:
+    from halimede.frontends.profiling.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class HttpSettings:
         log: the settings of the log, for `/v2/logging`.
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
         regions: clients' shared memory.
+        sampler: takes profiles; None if they are not allowed (`--profile`).
     """
 
     server_id: str = "triton"
@@ -62,3 +67,4 @@ class HttpSettings:
     log: LogControl = field(default_factory=LogControl)
     code_upload: CodeUpload = CodeUpload.LOOPBACK
     regions: Regions = field(default_factory=Regions)
+    sampler: "Sampler | None" = None

@@ -23,6 +23,7 @@ from .life import completed_config, finalize, initialized, prepare
 from .messages import wire
 from .messages.memory import Memory
 from .messages.wire import Channel, ClosedError, Message
+from .patience import Patience
 from .placement import place
 from .probes import Probes
 from .runtime import Stage, runtime
@@ -74,6 +75,7 @@ class _Worker:
         self._hosted: Optional[HostedModel] = None
         self._executions: Optional[Executions] = None
         self._probes: Optional[Probes] = None
+        self._patience: Optional[Patience] = None
 
     def serve(self) -> None:
         """Do what the work socket says."""
@@ -82,8 +84,9 @@ class _Worker:
         threading.Thread(target=self._serve_control, name="halimede-control", daemon=True).start()
         idle: Optional[float] = None
         while True:
+            patience = self._patience
             try:
-                message = work.receive(idle)
+                message = (patience is not None and patience.look(work)) or work.receive(idle)
             except socket.timeout:
                 assert self._executions is not None, "only executions leave something to tidy"
                 idle = IDLE_SECONDS if self._executions.idle() else None
@@ -94,6 +97,8 @@ class _Worker:
             if kind == wire.EXECUTE:
                 executions = self._executions
                 assert executions is not None, "the server sends batches once the model is initialized"
+                assert patience is not None, "as above"
+                patience.found()
                 executions.run(message)
                 idle = IDLE_SECONDS if executions.busy else None
             elif kind == wire.SEQUENCES_ENDED:
@@ -181,6 +186,7 @@ class _Worker:
         self._model = model
         self._probes = Probes(model, runtime)
         executions = HostedExecutions if "hosted" in self._settings else Executions
+        self._patience = Patience(counter.data)
         self._executions = executions(runtime, model, counter, concurrency, states)
         runtime.stage = Stage.READY
         return {"is_ready": hasattr(model, "is_ready"), "sequences": self._executions.wants_ends}

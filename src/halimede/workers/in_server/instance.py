@@ -11,7 +11,8 @@ from halimede.backends.loop_share import ALONE_COST_NS, LoopShare
 from halimede.core.host_policies import HostPolicy
 from halimede.workers.in_server.interpreter import NOTED_NS, WATCH
 from halimede.workers.in_server.worker import ServerWorker
-from halimede.workers.instance import PROGRESS, WorkerInstance
+from halimede.workers.instance import WorkerInstance
+from halimede.workers.progress import COUNT, Progress
 from halimede.workers.under_way import Sent
 
 
@@ -45,7 +46,7 @@ class ServerInstance(WorkerInstance):
         """
         settings = dict(self._launch.settings)
         worker = ServerWorker(self._host, self.name, settings, self._message, self._called, self._policy)
-        progress = np.zeros(PROGRESS, np.int64)
+        progress = np.zeros(COUNT, np.int64)
         try:
             told = await worker.initialize(self._arguments, progress, self._concurrency, self._states)
         except BaseException:
@@ -54,7 +55,7 @@ class ServerInstance(WorkerInstance):
         self._thread = worker
         self._worker = worker  # type: ignore[assignment] # it stands for one
         self._ended.serve(worker if told["sequences"] else None)  # type: ignore[arg-type]
-        self._progress = progress
+        self._progress = Progress(progress.view(np.uint8))
         self.healthy = self.free = True
 
     async def _stop(self) -> None:

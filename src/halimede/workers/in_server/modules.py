@@ -51,7 +51,9 @@ class ModelModules:
         self.name = _PACKAGE.format(next(_NUMBERS), re.sub(r"\W", "_", model))
         self.names: set[str] = set()
         self._directories = list(dict.fromkeys(str(directory) for directory in directories))
-        self._given = given
+        self._importlib = ModuleType(importlib.__name__, importlib.__doc__)
+        self._importlib.__dict__.update(vars(importlib), import_module=self._import_by_name)
+        self._given = {"importlib": self._importlib, **given}
         self._local: set[str] = set()
         self._builtins = {**vars(builtins), "__import__": self._import_for_model, "print": write}
         package = ModuleType(self.name)
@@ -80,6 +82,7 @@ class ModelModules:
         for directory in self._directories:
             sys.path_importer_cache.pop(directory, None)
         self._builtins["__import__"] = _import  # no more a part of a circle
+        self._importlib.__dict__["import_module"] = importlib.import_module
         self._builtins["print"] = print
 
     def _import_for_model(
@@ -95,10 +98,23 @@ class ModelModules:
             if (given := self._given.get(name)) is not None:
                 return given
             top = name.partition(".")[0]
+            if top == "importlib" and not fromlist:  # of whose submodules this names one
+                _import(name)
+                self._importlib.__dict__.update(vars(importlib), import_module=self._import_by_name)
+                return self._importlib
             if self._is_local(top):
                 leaf = _import(f"{self.name}.{name}", globals, locals, fromlist or ("",), 0)
                 return leaf if fromlist else sys.modules[f"{self.name}.{top}"]
         return _import(name, globals, locals, fromlist or (), level)
+
+    def _import_by_name(self, name: str, package: str | None = None) -> ModuleType:
+        """As `importlib.import_module`."""
+        if not name.startswith("."):
+            if (given := self._given.get(name)) is not None:
+                return given
+            if self._is_local(name.partition(".")[0]):
+                return _import(f"{self.name}.{name}", fromlist=("",))
+        return importlib.import_module(name, package)
 
     def _is_local(self, top: str) -> bool:
         """Whether the module lies beside the model, and the interpreter has none of that name."""

@@ -244,6 +244,14 @@ def test_outputs_are_written_flat(datatype: Datatype, values: object, text: str)
     assert write(datatype, values) == text
 
 
+@pytest.mark.parametrize(("datatype", "dtype"), [(FP32, np.float32), (FP64, np.float64)])
+def test_numbers_that_are_not_finite_keep_their_places(datatype: Datatype, dtype: type) -> None:
+    values: Any = np.random.default_rng(0).standard_normal(1000).astype(dtype)
+    values[[0, 1, 500, 999]] = [np.nan, np.inf, -np.inf, np.nan]
+    found = np.array(json.loads(write(datatype, values)), np.float64)
+    assert np.array_equal(found, values.astype(np.float64), equal_nan=True)
+
+
 def test_transposed_output_is_written_row_major() -> None:
     tensor = Tensor.from_array(INT8, np.array([[1, 2], [3, 4]], dtype=np.int8).T)
     assert json_from_tensor("OUT", tensor).tolist() == [1, 3, 2, 4]

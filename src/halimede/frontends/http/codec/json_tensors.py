@@ -29,7 +29,7 @@ from halimede.core.datatypes import (
 )
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.string_layout import MIN_ELEMENTS
-from halimede.core.tensors import Tensor, encode_texts
+from halimede.core.tensors import Array, Tensor, encode_texts
 from halimede.frontends.http.codec.json_numbers import JsonArray
 from halimede.frontends.http.codec.json_strings import json_of_texts
 from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
@@ -171,9 +171,16 @@ def json_from_tensor(name: str, tensor: Tensor) -> Any:
     values = np.ascontiguousarray(tensor.array).reshape(-1)
     if datatype is FP32:
         values = values.astype(np.float64)  # clients expect the digits of the double that it widens to
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return orjson.Fragment(json.dumps(values.tolist(), separators=(",", ":")))
+    if values.dtype.kind == "f" and not (is_finite := np.isfinite(values)).all():
+        return orjson.Fragment(_with_names(values, values[~is_finite]))
     return values
+
+
+def _with_names(values: Array, not_finite: Array) -> bytes:
+    """A JSON array of numbers, of which some are not finite: these by name, as JSON has no numbers for them."""
+    first, *rest = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).split(b"null")
+    names = [json.dumps(value).encode() for value in not_finite.tolist()]
+    return first + b"".join([part for pair in zip(names, rest, strict=True) for part in pair])
 
 
 def _flatten(data: list[Any]) -> tuple[list[Any], set[type]]:

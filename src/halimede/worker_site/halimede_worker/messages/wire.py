@@ -12,9 +12,11 @@ The sockets of a worker:
 """
 
 import marshal
+import os
 import socket
 import struct
 from array import array
+from time import monotonic_ns
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -159,23 +161,54 @@ class Channel:
             self._timeout = timeout
         while True:
             try:
-                size, ancillary, _, _ = self.socket.recvmsg_into([self._buffer], 1024)
+                message = self._receive(0)
             except BlockingIOError as error:
                 raise socket.timeout from error
-            except OSError as error:
-                raise ClosedError from error
-            if not size:
-                raise ClosedError
-            message: Message = marshal.loads(self._view[:size])
-            if message[0] == ANNOUNCE:
-                descriptors = received_descriptors(ancillary)
-                self.memory.learn(message[1], descriptors)
-                if not message[2]:
-                    continue
-                message = marshal.loads(message[2])
-            if message[0] == SPILLED:
-                message = marshal.loads(self.memory.view(message[1]).data)
-            return message
+            if message is not None:
+                return message
+
+    def look(self, until_ns: int) -> Optional[Message]:
+        """The next message if one comes until then, in monotonic ns. The processor is busy meanwhile.
+
+        Raises:
+            ClosedError: the other end is gone.
+        """
+        while True:
+            try:
+                message = self._receive(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if monotonic_ns() >= until_ns:
+                    return None
+                os.sched_yield()  # to whoever shares the core after all
+            else:
+                if message is not None:
+                    return message
+
+    def _receive(self, flags: int) -> Optional[Message]:
+        """A message, None if it was only about segments.
+
+        Raises:
+            BlockingIOError: none came.
+            ClosedError: the other end is gone.
+        """
+        try:
+            size, ancillary, _, _ = self.socket.recvmsg_into([self._buffer], 1024, flags)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ClosedError from error
+        if not size:
+            raise ClosedError
+        message: Message = marshal.loads(self._view[:size])
+        if message[0] == ANNOUNCE:
+            descriptors = received_descriptors(ancillary)
+            self.memory.learn(message[1], descriptors)
+            if not message[2]:
+                return None
+            message = marshal.loads(message[2])
+        if message[0] == SPILLED:
+            message = marshal.loads(self.memory.view(message[1]).data)
+        return message
 
     def close(self) -> None:
         """Close this end."""

@@ -1,0 +1,1 @@
+"""Where the server's own process spends its time: samples of its stacks, by the stages of a request."""
