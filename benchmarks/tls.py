@@ -25,8 +25,8 @@ WARM_UP_MS = 500
 GOAL = 0.7
 
 _TOOL = "h2load"
-_RATE = re.compile(r"finished in [\d.]+\w+, ([\d.]+) req/s")
-_SUCCEEDED = re.compile(r"(\d+) succeeded, 0 failed, 0 errored")
+RATE = re.compile(r"finished in [\d.]+\w+, ([\d.]+) req/s")
+SUCCEEDED = re.compile(r"(\d+) succeeded, 0 failed, 0 errored")
 
 
 def workloads() -> list[Workload]:
@@ -117,7 +117,7 @@ def load(
     with pinned(cores()[1]) if pin else nullcontext():
         done = subprocess.run(command, capture_output=True, text=True, timeout=60 + seconds, check=False)
     served, cpu = server.requests_served(MODEL) - served, server.cpu_seconds() - cpu
-    rate = _RATE.search(done.stdout)
-    if rate is None or not _SUCCEEDED.search(done.stdout):
+    rate = RATE.search(done.stdout)
+    if rate is None or not SUCCEEDED.search(done.stdout):
         raise BenchmarkError(f"h2load: {done.stdout}{done.stderr}")
     return Sample(float(rate[1]), cpu / served * 1e6)

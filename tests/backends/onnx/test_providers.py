@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,10 @@ import pytest
 
 from halimede.backends.base import BackendOptions, InstanceSpec
 from halimede.backends.onnx.backend import OnnxModel
-from halimede.backends.onnx.providers import providers, run_options, session_options
+from halimede.backends.onnx.providers import load_cuda, providers, run_options, session_options
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.parse import parse_text
-from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnsupportedError
 from tests.backends.helpers import load, source_of
 from tests.support import onnx_models
 
@@ -398,7 +399,9 @@ def test_gpu_instances_may_block_and_have_a_session_a_device(
 
     def session(path: str, options: object, providers: list[Any], **rest: object) -> object:
         asked.append(providers[0])
-        return real(path, options, ["CPUExecutionProvider"])
+        made = real(path, options, ["CPUExecutionProvider"])
+        monkeypatch.setattr(made, "get_providers", lambda: [name for name, _ in providers])
+        return made
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     source = source_of(tmp_path, "instance_group { kind: KIND_GPU gpus: [2, 3] }", onnx_models.identity())
@@ -410,6 +413,35 @@ def test_gpu_instances_may_block_and_have_a_session_a_device(
         ("CUDAExecutionProvider", {"device_id": "2"}),
         ("CUDAExecutionProvider", {"device_id": "3"}),
     ]
+
+
+@pytest.mark.usefixtures("every_provider")
+def test_provider_that_does_not_start_is_an_error_and_nothing_runs_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = onnxruntime.InferenceSession
+    # onnxruntime only logs that CUDA's libraries are missing, and goes on with the CPU
+    monkeypatch.setattr(
+        onnxruntime,
+        "InferenceSession",
+        lambda path, options, *_, **rest: real(path, options, ["CPUExecutionProvider"]),
+    )
+    source = source_of(tmp_path, "instance_group { kind: KIND_GPU gpus: [0] }", onnx_models.identity())
+    with pytest.raises(InternalError, match="'m': onnxruntime's CUDAExecutionProvider did not start, "):
+        OnnxModel(source, BackendOptions(gpus=(0,))).complete_config()
+
+
+def test_libraries_of_nvidias_packages_are_loaded_once_and_complaints_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "Failed to load libcudart.so.13\n"
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write(text), raising=False)
+    load_cuda.cache_clear()
+    for _ in range(2):
+        load_cuda()
+    load_cuda.cache_clear()
+    assert caplog.messages == ["onnxruntime: Failed to load libcudart.so.13"]
+    assert not capsys.readouterr().out
 
 
 def test_gpu_model_without_cuda_fails_to_load_and_says_why(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 """Tensors that stay in the memory of a real GPU between models."""
 
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from halimede.core.gpus import visible_gpus
 from halimede.core.tensors import Array, Tensor
 from halimede.engine.validation import validate
 from tests.backends.helpers import floats, request
+from tests.frameworks.gpu.building import run_code
 from tests.support import onnx_models
 from tests.support.onnx_models import write_model
 from tests.support.server import start_server
@@ -55,8 +55,14 @@ def lacking(*backends: str) -> str:
     return ""
 
 
-needs_onnx = pytest.mark.skipif(bool(lacking("onnxruntime")), reason=f"needs a GPU: {lacking('onnxruntime')}")
-needs_torch = pytest.mark.skipif(bool(lacking("pytorch")), reason=f"needs a GPU: {lacking('pytorch')}")
+def of(*backends: str) -> Any:
+    """These backends as parameters of a test that is skipped where one cannot use a GPU."""
+    missing = lacking(*backends)
+    return pytest.param(*backends, marks=pytest.mark.skipif(bool(missing), reason=f"needs a GPU: {missing}"))
+
+
+BACKENDS = ("onnxruntime", "pytorch")
+in_pairs = pytest.mark.parametrize(("first", "second"), [of(*pair) for pair in product(BACKENDS, BACKENDS)])
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -67,7 +73,7 @@ def write(repository: Path, backend: str) -> None:
         write_model(repository, backend, onnx_models.add_sub(dims=(2,)), text)
         return
     path = write_model(repository, backend, None, text) / "1" / "model.pt"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT, str(path)], check=True, timeout=120)
+    run_code(SCRIPT, path)
 
 
 class OnGpu:
@@ -95,10 +101,7 @@ class OnGpu:
         return [list(response.outputs.values()) for response in batch.responses]
 
 
-@needs_onnx
-@needs_torch
-@pytest.mark.parametrize("first", ["onnxruntime", "pytorch"])
-@pytest.mark.parametrize("second", ["onnxruntime", "pytorch"])
+@in_pairs
 def test_tensors_pass_from_framework_to_framework_on_the_gpu(
     tmp_path: Path, first: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,10 +122,7 @@ def test_tensors_pass_from_framework_to_framework_on_the_gpu(
         np.testing.assert_array_equal(total.array, one + other)
 
 
-@needs_onnx
-@needs_torch
-@pytest.mark.parametrize("first", ["onnxruntime", "pytorch"])
-@pytest.mark.parametrize("second", ["onnxruntime", "pytorch"])
+@in_pairs
 def test_requests_that_share_a_batch_keep_their_rows(tmp_path: Path, first: str, second: str) -> None:
     producer, consumer = OnGpu(tmp_path / "a", first), OnGpu(tmp_path / "b", second)
     pairs = [(floats([value, 2]), floats([10, 20 + value])) for value in range(4)]
@@ -133,15 +133,16 @@ def test_requests_that_share_a_batch_keep_their_rows(tmp_path: Path, first: str,
             np.testing.assert_array_equal(twice.array, expected)
 
 
-@needs_onnx
-@needs_torch
-def test_an_ensemble_of_models_on_the_gpu_answers_right(tmp_path: Path) -> None:
-    for backend in ("onnxruntime", "pytorch"):
+@pytest.mark.parametrize(
+    ("outer", "inner"), [of("onnxruntime", "pytorch"), of("pytorch", "onnxruntime"), of("pytorch", "pytorch")]
+)
+def test_an_ensemble_of_models_on_the_gpu_answers_right(tmp_path: Path, outer: str, inner: str) -> None:
+    for backend in {outer, inner}:
         write(tmp_path, backend)
     maps = (
-        ("onnxruntime", "A", "B", "t", "u"),
-        ("pytorch", "t", "u", "v", "w"),
-        ("onnxruntime", "v", "w", "Y", "Z"),
+        (outer, "A", "B", "t", "u"),
+        (inner, "t", "u", "v", "w"),
+        (outer, "v", "w", "Y", "Z"),
     )
     steps = " ".join(
         f'step {{ model_name: "{name}" model_version: -1 '

@@ -1,8 +1,6 @@
 """Instances on GPUs, and what metrics say of them, in a real server."""
 
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,6 +12,7 @@ import pytest
 from halimede.backends.placement import placement
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.gpus import VISIBLE, missing_for_metrics, visible_gpus
+from tests.frameworks.gpu.building import run_code
 from tests.support import onnx_models
 from tests.support.onnx_models import write_model
 from tests.support.server import ServerProcess, start_server
@@ -123,6 +122,6 @@ class Add(torch.nn.Module):
 torch.jit.save(torch.jit.script(Add()), sys.argv[1])
 """
     path = tmp_path / "m" / "1" / "model.pt"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(path)], check=True, timeout=120)
+    run_code(script, path)
     with start_server(tmp_path) as server:
         assert add_sub(server, "m", ("a__0", "b__1")) == {"sum__0": [11, 22]}

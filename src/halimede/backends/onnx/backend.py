@@ -21,7 +21,7 @@ from halimede.backends.onnx.bound import bound_runs
 from halimede.backends.onnx.device import DeviceRuns, device_runs
 from halimede.backends.onnx.log import bring_messages_into_log
 from halimede.backends.onnx.ports import session_ports
-from halimede.backends.onnx.providers import has_cuda, providers, run_options, session_options
+from halimede.backends.onnx.providers import has_cuda, load_cuda, providers, run_options, session_options
 from halimede.backends.ports import Ports, check, complete
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.model_files import hint
@@ -94,12 +94,23 @@ class OnnxModel(BackendModel):
         config = self.source.config
         chosen = providers(config, kind, device)
         options = session_options(config, self.options, self.source.directory)
+        if kind == "KIND_GPU":
+            load_cuda()
         try:
             # Without fallback: a provider that fails is an error, not a reason to run elsewhere unasked. By path:
             # a session keeps the bytes that it is given.
-            return onnxruntime.InferenceSession(str(self._path), options, [*chosen], enable_fallback=0)
+            session = onnxruntime.InferenceSession(str(self._path), options, [*chosen], enable_fallback=0)
         except Exception as error:  # onnxruntime's errors have no common base
             raise onnx_error(error) from error
+        started = session.get_providers()
+        for name, _ in chosen:
+            if name not in started:  # onnxruntime only logs that
+                msg = (
+                    f"unable to load model '{config.name}': onnxruntime's {name} did not start, and onnxruntime's "
+                    f"own messages in the log say why"
+                )
+                raise InternalError(msg)
+        return session
 
 
 class OnnxInstance(Instance):

@@ -5,9 +5,12 @@ things. A session has as many threads as the server has processors, not the mach
 instead of spinning: with two requests at once on two processors, spinning took about 15 % of a ResNet-50's throughput.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from threading import Lock
 
@@ -22,6 +25,8 @@ from halimede.backends.parameters import (
 )
 from halimede.config.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
+
+logger = logging.getLogger("halimede")
 
 Providers = list[tuple[str, dict[str, str]]]
 Accelerators = Iterable[ModelOptimizationPolicy.ExecutionAccelerators.Accelerator]
@@ -216,6 +221,16 @@ def run_options(config: ModelConfig, options: BackendOptions) -> onnxruntime.Run
             raise InvalidArgumentError(msg)
         run.add_run_config_entry(_SHRINK, arenas)
     return run
+
+
+@cache
+def load_cuda() -> None:
+    """Load CUDA and cuDNN from NVIDIA's Python packages where they are installed: the loader does not look there."""
+    said = StringIO()
+    with redirect_stdout(said):
+        getattr(onnxruntime, "preload_dlls", lambda: None)()  # which releases before 1.21 lack
+    for line in said.getvalue().splitlines():
+        logger.warning("onnxruntime: %s", line)
 
 
 def has_cuda() -> bool:

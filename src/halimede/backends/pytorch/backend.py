@@ -8,6 +8,8 @@ import logging
 from collections.abc import Sequence
 from threading import Lock
 
+import torch
+
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.decoupled import refuse_decoupled
 from halimede.backends.parameters import text_parameter
@@ -143,11 +145,12 @@ class PyTorchModel(BackendModel):
 
     def close(self) -> None:
         """Give back the weights."""
-        for program in self._programs:
-            program.close()
-        self._programs.clear()
+        while self._programs:
+            self._programs.pop().close()
         self._shared.clear()
         self._first = None
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # it has no annotations
+            torch.cuda.empty_cache()  # PyTorch keeps what is free for itself: others may want it
 
     def _described(self) -> Program:
         """A program that says what the model takes and gives; the first instance uses it if it is on its device."""

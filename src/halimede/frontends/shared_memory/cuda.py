@@ -2,7 +2,7 @@
 
 An input in one is a tensor of that GPU: an instance there takes it as it is, and anything else gets a copy. CUDA's
 driver is called without a package of its own, as it comes with the GPU; its primary context is the one that all
-frameworks of the process use.
+frameworks of the process use. Copies have a stream of their own: they wait for no model's kernels.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ from halimede.core.device_tensors import CUDA, DeviceTensor
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.regions import Region
 from halimede.core.tensors import Array, Tensor
+from halimede_worker.tensors import dlpack
 
 logger = logging.getLogger("halimede")
 
@@ -25,12 +26,18 @@ HANDLE_BYTES: Final = 64
 
 _LAZY_PEER_ACCESS: Final = 1
 
+_NON_BLOCKING: Final = 1
+"""A stream that neither waits for the default one, on which models may compute, nor the other way round."""
+
+_NO_STREAM: Final = -1
+"""DLPack's word for no stream that would have to wait: what stays on a device is computed."""
+
 
 class CudaMemory(Protocol):
     """Memory of GPUs that other processes have."""
 
     def open(self, handle: bytes, device: int) -> tuple[int, int]:
-        """Address and length of the memory that a handle stands for.
+        """Address of the memory that a handle stands for, and how much there is from there.
 
         Raises:
             InternalError: it stands for none of that GPU's.
@@ -133,13 +140,22 @@ class CudaPiece(NamedTuple):
         """
         region = self.region
         if isinstance(tensor, DeviceTensor) and tensor.device == (CUDA, region.device_id):
-            elements = tensor.elements
-            if isinstance(elements, DeviceMemory):
-                region.memory.copy(self.address, elements.address, tensor.byte_size, region.device_id)
-                return
+            self._copy(tensor)
+            return
         source = np.frombuffer(tensor.data, np.uint8)
         if source.size:
             region.memory.write(self.address, source, region.device_id)
+
+    def _copy(self, tensor: DeviceTensor) -> None:
+        """Put an output there that is on the region's GPU already."""
+        region = self.region
+        try:
+            _, found, _ = dlpack.take(tensor.elements.__dlpack__(stream=_NO_STREAM))
+        except Exception as error:  # errors of frameworks have no common base
+            msg = f"{tensor.origin} cannot be copied into shared memory region '{region.name}': {error}"
+            raise InternalError(msg) from error
+        if found.nbytes:
+            region.memory.copy(self.address, found.ctypes.data, found.nbytes, region.device_id)
 
     def _bytes(self) -> Array:
         data = np.empty(self.length, np.uint8)
@@ -151,15 +167,22 @@ class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
 
 
+class _Gpu(NamedTuple):
+    """A GPU in use: the primary context, and the stream of our copies."""
+
+    context: ctypes.c_void_p
+    stream: ctypes.c_void_p
+
+
 class CudaDriver:
     """CUDA's driver. Its methods may be called from any thread."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self._contexts: dict[int, ctypes.c_void_p] = {}
+        self._gpus: dict[int, _Gpu] = {}
 
     def open(self, handle: bytes, device: int) -> tuple[int, int]:
-        """Address and length of the memory that a handle stands for.
+        """Address of the memory that a handle stands for, and how much there is from there.
 
         Raises:
             InternalError: it stands for none of that GPU's.
@@ -172,7 +195,7 @@ class CudaDriver:
         address, base, size = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_size_t()
         self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), opened, _LAZY_PEER_ACCESS)
         self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
-        return address.value, size.value
+        return address.value, base.value + size.value - address.value
 
     def close(self, address: int, device: int) -> None:
         """Give it back.
@@ -189,9 +212,8 @@ class CudaDriver:
         Raises:
             InternalError: the GPU cannot.
         """
-        self._use(device)
         host = ctypes.c_void_p(target.ctypes.data)
-        self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), ctypes.c_size_t(target.nbytes))
+        self._copy("cuMemcpyDtoHAsync_v2", host, ctypes.c_uint64(address), target.nbytes, device)
 
     def write(self, address: int, source: Array, device: int) -> None:
         """Copy to the GPU.
@@ -199,10 +221,8 @@ class CudaDriver:
         Raises:
             InternalError: the GPU cannot.
         """
-        self._use(device)
         host = ctypes.c_void_p(source.ctypes.data)
-        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), host, ctypes.c_size_t(source.nbytes))
-        self._call("cuCtxSynchronize")
+        self._copy("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), host, source.nbytes, device)
 
     def copy(self, target: int, source: int, size: int, device: int) -> None:
         """Copy on the GPU.
@@ -210,21 +230,31 @@ class CudaDriver:
         Raises:
             InternalError: the GPU cannot.
         """
-        self._use(device)
-        self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size))
-        self._call("cuCtxSynchronize")  # such a copy is only begun when the call returns
+        self._copy("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), size, device)
 
-    def _use(self, device: int) -> None:
-        """Make the GPU's primary context the thread's."""
-        context = self._contexts.get(device)
-        if context is None:
-            number, context = ctypes.c_int(), ctypes.c_void_p()
-            if device >= 1 << 31:
-                raise InternalError(f"there is no GPU {device}")
-            self._call("cuDeviceGet", ctypes.byref(number), ctypes.c_int(device))
-            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
-            self._contexts[device] = context
+    def _copy(self, name: str, target: object, source: object, size: int, device: int) -> None:
+        stream = self._use(device)
+        self._call(name, target, source, ctypes.c_size_t(size), stream)
+        self._call("cuStreamSynchronize", stream)
+
+    def _use(self, device: int) -> ctypes.c_void_p:
+        """Make the GPU's primary context the thread's: the stream for copies."""
+        gpu = self._gpus.get(device)
+        if gpu is None:
+            gpu = self._gpus[device] = self._begin(device)
+        else:
+            self._call("cuCtxSetCurrent", gpu.context)
+        return gpu.stream
+
+    def _begin(self, device: int) -> _Gpu:
+        number, context, stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        if device >= 1 << 31:
+            raise InternalError(f"there is no GPU {device}")
+        self._call("cuDeviceGet", ctypes.byref(number), ctypes.c_int(device))
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
         self._call("cuCtxSetCurrent", context)
+        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
+        return _Gpu(context, stream)
 
     def _call(self, name: str, *arguments: Any) -> None:
         """Call a function of the driver.
