@@ -235,9 +235,11 @@ def test_missing_packages_are_named_with_what_installs_them(monkeypatch: pytest.
         ("url", "http://a:99999/", "it must be like http://"),
         ("resource", "name", "opentelemetry,resource is 'name'; it must be like service.name=my-service"),
         ("resource", "=name", "it must be like service.name"),
-        ("bsp_max_queue_size", "many", "bsp_max_queue_size is 'many'; it must be a whole number above 0"),
-        ("bsp_schedule_delay", "-1", "bsp_schedule_delay is '-1'; it must be a whole number above 0"),
-        ("bsp_max_export_batch_size", "", "it must be a whole number above 0"),
+        ("bsp_max_queue_size", "many", "bsp_max_queue_size is 'many'; it must be a whole number from 1 to"),
+        ("bsp_schedule_delay", "-1", "bsp_schedule_delay is '-1'; it must be a whole number from 1 to"),
+        ("bsp_schedule_delay", "2147483648", "it must be a whole number from 1 to 2147483647"),
+        ("bsp_schedule_delay", "9" * 5000, "it must be a whole number from 1 to"),
+        ("bsp_max_export_batch_size", "", "it must be a whole number from 1 to"),
     ],
 )
 def test_unusable_option_is_refused(name: str, value: str, message: str) -> None:
