@@ -26,7 +26,7 @@ from halimede.repository.cloud.cache import Cache, InUse
 from halimede.repository.cloud.downloads import Download, Downloads, disk_full
 from halimede.repository.cloud.failures import AwayError, ReplacedError, failure
 from halimede.repository.cloud.fetched import Fetched
-from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, group_by_model
+from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, check_key, group_by_model
 from halimede.repository.cloud.locations import Location, credentials_advice
 from halimede.repository.cloud.progress import Progress
 from halimede.repository.cloud.requests import Requests
@@ -114,6 +114,8 @@ class Mirror:
             names = {prefix.rpartition("/")[2] for prefix in found["common_prefixes"]}
             if not names:
                 self._check_gone(self.directory.iterdir())
+            for name in names:
+                check_key(self.location, name)
             with self._noting:
                 for name in names:
                     (self.directory / name).mkdir(exist_ok=True)
