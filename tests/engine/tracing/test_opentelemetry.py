@@ -155,7 +155,7 @@ def test_collector_that_does_not_answer_costs_traces_beyond_the_queue(
         assert len(collector.spans) <= 40
 
 
-def test_collector_that_is_away_delays_nothing_but_the_end() -> None:
+def test_collector_that_is_away_delays_nothing_but_the_end(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/traces"  # it takes connections, and no more
         exporter = OpenTelemetryExporter({"url": (address,)}, VirtualClock())
@@ -164,6 +164,9 @@ def test_collector_that_is_away_delays_nothing_but_the_end() -> None:
             recorder.request().end()
         exporter.close(0.2)
     assert exporter._process._process.wait(60) is not None
+    assert (
+        "tracing: the collector did not take the last traces within 0.2 seconds; they are lost" in caplog.text
+    )
 
 
 def test_answer_that_is_no_http_costs_only_traces(monkeypatch: pytest.MonkeyPatch) -> None:

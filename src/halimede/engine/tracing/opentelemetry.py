@@ -88,6 +88,10 @@ class OpenTelemetryExporter:
         self._batches.flush()
         if not self._process.close(timeout_s):
             self._process.kill()
+            logger.warning(
+                "tracing: the collector did not take the last traces within %g seconds; they are lost",
+                timeout_s,
+            )
         self._drops.tell()
 
     def _dropped(self, traces: int) -> None:
