@@ -89,7 +89,7 @@ class OpenTelemetryExporter:
         if not self._process.close(timeout_s):
             self._process.kill()
             logger.warning(
-                "tracing: the collector did not take the last traces within %g seconds; they are lost",
+                "tracing: sending did not end within %g seconds; traces that were not sent are lost",
                 timeout_s,
             )
         self._drops.tell()
