@@ -91,6 +91,23 @@ def test_tokens_to_platforms_ports_are_warned_of_with_what_to_do() -> None:
     )
 
 
+def test_certificates_without_the_flag_that_uses_them_are_warned_of() -> None:
+    closed = replace(OPEN, model_control_mode="none")
+    assert access_remarks(replace(closed, http_server_cert="a.crt", grpc_server_key="a.key")) == [
+        "--http-server-cert has no effect without --http-use-ssl: HTTP is not encrypted",
+        "--grpc-server-key has no effect without --grpc-use-ssl: gRPC is not encrypted",
+    ]
+    roots = replace(closed, grpc_use_ssl=True, grpc_root_cert="root.crt", http_root_cert="root.crt")
+    assert access_remarks(roots) == [
+        "--http-root-cert has no effect without --http-use-ssl-mutual: clients need no certificate",
+        "--grpc-root-cert has no effect without --grpc-use-ssl-mutual: clients need no certificate",
+    ]
+    used = {"server_cert": "a.crt", "server_key": "a.key", "root_cert": "root.crt", "use_ssl_mutual": True}
+    grpc: dict[str, Any] = {f"grpc_{name}": value for name, value in used.items()}
+    assert access_remarks(replace(closed, **grpc)) == []
+    assert access_remarks(replace(closed, allow_http=False, http_server_cert="a.crt")) == []
+
+
 def refusal(**options: Any) -> str:
     with pytest.raises(click.UsageError) as refused:
         check_access(replace(OPEN, **options))

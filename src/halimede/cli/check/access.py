@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from halimede.cli.check.tls import GRPC, HTTP, tls_files
+from halimede.cli.check.tls import GRPC, HTTP, tls_files, unused_certificates
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import is_local, is_origin
@@ -68,8 +68,8 @@ def check_tokens(options: ServeOptions) -> None:
 
 
 def access_remarks(options: ServeOptions) -> list[str]:
-    """What to warn of at start: that models can be loaded, or code sent, from a network, or tokens be overheard."""
-    return [*_open_loading(options), *_readable_tokens(options)]
+    """What to warn of at start: open loading of models, tokens that can be overheard, certificates without effect."""
+    return [*_open_loading(options), *_readable_tokens(options), *unused_certificates(options)]
 
 
 def metrics_address(options: ServeOptions) -> str:
