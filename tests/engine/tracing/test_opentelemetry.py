@@ -12,7 +12,7 @@ from halimede.core.errors import InvalidArgumentError, UnavailableError
 from halimede.core.trace_context import parse_context
 from halimede.core.traces import SpanContext, Trace
 from halimede.engine.tracing import opentelemetry
-from halimede.engine.tracing.opentelemetry import Drops, OpenTelemetryExporter
+from halimede.engine.tracing.opentelemetry import DropLog, OpenTelemetryExporter
 from halimede.engine.tracing.otlp_settings import otlp_settings
 from halimede.engine.tracing.sampler import span_below
 from halimede.engine.tracing.settings import TIMESTAMPS, TraceSettings
@@ -196,12 +196,12 @@ def test_answer_that_is_no_http_costs_only_traces(monkeypatch: pytest.MonkeyPatc
 
 
 def test_log_is_told_of_drops_from_time_to_time(caplog: pytest.LogCaptureFixture) -> None:
-    drops = Drops()
+    drops = DropLog()
     with caplog.at_level(logging.WARNING, "halimede"):
         for _ in range(1000):
             drops.add(2, "the queue was full")
-        drops.tell()
-        drops.tell()
+        drops.log()
+        drops.log()
     assert drops.count == 2000
     assert [record.message for record in caplog.records] == [
         "tracing: 2 traces were dropped, 2 in all; the latest reason: the queue was full",
