@@ -301,7 +301,7 @@ def test_collector_that_is_away_is_a_metric_and_a_line_of_the_log(tmp_path: Path
     ("option", "message"),
     [
         ("url=collector:4318", "opentelemetry,url is 'collector:4318'; it must be like http://"),
-        ("bsp_max_queue_size=x", "bsp_max_queue_size is 'x'; it must be a whole number above 0"),
+        ("bsp_max_queue_size=x", "bsp_max_queue_size is 'x'; it must be a whole number from 1 to 2147483647"),
     ],
 )
 def test_option_that_cannot_be_used_is_told_at_start(tmp_path: Path, option: str, message: str) -> None:

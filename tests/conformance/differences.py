@@ -41,7 +41,7 @@ CLIENT_MISTAKE = Difference(
     paths=r"(^|: )status$",
     theirs=500,
     ours=400,
-    subjects="^(http_.*|index|tracing)$",
+    subjects="^(http_.*|index|tracing|shared_memory)$",
 )
 ENSEMBLE_PARAMETERS = Difference(
     "A response of an ensemble has no parameters of sequences; tritonserver adds them, though nothing is a sequence.",
@@ -57,6 +57,17 @@ OWN_METRICS = Difference(
 EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS, OWN_METRICS)
 """Those that hold for all cases; the others are named by the cases that show them."""
 
+NO_SUCH_MEMORY = Difference(
+    "If a client names shared memory that does not exist, or that is too small for an output, gRPC answers "
+    "INVALID_ARGUMENT, not INTERNAL: it is the client's mistake.",
+    paths=r"(^|: )code$",
+    theirs="INTERNAL",
+    ours="INVALID_ARGUMENT",
+)
+ANY_OFFSET = Difference(
+    "A region of shared memory may begin at any offset; tritonserver requires a multiple of the page size.",
+    paths=r"^step [2-5]: (status|code|details|body|response)",
+)
 CONTENT_LENGTH_AND_CHUNKED = Difference(
     "A request with both Content-Length and chunks is refused, as a proxy may see another request in it.",
     paths=r"^(status|body\.error)$",

@@ -26,12 +26,14 @@ class Setting:
         models: which of the directories in `models/` they serve; all, if it is empty.
         ready: whether they become ready.
         further: further repositories, by name, which are empty at first.
+        own_flags: further flags of this server.
     """
 
     flags: tuple[str, ...] = EXPLICIT
     models: tuple[str, ...] = ()
     ready: bool = True
     further: tuple[str, ...] = ()
+    own_flags: tuple[str, ...] = ()
 
 
 PLAIN = Setting()
@@ -91,6 +93,7 @@ def both(setting: Setting, directory: Path) -> Iterator[tuple[Subject, Subject]]
                 path.mkdir()
             flags = [flag.replace("<repository>", str(repository)) for flag in setting.flags]
             flags += [f"--model-repository={path}" for path in further.values()]
+            flags += setting.own_flags if name == "halimede" else ()
             server = stack.enter_context(start(repository, arguments=flags, ready=setting.ready))
             subject = Subject(name, server, repository, start, further)
             stack.callback(subject.channel.close)

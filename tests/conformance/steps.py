@@ -206,6 +206,21 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Shared memory of that name and size; of no size, it is removed."""
+
+    name: str
+    size: int = 0
+
+    def take(self, subject: Subject) -> None:
+        """Make it, of zeros."""
+        path = Path("/dev/shm") / self.name
+        path.unlink(missing_ok=True)
+        if self.size:
+            path.write_bytes(bytes(self.size))
+
+
+@dataclass(frozen=True, slots=True)
 class Only:
     """What a function leaves of a step's answer."""
 

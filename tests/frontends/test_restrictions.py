@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.restrictions import (
@@ -166,7 +168,24 @@ def test_only_where_a_secret_comes_from_is_shown(option: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "opens"), [("v", True), (b"v", True), ("w", False), ("", False), (None, False), ("ü", False)]
+    ("sent", "opens"), [("v", True), (b"v", True), ("w", False), ("", False), (None, False), ("ü", False)]
 )
-def test_only_the_right_value_opens(given: str | bytes | None, opens: bool) -> None:
-    assert Restriction("key", "v", "key").opened_by(given) is opens
+def test_only_the_right_value_opens(sent: str | bytes | None, opens: bool) -> None:
+    assert Restriction("key", "v", "key").opened_by(sent) is opens
+
+
+PARTS = st.sampled_from(
+    ["health", "metadata", "inference", ",", ":", "=", " ", "key", "x-ä", "file:", "env:", "\n", "\0"]
+)
+
+
+@given(st.lists(st.lists(PARTS, max_size=8).map("".join) | st.text(max_size=20), max_size=3))
+def test_any_restriction_is_read_or_refused(options: list[str]) -> None:
+    try:
+        restrictions = parse_restrictions(options)
+    except InvalidArgumentError:
+        return
+    for restriction in restrictions.values():
+        assert restriction.header == restriction.name.lower() != ""
+        assert restriction.opened_by(restriction.value)
+        assert not restriction.opened_by("")

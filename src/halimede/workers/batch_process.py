@@ -97,9 +97,8 @@ class BatchProcess:
             try:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                logger.warning("%s: the last %s are still being written", self._name, self._records)
-            else:
-                return True
+                return False
+            return True
         return False
 
     def kill(self) -> None:

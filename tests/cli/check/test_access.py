@@ -63,7 +63,7 @@ def test_loading_without_a_token_is_warned_of() -> None:
 def test_tokens_that_cross_a_network_unencrypted_are_warned_of() -> None:
     options = replace(OPEN, token_file="tokens", http_use_ssl=True)
     assert access_remarks(options) == [
-        "bearer tokens can be read on the network; encrypt it with --grpc-use-ssl and --metrics-use-ssl"
+        "bearer tokens cross the network unencrypted; use --grpc-use-ssl and --metrics-use-ssl"
     ]
     options = replace(options, grpc_use_ssl=True)
     for closed in (
@@ -73,6 +73,39 @@ def test_tokens_that_cross_a_network_unencrypted_are_warned_of() -> None:
         replace(options, allow_metrics=False),
     ):
         assert access_remarks(closed) == []
+
+
+def test_tokens_to_platforms_ports_are_warned_of_with_what_to_do() -> None:
+    options = replace(
+        OPEN, token_file="tokens", allow_http=False, allow_grpc=False, allow_metrics=False,
+        allow_sagemaker=True, allow_vertex_ai=True, vertex_ai_address="127.0.0.1",
+    )  # fmt: skip
+    assert access_remarks(options) == [
+        "bearer tokens cross the network unencrypted; use --sagemaker-address=127.0.0.1 behind a proxy with TLS"
+    ]
+    assert access_remarks(replace(options, sagemaker_address="::1")) == []
+    (remark,) = access_remarks(replace(options, vertex_ai_address="0.0.0.0", allow_grpc=True))
+    assert remark.endswith(
+        "use --grpc-use-ssl, --sagemaker-address=127.0.0.1 behind a proxy with TLS and "
+        "--vertex-ai-address=127.0.0.1 behind a proxy with TLS"
+    )
+
+
+def test_certificates_without_the_flag_that_uses_them_are_warned_of() -> None:
+    closed = replace(OPEN, model_control_mode="none")
+    assert access_remarks(replace(closed, http_server_cert="a.crt", grpc_server_key="a.key")) == [
+        "--http-server-cert has no effect without --http-use-ssl: HTTP is not encrypted",
+        "--grpc-server-key has no effect without --grpc-use-ssl: gRPC is not encrypted",
+    ]
+    roots = replace(closed, grpc_use_ssl=True, grpc_root_cert="root.crt", http_root_cert="root.crt")
+    assert access_remarks(roots) == [
+        "--http-root-cert has no effect without --http-use-ssl-mutual: clients need no certificate",
+        "--grpc-root-cert has no effect without --grpc-use-ssl-mutual: clients need no certificate",
+    ]
+    used = {"server_cert": "a.crt", "server_key": "a.key", "root_cert": "root.crt", "use_ssl_mutual": True}
+    grpc: dict[str, Any] = {f"grpc_{name}": value for name, value in used.items()}
+    assert access_remarks(replace(closed, **grpc)) == []
+    assert access_remarks(replace(closed, allow_http=False, http_server_cert="a.crt")) == []
 
 
 def refusal(**options: Any) -> str:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halimede.cli.check import host_policies as module
 from halimede.cli.check.host_policies import host_policies
@@ -49,7 +51,9 @@ def test_an_unknown_setting_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["x", "0", "0-", "-0", "1-0", "0-1-2", "-1-0", "0-x", "²-²", f"0-{10**9}"])
+@pytest.mark.parametrize(
+    "text", ["x", "0", "0-", "-0", "1-0", "0-1-2", "-1-0", "0-x", "²-²", f"0-{10**9}", f"0-{'9' * 5000}"]
+)
 def test_cores_that_are_no_range_are_refused(text: str) -> None:
     assert refusal(f"a,cpu-cores={text}") == (
         f"host policy setting 'cpu-cores' format is '<lower_cpu_core_id>-<upper_cpu_core_id>'. Got {text}"
@@ -97,3 +101,18 @@ def test_groups_without_a_policy_have_that_of_their_kind() -> None:
     assert policy_of(policies, "", "KIND_MODEL", 0) is None
     assert policy_of(policies, "own", "KIND_CPU", 0) is policies["own"]
     assert policy_of(policies, "other", "KIND_CPU", 0) is None
+
+
+PARTS = st.sampled_from(
+    ["a", ",", "=", "cpu-cores", "numa-node", "-", "0", "1", f"{CPU}-{CPU}", "٣", "²", " ", "9" * 5000]
+)
+
+
+@given(st.lists(st.lists(PARTS).map("".join), max_size=3))
+def test_any_policies_are_read_or_refused(entries: list[str]) -> None:
+    try:
+        policies = host_policies(entries)
+    except click.UsageError:
+        return
+    assert policies.keys() == {entry.partition(",")[0] for entry in entries}
+    assert all(policy.cpus for policy in policies.values())

@@ -1,12 +1,15 @@
 import json
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.cloud.credentials import VARIABLE, credentials_for
-from halimede.repository.cloud.locations import parse_location
+from halimede.repository.cloud.locations import Location, parse_location
 
 FILE: dict[str, Any] = {
     "s3": {
@@ -70,3 +73,25 @@ def test_a_malformed_file_is_refused_without_repeating_secrets(
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match=f"{VARIABLE}: '/nowhere' cannot be read"):
         credentials_for(parse_location("gs://bucket"), {VARIABLE: "/nowhere"})
+
+
+LOCATIONS = [parse_location(url) for url in ("s3://bucket/a", "gs://bucket/a", "as://account/container/a")]
+WORDS = st.sampled_from(
+    ["", "s3", "gs", "as", "s3://", "s3://bucket", "gs://bucket/a", "as://account/", "key_id", "secret_key"]
+)
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=4),
+)
+
+
+@given(DOCUMENTS.map(json.dumps).map(str.encode) | st.binary(), st.sampled_from(LOCATIONS))
+def test_any_file_holds_texts_or_is_refused(content: bytes, location: Location) -> None:
+    with NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        try:
+            found = credentials_for(location, {VARIABLE: file.name})
+        except InvalidArgumentError:
+            return
+    assert all(isinstance(value, str) and value for value in found.values())

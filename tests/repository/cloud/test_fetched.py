@@ -36,14 +36,14 @@ def test_a_file_that_was_changed_by_hand_will_not_do_while_the_bucket_is_away(
 ) -> None:
     with mirror(url, tmp_path) as found:
         directory = fetch(found, "m")
-        assert found.keeps("m")
+        assert found.has_fetched("m")
         (directory / "1" / "a").write_bytes(b"longer than it was")
-        assert not found.keeps("m")
+        assert not found.has_fetched("m")
         front.fault = lambda _request, _answer: None
         with pytest.raises(AwayError):
-            found.update("m", or_kept=True)
+            found.update("m", fetched_suffices=True)
         with pytest.raises(AwayError):
-            found.fetch("m", "", None, nothing, or_kept=True)
+            found.fetch("m", "", None, nothing, fetched_suffices=True)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_a_note_that_was_damaged_counts_for_nothing(note: bytes, url: str, tmp_p
     with mirror(url, tmp_path) as found:
         directory = fetch(found, "m")
         (directory / ".halimede-fetched.json").write_bytes(note)
-        assert not found.keeps("m")
-        assert not found.keeps_any()
+        assert not found.has_fetched("m")
+        assert not found.has_any_fetched()
         assert files(fetch(found, "m")) == CONTENT
-        assert found.keeps_any()
+        assert found.has_any_fetched()
 
 
 def test_files_of_two_fetches_are_never_loaded_together(
@@ -79,10 +79,10 @@ def test_files_of_two_fetches_are_never_loaded_together(
             with pytest.raises(OutOfMemoryError, match="Input/output error"):
                 fetch(found, "m")
     with mirror(url, tmp_path) as found:
-        assert not found.keeps("m")
+        assert not found.has_fetched("m")
         front.fault = lambda _request, _answer: None
         with pytest.raises(AwayError):
-            found.fetch("m", "", None, nothing, or_kept=True)
+            found.fetch("m", "", None, nothing, fetched_suffices=True)
         front.fault = unchanged
         assert files(fetch(found, "m")) == {**CONTENT, "1/a": b"new first", "1/b": b"new second"}
 
@@ -98,11 +98,11 @@ def test_while_the_bucket_is_away_it_is_not_asked_for_what_was_fetched(
         with pytest.raises(AwayError):
             found.update_names()
         front.requests.clear()
-        found.update("m", or_kept=True)
-        assert not found.fetch("m", "", None, nothing, or_kept=True)
+        found.update("m", fetched_suffices=True)
+        assert not found.fetch("m", "", None, nothing, fetched_suffices=True)
         assert front.requests == []
         assert files(found.directory / "m") == CONTENT
         front.fault = unchanged
         found.update_names()
-        assert found.fetch("m", "", None, nothing, or_kept=True)
+        assert found.fetch("m", "", None, nothing, fetched_suffices=True)
         assert files(found.directory / "m")["1/a"] == b"new first"

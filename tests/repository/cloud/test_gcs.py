@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from halimede.core.errors import InvalidArgumentError
 from halimede.repository.cloud.failures import BucketError, ReplacedError
+from halimede.repository.cloud.locations import parse_location
+from halimede.repository.cloud.stores import open_store
 from halimede.repository.layout import find_models
 from tests.repository.cloud.mirrors import ALL, IDENTITY, fetch, files, mirror
 from tests.support.gcs import BUCKET, Storage, gcs_emulator
@@ -54,3 +57,16 @@ def test_a_bucket_that_does_not_exist_is_told(storage: Storage, tmp_path: Path) 
     with mirror("gs://nowhere", tmp_path) as found, pytest.raises(BucketError, match=complaint):
         found.check()
     assert storage.requests == []
+
+
+@pytest.mark.parametrize("named_by", ["GOOGLE_APPLICATION_CREDENTIALS", "TRITON_CLOUD_CREDENTIAL_PATH"])
+def test_a_service_account_that_cannot_be_read_is_named(
+    named_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, credentials = tmp_path / "account.json", tmp_path / "credentials.json"
+    credentials.write_text(f'{{"gs": {{"": "/nowhere/else.json", "{URL}": "{account}"}}}}')
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/default.json")
+    monkeypatch.setenv(named_by, str(account if named_by.startswith("GOOGLE") else credentials))
+    complaint = f"{URL}: the credentials cannot be used: .*{account}"
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        open_store(parse_location(URL))

@@ -221,3 +221,29 @@ def test_a_bucket_that_does_not_exist_is_named_with_what_to_check(moto: str, tmp
 
 def test_the_key_of_what_lies_in_a_whole_bucket_has_no_slash_before_it() -> None:
     assert parse_location("s3://bucket").key("m", "1/x") == "m/1/x"
+
+
+@pytest.mark.parametrize("key", ["n" * 256 + "/1/model", "../1/model"])
+def test_a_name_that_cannot_be_a_directory_is_told_with_what_to_do(
+    key: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.put_all({key: "x"})
+    with (
+        mirror(bucket.url(), tmp_path) as found,
+        pytest.raises(BucketError, match="rename the object") as caught,
+    ):
+        found.update_names()
+    assert f"repository/{key.removesuffix('/1/model')}" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["a//1/model", "a/../b/1/model", "a/./model"])
+def test_a_key_that_cannot_be_a_file_is_told_with_what_to_do(
+    key: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.put_all({key: "x"})
+    with (
+        mirror(bucket.url(), tmp_path) as found,
+        pytest.raises(BucketError, match="rename the object") as caught,
+    ):
+        found.update_all()
+    assert f"repository/{key}" in str(caught.value)

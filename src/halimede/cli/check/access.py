@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from halimede.cli.check.tls import GRPC, HTTP, tls_files
+from halimede.cli.check.tls import GRPC, HTTP, tls_files, unused_certificates
 from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.origins import is_local, is_origin
@@ -68,8 +68,8 @@ def check_tokens(options: ServeOptions) -> None:
 
 
 def access_remarks(options: ServeOptions) -> list[str]:
-    """What to warn of at start: that models can be loaded, or code sent, from a network, or tokens be overheard."""
-    return [*_open_loading(options), *_readable_tokens(options)]
+    """What to warn of at start: open loading of models, tokens that can be overheard, certificates without effect."""
+    return [*_open_loading(options), *_readable_tokens(options), *unused_certificates(options)]
 
 
 def metrics_address(options: ServeOptions) -> str:
@@ -81,18 +81,23 @@ def _readable_tokens(options: ServeOptions) -> list[str]:
     if not options.token_file:
         return []
     metrics = options.allow_metrics and METRICS in parse_groups(options.token_apis)
-    readable = [
-        f"--{protocol}-use-ssl"
-        for protocol, served, address, encrypted in (
-            ("http", options.allow_http, options.http_address, tls_files(options, HTTP)),
-            ("grpc", options.allow_grpc, options.grpc_address, tls_files(options, GRPC)),
-            ("metrics", metrics, metrics_address(options), options.metrics_use_ssl),
+    behind = "=127.0.0.1 behind a proxy with TLS"
+    fixes = [
+        fix
+        for fix, served, address, encrypted in (
+            ("--http-use-ssl", options.allow_http, options.http_address, tls_files(options, HTTP)),
+            ("--grpc-use-ssl", options.allow_grpc, options.grpc_address, tls_files(options, GRPC)),
+            ("--metrics-use-ssl", metrics, metrics_address(options), options.metrics_use_ssl),
+            (f"--sagemaker-address{behind}", options.allow_sagemaker, options.sagemaker_address, False),
+            (f"--vertex-ai-address{behind}", options.allow_vertex_ai, options.vertex_ai_address, False),
         )
         if served and not is_local(address) and not encrypted
     ]
-    if not readable:
+    if not fixes:
         return []
-    return [f"bearer tokens can be read on the network; encrypt it with {' and '.join(readable)}"]
+    *others, last = fixes
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return [f"bearer tokens cross the network unencrypted; use {listed}"]
 
 
 def _open_loading(options: ServeOptions) -> list[str]:

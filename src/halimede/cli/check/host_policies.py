@@ -1,6 +1,7 @@
 """`--host-policy`: policies by name."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,9 @@ from halimede.core.host_policies import HostPolicy
 
 _NODES: Final = Path("/sys/devices/system/node")
 _SETTINGS: Final = ("numa-node", "cpu-cores")
+_CPU_RANGE: Final = re.compile("([0-9]{1,9})-([0-9]{1,9})")
+_MAX_CPUS: Final = 8192
+"""No Linux has more."""
 
 
 def host_policies(entries: Iterable[str]) -> dict[str, HostPolicy]:
@@ -55,21 +59,16 @@ def _policy(name: str, values: dict[str, str]) -> HostPolicy:
 
 
 def _cores(text: str) -> tuple[int, ...]:
-    low, dash, high = text.partition("-")
-    if not (dash and low.isdecimal() and high.isdecimal() and int(low) <= int(high) < _MAX_CPUS):
+    if not (range_ := _CPU_RANGE.fullmatch(text)) or not int(range_[1]) <= int(range_[2]) < _MAX_CPUS:
         msg = (
             f"host policy setting 'cpu-cores' format is '<lower_cpu_core_id>-<upper_cpu_core_id>'. Got {text}"
         )
         raise click.UsageError(msg)
-    return tuple(range(int(low), int(high) + 1))
-
-
-_MAX_CPUS: Final = 8192
-"""No Linux has more."""
+    return tuple(range(int(range_[1]), int(range_[2]) + 1))
 
 
 def _node(text: str) -> int:
-    if not (text.isdecimal() and (_NODES / f"node{int(text)}").is_dir()):
+    if not (re.fullmatch("[0-9]{1,9}", text) and (_NODES / f"node{int(text)}").is_dir()):
         there = sorted(int(each.name.removeprefix("node")) for each in _NODES.glob("node[0-9]*"))
         nodes = ", ".join(map(str, there)) or "none"
         msg = f"host policy setting 'numa-node': there is no NUMA node '{text}' on this machine; there are: {nodes}"

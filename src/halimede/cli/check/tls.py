@@ -38,6 +38,24 @@ def check_tls(options: ServeOptions) -> None:
         _check(options, HTTP)
 
 
+def unused_certificates(options: ServeOptions) -> list[str]:
+    """What to warn of at start: files that are given, though the flag that uses them is not."""
+    remarks = []
+    served = ((HTTP, "HTTP", options.allow_http), (GRPC, "gRPC", options.allow_grpc))
+    for protocol, title in ((protocol, title) for protocol, title, allowed in served if allowed):
+        files = tls_files(options, protocol)
+        for name in ("server-cert", "server-key"):
+            if files is None and getattr(options, f"{protocol}_{name.replace('-', '_')}"):
+                flag = f"--{protocol}-use-ssl"
+                remarks.append(f"--{protocol}-{name} has no effect without {flag}: {title} is not encrypted")
+        if getattr(options, f"{protocol}_root_cert") and (files is None or files.clients is None):
+            flag = f"--{protocol}-use-ssl-mutual"
+            remarks.append(
+                f"--{protocol}-root-cert has no effect without {flag}: clients need no certificate"
+            )
+    return remarks
+
+
 def _check(options: ServeOptions, protocol: str) -> None:
     if tls_files(options, protocol) is None:
         return

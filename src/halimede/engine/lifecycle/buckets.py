@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # it needs an extra
 
 logger = logging.getLogger("halimede")
 
-_PATIENCE_S = 3.0
+_LONGEST_WAIT_S = 3.0
 """So long a bucket is waited for where what is known of it will do."""
 
 _PERIOD_S = 15
@@ -88,10 +88,10 @@ class Buckets:
         ):
             if outcome is None:
                 continue
-            keeps = await self._loop.run_in_executor(mirror.lookers, mirror.keeps_any)
-            if not isinstance(outcome, AwayError) or (all_needed and not keeps):
+            fetched = await self._loop.run_in_executor(mirror.listers, mirror.has_any_fetched)
+            if not isinstance(outcome, AwayError) or (all_needed and not fetched):
                 raise outcome
-            if keeps:
+            if fetched:
                 logger.error("%s. Its models are loaded as they were fetched earlier", outcome)
             else:
                 self._unknown.add(mirror)
@@ -135,7 +135,7 @@ class Buckets:
                 self._looks[update] = self._start(look(mirror, update))
             tasks.append(self._looks[update])
         if tasks:
-            await asyncio.wait(tasks, timeout=_PATIENCE_S)
+            await asyncio.wait(tasks, timeout=_LONGEST_WAIT_S)
 
     async def update(self, name: str) -> None:
         """Learn what there is of a model.
@@ -157,12 +157,14 @@ class Buckets:
             mirrors -= away - set(await self._needed(own_name, away))
         if not mirrors:
             return
-        or_kept = self._may_be_kept(name)
+        fetched_suffices = self._fetched_suffices(name)
         looks = {
-            self._start(self._ask(each, partial(each.update, own_name, or_kept=or_kept))): each
+            self._start(
+                self._ask(each, partial(each.update, own_name, fetched_suffices=fetched_suffices))
+            ): each
             for each in mirrors
         }
-        _, slow = await asyncio.wait(looks, timeout=_PATIENCE_S)
+        _, slow = await asyncio.wait(looks, timeout=_LONGEST_WAIT_S)
         if slow and await self._needed(own_name, [looks[task] for task in slow]):
             await asyncio.wait(slow)
         failures = {each: task.exception() for task, each in looks.items() if task.done()}
@@ -209,15 +211,15 @@ class Buckets:
             self._config_name,
             override.config,
             self._in_use,
-            or_kept=self._may_be_kept(name),
+            fetched_suffices=self._fetched_suffices(name),
         )
         return await self._loop.run_in_executor(mirror.fetchers, fetch)
 
-    def used(self, directories: Sequence[Path]) -> None:
+    def mark_used(self, directories: Sequence[Path]) -> None:
         """Note that a model with these directories has been in use until now."""
         mirror = self._mirror_of(directories)
         if mirror is not None:
-            mirror.used(directories[0].name)
+            mirror.mark_used(directories[0].name)
 
     def stop(self) -> None:
         """Have what is fetched end soon, with an error."""
@@ -236,7 +238,7 @@ class Buckets:
     async def _ask(self, mirror: "Mirror", work: Callable[[], None]) -> None:
         """Look at a bucket, and note whether it is away."""
         try:
-            await self._loop.run_in_executor(mirror.lookers, work)
+            await self._loop.run_in_executor(mirror.listers, work)
         finally:
             if mirror.away is not None:
                 self._away.add(mirror)
@@ -274,7 +276,7 @@ class Buckets:
             return None
         return next((each for each in self._mirrors if each.directory == directories[0].parent), None)
 
-    def _may_be_kept(self, name: str) -> bool:
+    def _fetched_suffices(self, name: str) -> bool:
         """Whether to load what was fetched earlier is better than nothing: the model does not serve."""
         record = self._table.records.get(name)
         return record is None or not record.models

@@ -124,7 +124,7 @@ class ModelLoader:
     def unload(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered."""
         if record.snapshot is not None:
-            self._buckets.used(record.snapshot.directories)
+            self._buckets.mark_used(record.snapshot.directories)
         record.intact = False
         record.snapshot = None
         record.overridden = None

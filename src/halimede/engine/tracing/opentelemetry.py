@@ -25,7 +25,7 @@ from halimede.workers.batch_process import BatchProcess
 logger = logging.getLogger("halimede")
 
 _PROCESS: Final = "halimede.engine.tracing.otlp_process"
-_TOLD_S: Final = 60.0
+_LOG_INTERVAL_S: Final = 60.0
 """At most so often the log says that traces were dropped."""
 
 
@@ -59,7 +59,7 @@ class OpenTelemetryExporter:
             *((name, value) for name, values in options.items() for value in values),
             *((name, value) for name, value in settings.numbers().items() if name not in options),
         ]
-        self._drops = Drops()
+        self._drops = DropLog()
         self._process = BatchProcess(
             _PROCESS,
             [json.dumps(asdict(settings))],
@@ -88,7 +88,11 @@ class OpenTelemetryExporter:
         self._batches.flush()
         if not self._process.close(timeout_s):
             self._process.kill()
-        self._drops.tell()
+            logger.warning(
+                "tracing: sending did not end within %g seconds; traces that were not sent are lost",
+                timeout_s,
+            )
+        self._drops.log()
 
     def _dropped(self, traces: int) -> None:
         self._drops.add(traces, "they were more than could be encoded")
@@ -97,7 +101,7 @@ class OpenTelemetryExporter:
         self._drops.add(*json.loads(line))
 
 
-class Drops:
+class DropLog:
     """Counts traces that were dropped, and tells the log from time to time. Its methods are called on any thread.
 
     Attributes:
@@ -106,7 +110,7 @@ class Drops:
 
     def __init__(self) -> None:
         self.count = 0
-        self._told = 0
+        self._logged = 0
         self._reason = ""
         self._next = 0.0
         self._changed = threading.Lock()
@@ -118,13 +122,13 @@ class Drops:
             self._reason = reason
             if monotonic() < self._next:
                 return
-            self._next = monotonic() + _TOLD_S
-        self.tell()
+            self._next = monotonic() + _LOG_INTERVAL_S
+        self.log()
 
-    def tell(self) -> None:
+    def log(self) -> None:
         """Log how many were dropped that the log does not know of."""
         with self._changed:
-            new, self._told = self.count - self._told, self.count
+            new, self._logged = self.count - self._logged, self.count
         if new:
             logger.warning(
                 "tracing: %d traces were dropped, %d in all; the latest reason: %s",

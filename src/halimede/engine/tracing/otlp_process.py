@@ -30,7 +30,7 @@ from halimede.engine.tracing.otlp_spans import encode_request, encode_trace
 
 _SERVICE: Final = "triton-inference-server"
 _UNKNOWN: Final = "unknown_service"
-_PATIENCE_S: Final = 1.0
+_FULL_TIMEOUT_S: Final = 1.0
 """So long a full queue may wait for the collector to take something."""
 
 
@@ -57,7 +57,7 @@ class SpanQueue:
         self._traces: deque[tuple[bytes, int]] = deque()
         self._spans = 0
         self._since = 0.0  # when the first that waits came
-        self._patient_until = 0.0  # while it is full; 0 if it is not, or nobody knows
+        self._full_until = 0.0  # while it is full; 0 if it is not, or nobody knows
         self._ended = False
         self._changed = threading.Condition()
 
@@ -68,9 +68,9 @@ class SpanQueue:
         """
         with self._changed:
             while self._spans >= self._settings.max_queue_size:
-                if not self._patient_until:
-                    self._patient_until = monotonic() + _PATIENCE_S
-                left = self._patient_until - monotonic()
+                if not self._full_until:
+                    self._full_until = monotonic() + _FULL_TIMEOUT_S
+                left = self._full_until - monotonic()
                 if left <= 0:
                     return False
                 self._changed.wait(left)
@@ -105,7 +105,7 @@ class SpanQueue:
                 total += spans
             self._spans -= total
             self._since = monotonic()
-            self._patient_until = 0.0
+            self._full_until = 0.0
             self._changed.notify()
             return taken
 

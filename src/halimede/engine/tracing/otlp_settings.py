@@ -18,6 +18,8 @@ _NUMBERS: Final = {
 }
 """Options that are numbers, and their defaults. `OTEL_` and their name in capitals is a variable that says it, too."""
 
+_LARGEST: Final = (1 << 31) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class OtlpSettings:
@@ -90,6 +92,7 @@ def _number(name: str, options: Mapping[str, tuple[str, ...]]) -> int:
         text, place = environ[variable], variable
     else:
         return _NUMBERS[name]
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InvalidArgumentError(f"{place} is '{text}'; it must be a whole number above 0")
-    return int(text)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST)) else 0
+    if not 0 < number <= _LARGEST:
+        raise InvalidArgumentError(f"{place} is '{text}'; it must be a whole number from 1 to {_LARGEST}")
+    return number

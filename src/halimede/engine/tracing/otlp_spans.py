@@ -1,9 +1,9 @@
 """Traces as the spans that tritonserver makes of them, in OpenTelemetry's protobuf messages.
 
-InferRequest        the client's request, from its first byte to the last of its response
-└─ <model name>     the request within the server; steps of ensembles and calls of models are below it
-├─ queue         until an instance ran it; not of tritonserver's
-└─ compute
+    InferRequest        the client's request, from its first byte to the last of its response
+    └─ <model name>     the request within the server; steps of ensembles and calls of models are below it
+       ├─ queue         until an instance ran it; not of tritonserver's
+       └─ compute
 
 Most traces differ from others only in ids, times and some attributes: what is the same is encoded once.
 """

@@ -39,7 +39,7 @@ class Tracing:
         self._of_models: dict[str, dict[str, Any]] = {}
         self._samplers: dict[str, Sampler] = {}
         self._put("", config.settings)
-        self._look()
+        self._update_active()
 
     @property
     def dropped(self) -> int | None:
@@ -83,7 +83,7 @@ class Tracing:
             self._put("", settings)
             for name in list(self._of_models):
                 self._apply_to_model(name)
-        self._look()
+        self._update_active()
 
     def _check(self, settings: TraceSettings) -> None:
         if not settings.levels:
@@ -109,9 +109,9 @@ class Tracing:
         former = self._samplers.get(name)
         if former is not None:
             former.close()
-        self._samplers[name] = Sampler(settings, self._exporter, self._number, self._look)
+        self._samplers[name] = Sampler(settings, self._exporter, self._number, self._update_active)
 
-    def _look(self) -> None:
+    def _update_active(self) -> None:
         only = self._samplers[""]
         self.begin = only.begin if len(self._samplers) == 1 else self._begin_by_model
         active = any(sampler.active for sampler in self._samplers.values())
@@ -124,7 +124,7 @@ class Tracing:
         """Trace nothing more, and pass on what was traced, if that takes no longer than `timeout_s`. Blocks."""
         for sampler in self._samplers.values():
             sampler.close()
-        self._look()
+        self._update_active()
         if self._exporter is not None:
             self._exporter.close(timeout_s)
 

@@ -1,5 +1,6 @@
 """Traces into files of Triton's format, written by another process, so that the server spends no time on them."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from halimede.engine.tracing.sent_traces import sent_trace
 from halimede.engine.tracing.settings import TENSORS, TraceSettings
 from halimede.engine.tracing.trace_batches import MOST_WAITING, TraceBatches
 from halimede.workers.batch_process import BatchProcess
+
+logger = logging.getLogger("halimede")
 
 _PROCESS: Final = "halimede.engine.tracing.trace_writing"
 
@@ -89,7 +92,8 @@ class TraceFileExporter:
     def close(self, timeout_s: float) -> None:
         """Write what is left, as long as that takes no longer than `timeout_s`."""
         self._batches.flush()
-        self._process.close(timeout_s)
+        if not self._process.close(timeout_s):
+            logger.warning("tracing: the last traces are still being written")
 
 
 class _NumberedFile:

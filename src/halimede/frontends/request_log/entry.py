@@ -16,7 +16,7 @@ class Entry:
     """One request. Times of stages are in nanoseconds, -1 for what is not known.
 
     Attributes:
-        protocol: HTTP, gRPC or SageMaker.
+        protocol: HTTP, gRPC, SageMaker or Vertex AI.
         client: the client's address.
         method: the HTTP method, or the name of the RPC; "" if the request could not be read.
         path: the path, without the query; "" if the request could not be read.

@@ -83,5 +83,5 @@ class RequestLog:
     def close(self) -> None:
         """Write what is left."""
         self.flush()
-        if self._writer is not None:
-            self._writer.close(_CLOSE_S)
+        if self._writer is not None and not self._writer.close(_CLOSE_S):
+            logger.warning("access log: the last lines are still being written")

@@ -1,8 +1,10 @@
 """Credentials from the file that `TRITON_CLOUD_CREDENTIAL_PATH` names: for each service, by the beginning of URLs.
 
-{"s3": {"": {"key_id": "…", "secret_key": "…", "region": "…", "session_token": "…", "profile": "…"}},
-"gs": {"": "PATH", "gs://bucket": "PATH"},
-"as": {"": {"account_str": "…", "account_key": "…"}}}
+    {"s3": {"": {"key_id": "…", "secret_key": "…", "region": "…", "session_token": "…", "profile": "…"}},
+     "gs": {"": "PATH", "gs://bucket": "PATH"},
+     "as": {"": {"account_str": "…", "account_key": "…"}}}
+
+Of the entries of a service, that of the longest beginning of the URL counts.
 """
 
 from collections.abc import Mapping

@@ -11,6 +11,9 @@ _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _REQUEST = re.compile(r"Error performing ([A-Z]+ \S+) in .* - (.*)", re.DOTALL)
 _CAUSE = re.compile(r'message: "([^"]+)"')
 _LONGEST = 300
+_INVALID_KEY = "object with invalid path"
+"""What obstore says of a key that has empty parts, or parts such as '..'."""
+
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _REFUSED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 """Refusals whose status is that of a malformed request."""
@@ -72,6 +75,8 @@ def failure(location: Location, key: str, doing: str, error: Exception) -> Bucke
         )
     if _is_replaced(error):
         return ReplacedError(f"{where}: it was replaced or removed after it was listed ({text}). Try again")
+    if _INVALID_KEY in text:
+        return AwayError(f"{where}: a key cannot be the name of a file ({text}); rename the object")
     server = location.endpoint or location.service.title
     return AwayError(f"{where}: {server} gives no proper answer ({text}). Check the endpoint and the network")
 

@@ -107,6 +107,17 @@ def can_be_file(name: str) -> bool:
     )
 
 
+def check_key(location: Location, *parts: str) -> None:
+    """Refuse a key below the repository that cannot be the name of a file; the text names it.
+
+    Raises:
+        BucketError: it cannot.
+    """
+    if not all(map(can_be_file, parts)):
+        key = location.key("/".join(parts))
+        raise BucketError(f"{location.url}: the key '{key}' cannot be the name of a file; rename the object")
+
+
 def _listing(location: Location, model: str, objects: dict[str, BucketObject]) -> Listing:
     parents = {parent for path in objects for parent in _parents(path)}
     files: dict[str, BucketObject] = {}
@@ -121,7 +132,7 @@ def _listing(location: Location, model: str, objects: dict[str, BucketObject]) -
                 "rename it"
             )
         elif path not in parents:
-            _check_names(location, model, path)
+            check_key(location, model, *path.split("/"))
             files[path] = each
     return Listing(files, frozenset(directories))
 
@@ -129,11 +140,3 @@ def _listing(location: Location, model: str, objects: dict[str, BucketObject]) -
 def _parents(path: str) -> Iterable[str]:
     parts = path.split("/")
     return ("/".join(parts[:count]) for count in range(1, len(parts)))
-
-
-def _check_names(location: Location, model: str, path: str) -> None:
-    for part in (model, *path.split("/")):
-        if not can_be_file(part):
-            raise BucketError(
-                f"{location.url}: the key '{location.key(model, path)}' cannot be the name of a file; rename the object"
-            )

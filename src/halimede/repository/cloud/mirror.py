@@ -26,7 +26,7 @@ from halimede.repository.cloud.cache import Cache, InUse
 from halimede.repository.cloud.downloads import Download, Downloads, disk_full
 from halimede.repository.cloud.failures import AwayError, ReplacedError, failure
 from halimede.repository.cloud.fetched import Fetched
-from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, group_by_model
+from halimede.repository.cloud.listing import RECORDS, BucketObject, Listing, check_key, group_by_model
 from halimede.repository.cloud.locations import Location, credentials_advice
 from halimede.repository.cloud.progress import Progress
 from halimede.repository.cloud.requests import Requests
@@ -47,7 +47,7 @@ class Mirror:
     Attributes:
         location: the repository.
         directory: its models.
-        lookers: threads that learn what there is.
+        listers: threads that learn what there is.
         fetchers: threads that fetch it; looks do not wait for them.
         away: why the bucket did not answer when it was asked last; None if it did.
     """
@@ -64,7 +64,7 @@ class Mirror:
         self._requests = requests
         self._downloads = Downloads()
         self._noting = threading.Lock()
-        self.lookers = ThreadPoolExecutor(_AT_A_TIME, "halimede-looks")
+        self.listers = ThreadPoolExecutor(_AT_A_TIME, "halimede-lists")
         self.fetchers = ThreadPoolExecutor(_AT_A_TIME, "halimede-fetches")
         self.away: AwayError | None = None
         place, self._lock = cache.open_place(location)
@@ -73,7 +73,7 @@ class Mirror:
 
     def close(self) -> None:
         """Let other servers use what has been fetched; when nothing is under way any more."""
-        self.lookers.shutdown()
+        self.listers.shutdown()
         self.fetchers.shutdown()
         os.close(self._lock)
 
@@ -107,13 +107,15 @@ class Mirror:
     def _update_names(self) -> set[str]:
         """Learn which models there are: the files that lie beside them."""
         path = self.location.path
-        with self._looking():
+        with self._tracking_outages():
             found = self._ask(
                 "list", path, lambda: obstore.list_with_delimiter_async(self._store, path or None)
             )
             names = {prefix.rpartition("/")[2] for prefix in found["common_prefixes"]}
             if not names:
                 self._check_gone(self.directory.iterdir())
+            for name in names:
+                check_key(self.location, name)
             with self._noting:
                 for name in names:
                     (self.directory / name).mkdir(exist_ok=True)
@@ -127,7 +129,7 @@ class Mirror:
             BucketError: it cannot be listed.
             OutOfMemoryError: the cache cannot be written.
         """
-        with self._looking():
+        with self._tracking_outages():
             listings = self._list(self.location.path)
             if not listings:
                 self._check_gone(self.directory.iterdir())
@@ -136,22 +138,22 @@ class Mirror:
                     self._note(name, listing)
                 self._keep(listings.keys())
 
-    def update(self, name: str, *, or_kept: bool = False) -> None:
+    def update(self, name: str, *, fetched_suffices: bool = False) -> None:
         """Learn what there is of a model.
 
         Args:
             name: the model.
-            or_kept: while the bucket is away, what was fetched earlier will do.
+            fetched_suffices: while the bucket is away, what was fetched earlier will do.
 
         Raises:
             BucketError: it cannot be listed.
             OutOfMemoryError: the cache cannot be written.
         """
-        kept = or_kept and self.keeps(name)
-        if kept and self.away is not None:
+        usable = fetched_suffices and self.has_fetched(name)
+        if usable and self.away is not None:
             return
         try:
-            with self._looking():
+            with self._tracking_outages():
                 listing = self._list(self.location.key(name)).get(name)
                 if listing is None:
                     self._check_gone([self.directory / name])
@@ -161,27 +163,27 @@ class Mirror:
                     else:
                         self._note(name, listing)
         except AwayError as error:
-            if not kept:
+            if not usable:
                 raise
             logger.warning("%s. '%s' is loaded as it was fetched earlier", error, name)
 
-    def used(self, name: str) -> None:
+    def mark_used(self, name: str) -> None:
         """Note that a model has been in use until now."""
         try:
             os.utime(self.directory / name / RECORDS[1])
         except OSError as error:
             logger.debug("%s: %s", self.directory / name, error)
 
-    def keeps(self, name: str) -> bool:
+    def has_fetched(self, name: str) -> bool:
         """Whether a model can be loaded as it was fetched earlier."""
         return Fetched.read(self.directory / name).whole
 
-    def keeps_any(self) -> bool:
+    def has_any_fetched(self) -> bool:
         """Whether there is a model that can be loaded as it was fetched earlier."""
-        return any(self.keeps(each.name) for each in self.directory.iterdir())
+        return any(self.has_fetched(each.name) for each in self.directory.iterdir())
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _tracking_outages(self) -> Iterator[None]:
         """Note whether the bucket answers."""
         try:
             yield
@@ -252,7 +254,7 @@ class Mirror:
         config_override: str | None,
         in_use: InUse,
         *,
-        or_kept: bool = False,
+        fetched_suffices: bool = False,
     ) -> bool:
         """Fetch what is to be loaded of a model and has changed: its configuration first, then what that selects.
 
@@ -261,7 +263,7 @@ class Mirror:
             config_name: as `resolve` takes it.
             config_override: as `resolve` takes it.
             in_use: the models that are not removed to make room.
-            or_kept: while the bucket is away, what was fetched earlier will do.
+            fetched_suffices: while the bucket is away, what was fetched earlier will do.
 
         Returns:
             Whether that is what the bucket has, as far as it is known.
@@ -276,12 +278,12 @@ class Mirror:
             listing = Listing.read(directory)
             if listing is None:  # it was removed after it was seen, which whoever loads it will tell
                 return True
-            kept = or_kept and self.keeps(name)
-            away = self.away if kept else None
+            usable = fetched_suffices and self.has_fetched(name)
+            away = self.away if usable else None
             try:
                 self._fetch(name, directory, listing, config_name, config_override, in_use, away)
             except AwayError as error:
-                if not kept:
+                if not usable:
                     raise
                 logger.warning("%s. '%s' is loaded as it was fetched earlier", error, name)
                 return False

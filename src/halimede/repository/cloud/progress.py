@@ -19,16 +19,16 @@ class Progress:
         self._files = files
         self._size = size
         self._done = 0
-        self._told = 0
+        self._logged_tenths = 0
         self._began = time.monotonic()
 
     def add(self, count: int) -> None:
         """So many further bytes are there."""
         self._done += count
         tenths = 10 * self._done // self._size
-        if self._size < _LARGE_BYTES or not self._told < tenths < 10:
+        if self._size < _LARGE_BYTES or not self._logged_tenths < tenths < 10:
             return
-        self._told = tenths
+        self._logged_tenths = tenths
         logger.info(
             "fetching '%s' from %s: %d of %d MB (%d%%)",
             self._name,

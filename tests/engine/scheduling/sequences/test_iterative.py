@@ -49,6 +49,18 @@ def test_more_requests_than_slots_wait_until_others_are_done() -> None:
     assert bench.runner.batches[2] == [second]
 
 
+def test_a_timeout_bounds_the_wait_for_a_slot_and_not_the_steps() -> None:
+    bench = Bench(configuration("oldest { max_candidate_sequences: 1 } iterative_sequence: true"))
+    first, second = bench.send(0, timeout_us=100), bench.send(0, timeout_us=100)
+    bench.wait(200)
+    assert bench.codes == {second: UnavailableError}
+    bench.finish(again=first)
+    bench.wait(200)
+    bench.finish()
+    assert bench.answers == [first]
+    assert bench.idle()
+
+
 def test_a_cancelled_request_does_not_come_again(bench: Bench) -> None:
     name, other = bench.send(0), bench.send(0)
     bench.finish(again=name)
