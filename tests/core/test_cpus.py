@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from halimede.core.cpus import lower_priority
+
 SCRIPT = """
 import os
 from pathlib import Path
@@ -13,6 +15,23 @@ autogroup = Path("/proc/self/autogroup")
 print(autogroup.read_text() if autogroup.exists() else "")
 """
 
+
+FAMILY = """
+import subprocess, sys, threading
+threads = []
+over = threading.Event()
+def run():
+    threads.append(threading.get_native_id())
+    over.wait()
+threading.Thread(target=run, daemon=True).start()
+child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+while not threads:
+    pass
+print(threads[0], child.pid, flush=True)
+sys.stdin.read()
+child.stdin.close()
+child.wait()
+"""
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -38,6 +57,29 @@ def yielded(*, own_session: bool) -> tuple[bool, str]:
 def test_process_that_yields_has_only_what_others_leave() -> None:
     least_share = "19" if AUTOGROUP.exists() else ""
     assert yielded(own_session=True) == (True, least_share)
+
+
+def test_session_of_lower_priority_includes_all_of_its_processes_and_threads() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAMILY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as leader:
+        assert leader.stdin is not None
+        assert leader.stdout is not None
+        # a thread of the leader, and a child
+        tasks = [int(each) for each in leader.stdout.readline().split()]
+        before = [os.getpriority(os.PRIO_PROCESS, task) for task in (leader.pid, *tasks)]
+        lower_priority(leader.pid)
+        after = [os.getpriority(os.PRIO_PROCESS, task) for task in (leader.pid, *tasks)]
+        session = Path(f"/proc/{leader.pid}/autogroup")
+        share = session.read_text().split()[-1:] if session.exists() else ["10"]
+        leader.stdin.close()
+    assert before == [os.getpriority(os.PRIO_PROCESS, 0)] * 3
+    assert after == [10] * 3
+    assert share == ["10"]
 
 
 def test_process_that_yields_does_not_make_others_of_its_session_yield() -> None:

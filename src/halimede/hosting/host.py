@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
+from halimede.core.cpus import lower_priority
 from halimede.core.origins import OriginPolicy, is_local
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections, Endpoint, Server
@@ -138,6 +139,7 @@ class Host:
             observers=self._capture.observers,
             is_capture_stopped=lambda: self._capture.is_stopped,
             make_shadow=self._copies.observer,
+            lower_priority=lower_priority,
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._transforms = make_transforms(
