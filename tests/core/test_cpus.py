@@ -24,13 +24,17 @@ def run():
     threads.append(threading.get_native_id())
     over.wait()
 threading.Thread(target=run, daemon=True).start()
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+children = [
+    subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=leads) for leads in (False, True)
+]
 while not threads:
     pass
-print(threads[0], child.pid, flush=True)
+print(threads[0], *(child.pid for child in children), flush=True)
 sys.stdin.read()
-child.stdin.close()
-child.wait()
+for child in children:
+    child.stdin.close()
+    child.wait()
 """
 
 AUTOGROUP = Path("/proc/self/autogroup")
@@ -59,7 +63,7 @@ def test_process_that_yields_has_only_what_others_leave() -> None:
     assert yielded(own_session=True) == (True, least_share)
 
 
-def test_session_of_lower_priority_includes_all_of_its_processes_and_threads() -> None:
+def test_lower_priority_is_that_of_all_threads_and_descendants() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", FAMILY],
         stdin=subprocess.PIPE,
@@ -69,17 +73,17 @@ def test_session_of_lower_priority_includes_all_of_its_processes_and_threads() -
     ) as leader:
         assert leader.stdin is not None
         assert leader.stdout is not None
-        # a thread of the leader, and a child
+        # a thread of the leader, a child, and a child that leads a session of its own
         tasks = [int(each) for each in leader.stdout.readline().split()]
         before = [os.getpriority(os.PRIO_PROCESS, task) for task in (leader.pid, *tasks)]
         lower_priority(leader.pid)
         after = [os.getpriority(os.PRIO_PROCESS, task) for task in (leader.pid, *tasks)]
-        session = Path(f"/proc/{leader.pid}/autogroup")
-        share = session.read_text().split()[-1:] if session.exists() else ["10"]
+        sessions = [Path(f"/proc/{each}/autogroup") for each in (leader.pid, tasks[-1])]
+        shares = [session.read_text().split()[-1] for session in sessions if session.exists()]
         leader.stdin.close()
-    assert before == [os.getpriority(os.PRIO_PROCESS, 0)] * 3
-    assert after == [10] * 3
-    assert share == ["10"]
+    assert before == [os.getpriority(os.PRIO_PROCESS, 0)] * 4
+    assert after == [10] * 4
+    assert set(shares) <= {"10"}
 
 
 def test_process_that_yields_does_not_make_others_of_its_session_yield() -> None:

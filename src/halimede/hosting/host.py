@@ -139,7 +139,7 @@ class Host:
             observers=self._capture.observers,
             is_capture_stopped=lambda: self._capture.is_stopped,
             make_shadow=self._copies.observer,
-            lower_priority=lower_priority,
+            lower_priority=lambda pid: asyncio.get_running_loop().run_in_executor(None, lower_priority, pid),
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._transforms = make_transforms(

@@ -133,7 +133,7 @@ class Dependencies:
     alarm: Callable[[Scope, str], Alarm | None] = _no_alarm
     now: Callable[[], float] = time.time
     make_shadow: Callable[[VariantRoute, VariantRoute], Observer] = _copy_nothing
-    lower_priority: Callable[[int], None] = _keep_priority
+    lower_priority: Callable[[int], object] = _keep_priority
     ping: Callable[[str, int, float], Awaitable[str]] = ping
     observers: Callable[[EndpointId, Variant], Sequence[Observer]] = _observe_nothing
     is_capture_stopped: Callable[[], bool] = _is_never
