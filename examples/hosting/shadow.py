@@ -81,12 +81,12 @@ def wait(endpoint: str) -> dict[str, Any]:
     return response
 
 
-def await_copies(endpoint: str, count: int) -> None:
-    """Return once the shadow variant has answered so many copies."""
+def await_copies(endpoint: str, count: int, metric: str = "ModelLatency") -> None:
+    """Return once a metric of the shadow variant has so many values; that of the default has one for each answer."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := statistic(endpoint, "candidate", "ModelLatency", "SampleCount")) < count:
+    while (found := statistic(endpoint, "candidate", metric, "SampleCount")) < count:
         if time.monotonic() > deadline:
-            raise SystemExit(f"wrong counts: CloudWatch says {found:g}, and {count} requests were copied")
+            raise SystemExit(f"{metric} has {found:g} values, and {count} requests were copied")
         time.sleep(1)
 
 
@@ -188,8 +188,9 @@ def as_experiment(stamp: str, pictures: NDArray[np.uint8]) -> str:
     await_experiment(name, "Running")
     for picture in pictures:
         classify(endpoint, picture)
-    await_copies(endpoint, PICTURES)
-    same = statistic(endpoint, "candidate", "ShadowTopAgreement", "Average")  # which AWS has not
+    agreement = "ShadowTopAgreement"  # which AWS has not
+    await_copies(endpoint, PICTURES, agreement)
+    same = statistic(endpoint, "candidate", agreement, "Average")
     print(f"pictures in which both see the same digit: {same:.0%}")
 
     sm_client.stop_inference_experiment(

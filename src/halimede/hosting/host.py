@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
+from halimede.core.cpus import lower_priority
 from halimede.core.origins import OriginPolicy, is_local
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections, Endpoint, Server
@@ -138,6 +139,7 @@ class Host:
             observers=self._capture.observers,
             is_capture_stopped=lambda: self._capture.is_stopped,
             make_shadow=self._copies.observer,
+            lower_priority=lambda pid: asyncio.get_running_loop().run_in_executor(None, lower_priority, pid),
         )
         self._controller = Controller(dependencies, directory / "state.db")
         self._transforms = make_transforms(
@@ -263,7 +265,8 @@ class Host:
             await asyncio.to_thread(take_over, directory, caller.scope)
             reached_at = self._reached_at(await self._substrate.open())
             await asyncio.to_thread(self._roles.open, reached_at, port)
-            await asyncio.to_thread(self._sessions.open, directory / "sessions.key")
+            await asyncio.to_thread(self._sessions.open, directory)
+            parts.callback(self._sessions.end)
             self._url = url_of(reached_at, port)
             await asyncio.to_thread(self._offers.open, self._url)
             await self._store.open()

@@ -31,8 +31,9 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.specs import AsyncSpec, Container, Variant
 from halimede.hosting.store.object_store import ObjectStore
-from halimede.hosting.store.objects import NewObject, Objects
+from halimede.hosting.store.objects import Objects
 from halimede.hosting.store.offers import OfferTokens
+from halimede.hosting.store.records import SmallPut
 from halimede.hosting.store.sources import Places, model_source
 from halimede.hosting.substrates.images import Images
 from tests.hosting.instances import FakeInstance
@@ -70,11 +71,15 @@ class TroubledObjects(Objects):
         await super().write(url, content, content_type)
         self.written.append(url)
 
-    async def write_small(self, new: Sequence[NewObject]) -> Sequence[ApiError | None]:
-        refusals = [self._refusal(each.url) for each in new]
-        able = [each for each, refusal in zip(new, refusals, strict=True) if refusal is None]
-        outcomes = iter(await super().write_small(able))
-        self.written += [each.url for each in able]
+    async def write_small(self, puts: Sequence[SmallPut]) -> Sequence[ApiError | None]:
+        urls = [f"s3://{each.bucket}/{each.key}" for each in puts]
+        refusals = [self._refusal(url) for url in urls]
+        outcomes = iter(
+            await super().write_small(
+                [each for each, refusal in zip(puts, refusals, strict=True) if refusal is None]
+            )
+        )
+        self.written += [url for url, refusal in zip(urls, refusals, strict=True) if refusal is None]
         return [next(outcomes) if refusal is None else refusal for refusal in refusals]
 
     def _refusal(self, url: str) -> ApiError | None:

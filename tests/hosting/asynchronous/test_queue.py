@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,6 +120,32 @@ def test_request_expires_without_instances(tmp_path: Path) -> None:
         assert host.metric("ExpiredRequests") == (2, 2)
         host.settle_notices()
         assert len(host.notices) == 2
+
+
+def test_request_that_waits_for_a_place_expires_when_the_last_instance_has_gone(tmp_path: Path) -> None:
+    with async_host(tmp_path, now=NOON) as host, fake_instance() as instance:
+        asked, over = threading.Event(), threading.Event()
+
+        def hold(received: Received) -> Reply:
+            asked.set()
+            over.wait(60)
+            return Reply(200, received.body)
+
+        instance.invoke = hold
+        route = host.publish_route(spec=AsyncSpec("s3://results/out", "s3://results/errors", 1))
+        target = host.join(route, instance)
+        first = host.invoke(b"first")
+        assert asked.wait(60)
+        # an input that is an object is read ahead, so this request is no longer only in the queue
+        late = host.invoke(InputLocation=host.put("in", b"late"), RequestTTLSeconds=60)
+        host.until(lambda: host.metric("RequestDownloadLatency") is not None)
+        host.leave(route, target)
+        over.set()
+        assert host.object(first["OutputLocation"]) == b"first"
+        host.tick(61)
+        assert json.loads(host.object(late["FailureLocation"]))["ErrorCode"] == "RequestExpired"
+        host.settle()
+        assert len(instance.seen) == 1
 
 
 def test_request_that_is_too_old_when_there_is_an_instance_is_not_run(tmp_path: Path) -> None:

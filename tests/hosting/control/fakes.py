@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -96,7 +97,7 @@ class FakeInstance:
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = self._server.sockets[0].getsockname()[1]
-        self.running = RunningInstance(self._request, "127.0.0.1", port)
+        self.running = RunningInstance(self._request, "127.0.0.1", port, next(_PIDS))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -246,6 +247,10 @@ class FakeSource:
         (directory / "config.pbtxt").touch()
         on_progress(1, 1)
         return 1
+
+
+_PIDS = count((1 << 22) + 1)
+"""No process of Linux has one of these."""
 
 
 class World:

@@ -547,6 +547,9 @@ async def test_a_rollback_that_fails_leaves_a_mix_that_another_update_replaces(t
             " The rollback failed: there is no such image (4 instances of c2 still serve)"
         )
         assert "PendingDeploymentSummary" not in described
+        [both] = described["ProductionVariants"]
+        assert (both["CurrentInstanceCount"], both["DesiredInstanceCount"]) == (6, 6)
+        assert [image["SpecifiedImage"] for image in both["DeployedImages"]] == ["halimede"]
         assert shares(world) == pytest.approx([1 / 3, 2 / 3])
         # both are there after a restart too
         await world.restart()

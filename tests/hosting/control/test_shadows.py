@@ -68,6 +68,18 @@ async def test_requests_go_to_the_production_variant_alone(tmp_path: Path) -> No
 
 
 @on_loop
+async def test_instances_of_the_shadow_make_way_for_others_once_they_have_come_up(tmp_path: Path) -> None:
+    behind: list[int] = []
+    async with World(tmp_path) as world:
+        dependencies = world.controller._dependencies
+        world.controller._dependencies = replace(dependencies, lower_priority=behind.append)
+        await serve(world, variant("B", count=2))
+        assert sorted(behind) == sorted(
+            world.substrate.instances[each].running.pid for each in world.substrate.of("B")
+        )
+
+
+@on_loop
 async def test_its_share_and_its_instances_are_changed(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await serve(world)

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.monitoring import scheduler
 from halimede.hosting.monitoring.captures import Capture
 from halimede.hosting.monitoring.job import ColumnMetrics
+from halimede.hosting.monitoring.records import Execution
 from halimede.hosting.monitoring.scheduler import SETTLE_S
 from halimede.hosting.monitoring.timetable import Timetable
 from tests.hosting.monitoring.serving import HOUR, HOURLY, NOON, ROLE, Monitored, at, definition, inline
@@ -81,6 +83,29 @@ def test_violations_and_failures_are_told(host: Monitored) -> None:
     assert output["S3Output"]["S3Uri"] == "s3://data/reports/e/s/2026/03/04/13"
     assert job["ProcessingInputs"][0]["S3Input"]["S3Uri"] == "s3://data/captured/e"
     assert job["ProcessingEndTime"] == job["LastModifiedTime"]
+
+
+def test_what_came_out_of_a_job_is_kept_once_the_disk_takes_it(
+    host: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.schedule()
+    host.tick()
+    host.now = NOON + HOUR
+    host.tick()
+    host.tick(SETTLE_S)
+    assert host.statuses() == ["InProgress"]
+    state = host.monitoring._state
+    put, failures = state.put_execution, iter([ApiError("InternalFailure", "the disk is full", 500)])
+
+    async def put_or_fail(execution: Execution) -> None:
+        for failure in failures:
+            raise failure
+        await put(execution)
+
+    monkeypatch.setattr(state, "put_execution", put_or_fail)
+    monkeypatch.setattr(scheduler, "_KEEP_AGAIN_S", 0.01)
+    host.finish(records=10)
+    assert host.statuses() == ["Completed"]
 
 
 @pytest.mark.parametrize(

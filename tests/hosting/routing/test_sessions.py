@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -337,18 +338,18 @@ def test_a_session_ends_when_its_container_has_said() -> None:
         sessions._find(route, token)
 
 
-def test_what_is_remembered_of_closed_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", 4)
-    now = 100.0
-    sessions = Sessions(b"key", lambda: now)
-    for number in range(3):
-        sessions.note(f"old-{number}", 50)
-    sessions.note("a", 200)
-    sessions.note("b", 200)
-    assert list(sessions.closed()) == ["a", "b"]
-    for name in "cdef":
-        sessions.note(name, 200)
-    assert list(sessions.closed()) == ["c", "d", "e", "f"]
+def test_closed_session_is_closed_in_the_next_process_too(tmp_path: Path) -> None:
+    route, sessions = route_of(), Sessions()
+    sessions.open(tmp_path)
+    kept, closed = (sessions.issue(route, "i-0", f"{name}; Expires={FAR}").partition(";")[0] for name in "ab")
+    sessions.close(closed, sessions._find(route, closed).expires)
+    following = Sessions()  # the first one has ended without a word
+    following.open(tmp_path)
+    assert following._find(route, kept).id == "a"
+    with pytest.raises(ApiError, match="is closed"):
+        following._find(route, closed)
+    sessions.end()
+    following.end()
 
 
 @given(

@@ -5,7 +5,8 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halimede.hosting.shadows.frames import Done, Frames, Job, Jobs, Sent
+from halimede.hosting.routing.agreement import ShadowCounts
+from halimede.hosting.shadows.frames import Done, Frames, Job, Jobs, Results, Sent
 
 
 class FakeTransport:
@@ -39,6 +40,8 @@ def test_messages_arrive_whole_and_in_order(sizes: list[list[int]], cuts: list[i
         behind = [bytes([number + at]) * size for at, size in enumerate(pieces)]
         near.send(Jobs([job]), behind)
         sent.append((Jobs([job]), b"".join(behind)))
+        near.send(Results([number], ShadowCounts(lost=number)))
+        sent.append((Results([number], ShadowCounts(lost=number)), b""))
         near.send(Done([Sent(number, 200, 5, False)]))
         sent.append((Done([Sent(number, 200, 5, False)]), b""))
     heard: list[tuple[Any, bytes]] = []

@@ -104,6 +104,25 @@ def test_one_that_cannot_be_put_harms_no_other(tmp_path: Path) -> None:
     assert rows(tmp_path) == 10
 
 
+def test_buckets_of_other_accounts_are_refused_one_by_one(tmp_path: Path) -> None:
+    @on_loop
+    async def run() -> None:
+        store = await opened(tmp_path)
+        await store.create_bucket("theirs", "2" * 12, "us-east-1")
+        puts = [put("k", b"1"), put("k", b"2", "theirs")]
+        stored, refused = await store.put_small(puts, "1" * 12)
+        assert not isinstance(stored, ApiError)
+        assert isinstance(refused, ApiError)
+        assert refused.status == 403
+        assert await read(store, "k") == b"1"
+        with pytest.raises(ApiError, match="k"):
+            await store.object("theirs", "k")
+        assert rows(tmp_path) == 1
+        await store.close()
+
+    run()
+
+
 def test_copy_of_a_small_object_outlives_it(tmp_path: Path) -> None:
     @on_loop
     async def run() -> None:

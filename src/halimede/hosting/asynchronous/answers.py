@@ -8,8 +8,8 @@ the journal. Others are written each by itself, and so is what could not be writ
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,11 +21,15 @@ from halimede.hosting.asynchronous.requests import AsyncRequest, Notice
 from halimede.hosting.asynchronous.slots import FindRoute
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
-from halimede.hosting.store.objects import NewObject
+from halimede.hosting.store.records import SmallPut
 
 logger = logging.getLogger("halimede")
 
 _TOGETHER = 256
+_MANY = 4
+_GATHER_S = 0.01
+"""If more than `_MANY` results are to be written, others are about to come: one write of all costs much less."""
+
 _WRITE_AGAIN_S = 1.0
 
 Answered = tuple[AsyncRequest, Outcome]
@@ -54,7 +58,7 @@ class Answers:
         self._host = dependencies
         self._objects = dependencies.objects_of(endpoint.account)
         self._on_done = on_done
-        self._small: list[Answered] = []
+        self._small: deque[tuple[AsyncRequest, Outcome, SmallPut]] = deque()
         self._is_writing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -63,28 +67,28 @@ class Answers:
         """A request has an outcome."""
         if self._is_stopped:
             return
-        new = _object(request, outcome)
-        if new is None or not self._objects.is_small(new):
-            self._begin([request], self._answer(request, outcome))
+        url = _place(request, outcome)
+        put = self._objects.small_put(url, outcome.body, outcome.content_type) if url else None
+        if put is None:
+            self._begin(self._answer(request, outcome))
             return
-        self._small.append((request, outcome))
+        self._small.append((request, outcome, put))
         if not self._is_writing:
             self._write_some()
 
-    def _begin(self, requests: Sequence[AsyncRequest], work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, requests))
+        task.add_done_callback(self._tasks.discard)
 
-    def _ended(self, requests: Sequence[AsyncRequest], task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error(  # nobody foresaw it
-                "endpoint '%s': %s left until the host is started again",
-                self._endpoint.name,
-                ", ".join(f"request {request.id} is" for request in requests),
-                exc_info=error,
-            )
+    def _leave(self, requests: Iterable[AsyncRequest], error: Exception) -> None:
+        """Log an error that nobody foresaw."""
+        logger.error(
+            "endpoint '%s': %s left until the host is started again",
+            self._endpoint.name,
+            ", ".join(f"request {request.id} is" for request in requests),
+            exc_info=error,
+        )
 
     def stop(self) -> Sequence["asyncio.Task[None]"]:
         """Write no more; the tasks that are ending. What is not written is asked for again by the next process."""
@@ -98,28 +102,40 @@ class Answers:
     # small results
 
     def _write_some(self) -> None:
-        some, self._small = self._small[:_TOGETHER], self._small[_TOGETHER:]
-        self._is_writing = bool(some)
-        if some:
-            self._begin([request for request, _ in some], self._answer_together(some))
+        self._is_writing = bool(self._small)
+        if self._is_writing:
+            self._begin(self._answer_together())
 
-    async def _answer_together(self, some: Sequence[Answered]) -> None:
+    async def _answer_together(self) -> None:
+        some: list[tuple[AsyncRequest, Outcome, SmallPut]] = []
         try:
-            began = self._host.now()
-            objects = [new for each in some if (new := _object(*each)) is not None]
-            refusals = await self._objects.write_small(objects)
-            took = self._host.now() - began
-            written: list[Answered] = []
-            for (request, outcome), refusal in zip(some, refusals, strict=True):
-                if refusal is None:
-                    written.append((request, outcome))
-                    self._host.meter.took(self._endpoint, self._variant(outcome), UPLOAD, took)
-                else:
-                    self._begin([request], self._answer(request, outcome))
-        finally:
-            # the journal is still to be written, but the store need not wait for that
-            self._write_some()
-        await self._forget(written)
+            try:
+                if len(self._small) > _MANY:
+                    await self._host.sleep(_GATHER_S)
+                some += [self._small.popleft() for _ in range(min(len(self._small), _TOGETHER))]
+                written = await self._put_together(some)
+            finally:
+                # the journal is still to be written, but the store need not wait for that
+                self._write_some()
+            await self._forget(written)
+        except Exception as error:
+            self._leave((request for request, _, _ in some), error)
+
+    async def _put_together(
+        self, some: Sequence[tuple[AsyncRequest, Outcome, SmallPut]]
+    ) -> Sequence[Answered]:
+        """Write objects; those of them that are written. The others are tried one by one."""
+        began = self._host.now()
+        refusals = await self._objects.write_small([put for _, _, put in some])
+        took = self._host.now() - began
+        written: list[Answered] = []
+        for (request, outcome, _), refusal in zip(some, refusals, strict=True):
+            if refusal is None:
+                written.append((request, outcome))
+                self._host.meter.took(self._endpoint, self._variant(outcome), UPLOAD, took)
+            else:
+                self._begin(self._answer(request, outcome))
+        return written
 
     # one by one
 
@@ -127,19 +143,21 @@ class Answers:
         try:
             outcome = await self._write(request, outcome)
             await self._forget([(request, outcome)])
+        except Exception as error:
+            self._leave([request], error)
         finally:
             if isinstance(outcome.body, Path):
                 await asyncio.shield(asyncio.to_thread(outcome.body.unlink, missing_ok=True))
 
     async def _write(self, request: AsyncRequest, outcome: Outcome) -> Outcome:
         """Write the object: the outcome, or another one if it cannot be written."""
-        new = _object(request, outcome)
-        if new is None:
+        url = _place(request, outcome)
+        if not url:
             return outcome
         began = self._host.now()
         variant = self._variant(outcome)
         try:
-            await self._put(new)
+            await self._put(url, outcome)
         except ApiError as error:
             logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
             if not outcome.is_success:
@@ -151,7 +169,7 @@ class Answers:
         self._host.meter.took(self._endpoint, variant, UPLOAD, self._host.now() - began)
         return outcome
 
-    async def _put(self, new: NewObject) -> None:
+    async def _put(self, url: str, outcome: Outcome) -> None:
         """Write an object, and try again if it cannot be written.
 
         Raises:
@@ -160,7 +178,7 @@ class Answers:
         pauses = iter(self._host.settings.pauses_s)
         while True:
             try:
-                await self._objects.write(new.url, new.content, new.content_type)
+                await self._objects.write(url, outcome.body, outcome.content_type)
             except ApiError:
                 pause = next(pauses, None)
                 if pause is None:
@@ -216,10 +234,11 @@ class Answers:
         return outcome.variant or some_variant(self._find_route)
 
 
-def _object(request: AsyncRequest, outcome: Outcome) -> NewObject | None:
-    """The object that is to be written; None if there is none, or it is there already."""
-    url = request.output if outcome.is_success else request.failure
-    return None if outcome.is_written or not url else NewObject(url, outcome.body, outcome.content_type)
+def _place(request: AsyncRequest, outcome: Outcome) -> str:
+    """The URL of the object that is to be written; "" if there is none, or it is there already."""
+    if outcome.is_written:
+        return ""
+    return request.output if outcome.is_success else request.failure
 
 
 def some_variant(find_route: FindRoute) -> str:

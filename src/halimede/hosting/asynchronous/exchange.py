@@ -49,17 +49,19 @@ async def exchange(
     body: bytes | Path,
     directory: Path,
     *,
+    timeout_s: float,
     connect_s: float,
     memory_bytes: int,
     limit: int,
 ) -> Response:
-    """Invoke an instance. Whoever calls it sets a time limit, or cancels it.
+    """Invoke an instance.
 
     Args:
         pool: connections to it.
         headers: those of the request but for the length.
         body: the request's body, or its file.
         directory: where a large response goes.
+        timeout_s: how long it may take to answer.
         connect_s: how long it may take to accept a connection.
         memory_bytes: a larger response goes to a file.
         limit: how large the response may be.
@@ -68,9 +70,11 @@ async def exchange(
         RefusedError: it accepts no connection.
         BrokenError: it gave no whole response.
         OversizedError: the response is too large.
+        TimeoutError: the response was not complete in time.
     """
     connection = pool.idle() or await _connect(pool, connect_s)
     collected = _Collected(connection, directory, memory_bytes, limit)
+    timer = asyncio.get_running_loop().call_later(timeout_s, collected.time_out)
     try:
         if isinstance(body, bytes):
             head = _head(pool.address, headers, len(body))
@@ -82,6 +86,8 @@ async def exchange(
         connection.give_up()
         await asyncio.shield(collected.discard())
         raise
+    finally:
+        timer.cancel()
     return await collected.response()
 
 
@@ -117,8 +123,7 @@ async def _send_file(
             if not data:
                 raise OSError(errno.EIO, "the input's file is shorter than it was")
             while connection.write_paused and not collected.done.done():
-                await collected.moved.wait()
-                collected.moved.clear()
+                await collected.move()
             left -= len(data)
             if not collected.done.done():
                 connection.write(data, complete=not left)
@@ -129,14 +134,13 @@ class _Collected:
 
     Attributes:
         done: done when the response is complete, or has failed.
-        moved: the instance has read some of the request, or the response is complete.
     """
 
     def __init__(
         self, connection: UpstreamConnection, directory: Path, memory_bytes: int, limit: int
     ) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.moved = asyncio.Event()
+        self._moved: asyncio.Event | None = None
         self._connection = connection
         self._directory = directory
         self._memory_bytes = memory_bytes
@@ -194,8 +198,12 @@ class _Collected:
     def response_failed(self, reason: str) -> None:
         self._end(BrokenError(reason))
 
+    def time_out(self) -> None:
+        """The response is not complete in time."""
+        self._end(TimeoutError())
+
     def _end(self, error: Exception | None) -> None:
-        self.moved.set()
+        self._tell()
         if self.done.done():
             return
         if error is None:
@@ -204,7 +212,16 @@ class _Collected:
             self.done.set_exception(error)
 
     def request_writable(self) -> None:
-        self.moved.set()
+        self._tell()
+
+    async def move(self) -> None:
+        """Return when the instance has read some of the request, or the response is complete or has failed."""
+        self._moved = asyncio.Event()
+        await self._moved.wait()
+
+    def _tell(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
 
     async def response(self) -> Response:
         """The response, which is complete.

@@ -153,7 +153,9 @@ class Processing:
         """Send the request to an instance, and to another one if that breaks off."""
         attempts = refusals = 0
         while True:
-            slot = await self._slots.take()
+            slot = await self._slots.take(request.seq)
+            if slot is None:
+                return expired(request, self._host.now())
             name = slot.variant.spec.name
             try:
                 if self._host.now() >= request.expires:
@@ -207,16 +209,16 @@ class Processing:
         name = variant.spec.name
         began, status = monotonic_ns(), 424
         try:
-            async with asyncio.timeout(request.timeout_s):
-                response = await exchange(
-                    slot.target.pool,
-                    headers,
-                    body,
-                    self._host.directory,
-                    connect_s=self._settings.connect_s,
-                    memory_bytes=self._settings.memory_bytes,
-                    limit=self._settings.input_bytes,
-                )
+            response = await exchange(
+                slot.target.pool,
+                headers,
+                body,
+                self._host.directory,
+                timeout_s=request.timeout_s,
+                connect_s=self._settings.connect_s,
+                memory_bytes=self._settings.memory_bytes,
+                limit=self._settings.input_bytes,
+            )
             if 200 <= response.status < 300:
                 status = 200
                 content_type = response.headers.get("content-type", "application/octet-stream")

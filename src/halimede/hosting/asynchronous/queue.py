@@ -50,6 +50,11 @@ class Queue:
         return len(self._ahead) + self._behind
 
     @property
+    def first(self) -> AsyncRequest | None:
+        """The request that `take` would give."""
+        return self._ahead[0] if self._ahead else None
+
+    @property
     def backlog(self) -> int:
         """How many requests there are, those that are being worked on included."""
         return self.waiting + len(self.running)

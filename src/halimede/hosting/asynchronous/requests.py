@@ -9,9 +9,9 @@ import orjson
 from halimede.hosting.identity import EndpointId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AsyncRequest:
-    """A request. Times are seconds since 1970.
+    """A request; it never changes, and is made faster than a frozen one. Times are seconds since 1970.
 
     Attributes:
         seq: its place in the queue; no other request that waits has it.

@@ -32,8 +32,9 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
+    seq: int
     variant: VariantRoute | None
-    granted: asyncio.Future[Slot]
+    granted: asyncio.Future[Slot | None]
 
 
 class Slots:
@@ -54,19 +55,54 @@ class Slots:
             not target.draining for variant, _ in route.shares() for target in variant.targets
         )
 
-    async def take(self) -> Slot:
-        """Wait for a place; `give_back` is to be called with it."""
-        waiter = _Waiter(None, asyncio.get_running_loop().create_future())
+    @property
+    def has_one_variant(self) -> bool:
+        """Whether no request has to wait for a variant of several while another one has room."""
+        route = self._find_route()
+        return route is not None and route.only_variant is not None
+
+    async def take(self, seq: int) -> Slot | None:
+        """Wait for a place for a request; `give_back` is to be called with it.
+
+        Args:
+            seq: the request's place in the queue.
+
+        Returns:
+            The place; None if `give_up` was called meanwhile.
+        """
+        slot = None if self._waiters else self._take_at_once()
+        if slot is not None:
+            return slot
+        waiter = _Waiter(seq, None, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self.grant()
         try:
             return await waiter.granted
         except asyncio.CancelledError:
             if waiter.granted.done() and not waiter.granted.cancelled():
-                self.give_back(waiter.granted.result())
+                granted = waiter.granted.result()
+                if granted is not None:
+                    self.give_back(granted)
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
             raise
+
+    def give_up(self, seq: int) -> None:
+        """A request needs no place any more, if it still waits for one."""
+        for waiter in self._waiters:
+            if waiter.seq == seq and not waiter.granted.done():
+                waiter.granted.set_result(None)
+
+    def _take_at_once(self) -> Slot | None:
+        """A place that is free now, at the instances of an endpoint that has one variant."""
+        route = self._find_route()
+        if route is None or route.asynchronous is None or route.only_variant is None:
+            return None
+        target = _free(route.only_variant, route.asynchronous.concurrency)
+        if target is None:
+            return None
+        target.inflight += 1
+        return Slot(route, route.only_variant, target)
 
     def give_back(self, slot: Slot) -> None:
         """The request is over."""

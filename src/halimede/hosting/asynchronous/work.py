@@ -3,12 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from halimede.hosting.asynchronous.answers import Answers
 from halimede.hosting.asynchronous.dependencies import Dependencies
-from halimede.hosting.asynchronous.outcomes import Outcome
 from halimede.hosting.asynchronous.processing import Processing, expired
 from halimede.hosting.asynchronous.queue import Queue
 from halimede.hosting.asynchronous.requests import AsyncRequest
@@ -52,7 +50,8 @@ class EndpointWork:
         self._slots = Slots(find_route)
         self._processing = Processing(endpoint, find_route, self._slots, dependencies, recovered)
         self._answers = Answers(endpoint, find_route, dependencies, self._done)
-        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._capacity = 0  # changes with the routing table only, after which `pump` is called
         self._reading: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -67,18 +66,42 @@ class EndpointWork:
         if self._is_stopped:
             return
         self._slots.grant()
-        # as many inputs are read ahead as instances take requests
-        most = 2 * self._slots.capacity
-        while (
-            len(self._tasks) < most
-            and len(self.queue.running) < most + self._host.settings.uploads
-            and (request := self.queue.take()) is not None
-        ):
-            task = asyncio.get_running_loop().create_task(self._processing.outcome(request))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, request))
-        if most and self.queue.must_read and self._reading is None:
+        self._capacity = self._slots.capacity
+        while len(self._tasks) < self._limit and (request := self._next()) is not None:
+            self._tasks.add(asyncio.get_running_loop().create_task(self._process(request)))
+        if self.queue.must_read and self._limit and self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    @property
+    def _limit(self) -> int:
+        """How many requests are processed at a time: some more than instances take, if they have to wait elsewhere."""
+        first = self.queue.first
+        must_wait = first is None or first.source or not self._slots.has_one_variant
+        return self._capacity * (2 if must_wait else 1)
+
+    def _next(self) -> AsyncRequest | None:
+        """The next request, if there is room for its result."""
+        is_full = len(self.queue.running) >= self._limit + self._host.settings.uploads
+        return None if is_full else self.queue.take()
+
+    async def _process(self, request: AsyncRequest | None) -> None:
+        """Process a request and those that follow, as a task for each would cost as much as the rest of the work."""
+        try:
+            while request is not None:
+                try:
+                    self._answers.add(request, await self._processing.outcome(request))
+                except Exception:  # of one request, and the log has what nobody foresaw
+                    logger.exception(
+                        "endpoint '%s': request %s is left until the host is started again",
+                        self._endpoint.name,
+                        request.id,
+                    )
+                request = self._next() if len(self._tasks) <= self._limit else None
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.discard(task)
+        self.pump()
 
     async def _read(self) -> None:
         try:
@@ -92,24 +115,12 @@ class EndpointWork:
 
     def expire(self, request: AsyncRequest) -> None:
         """A request has waited for too long."""
-        if not self._is_stopped and self.queue.take_out(request):
-            self._answers.add(request, expired(request, self._host.now()))
-
-    def _ended(self, request: AsyncRequest, task: "asyncio.Task[Outcome]") -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
+        if self._is_stopped:
             return
-        error = task.exception()
-        if error is None:
-            self._answers.add(request, task.result())
-        else:  # of one request, and the log has what nobody foresaw
-            logger.error(
-                "endpoint '%s': request %s is left until the host is started again",
-                self._endpoint.name,
-                request.id,
-                exc_info=error,
-            )
-        self.pump()
+        if self.queue.take_out(request):
+            self._answers.add(request, expired(request, self._host.now()))
+        else:
+            self._slots.give_up(request.seq)
 
     def _done(self, requests: Sequence[AsyncRequest]) -> None:
         self.queue.done(requests)

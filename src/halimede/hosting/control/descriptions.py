@@ -53,6 +53,8 @@ def describe_endpoint(
     if record.current is not None:
         statuses = _Statuses(record, fleets, is_pending=False)
         document |= _variants(record.current, fleets.instances(), statuses)
+        if record.mixed is not None and fleets.mixed is not None:
+            _add_mixed(document, record.mixed, fleets.mixed.instances())
     if record.deployment is not None:
         document["LastDeploymentConfig"] = record.deployment
     if record.reason:
@@ -90,6 +92,22 @@ def _variants(fleet: FleetRecord, instances: Mapping[str, int], statuses: "_Stat
     if shadows:
         document["ShadowProductionVariants"] = [summaries[name] for name in shadows]
     return document
+
+
+def _add_mixed(document: dict[str, Any], mixed: FleetRecord, instances: Mapping[str, int]) -> None:
+    """Count the instances of another configuration, which serve beside those that a document describes."""
+    containers = {variant.name: variant.containers for variant in mixed.variants()}
+    for each in (*document["ProductionVariants"], *document.get("ShadowProductionVariants", ())):
+        name = each["VariantName"]
+        if name in containers:
+            each["CurrentInstanceCount"] += instances.get(name, 0)
+            each["DesiredInstanceCount"] += mixed.counts[name]
+            known = [image["SpecifiedImage"] for image in each["DeployedImages"]]
+            each["DeployedImages"] += [
+                {"SpecifiedImage": container.image, "ResolvedImage": container.image}
+                for container in containers[name]
+                if container.image not in known
+            ]
 
 
 class _Statuses:

@@ -31,11 +31,14 @@ class VariantFleet:
         variant: Variant,
         weight: float,
         config: str = "",
+        *,
+        is_shadow: bool = False,
     ) -> None:
         self._dependencies = dependencies
         self._endpoint = endpoint
         self._fleet = fleet
         self._variant = variant
+        self._is_shadow = is_shadow
         self._slots: list[Slot] = []
         self._leaving: list[Slot] = []
         self.lost = 0
@@ -144,6 +147,9 @@ class VariantFleet:
         return False
 
     def _joined(self, target: Target, instance: RunningInstance) -> None:
+        # once it has come up, as starting takes much time of the processors
+        if self._is_shadow and instance.pid:
+            self._dependencies.lower_priority(instance.pid)
         self._dependencies.table.join(self.route, target)
         if self.route.residency is not None:
             self.route.residency.joined(target, instance)
@@ -208,6 +214,7 @@ class Fleet:
                 variant,
                 record.weights[variant.name],
                 record.config_name if record.is_update else "",
+                is_shadow=variant.name in record.shadows(),
             )
             for variant in record.variants()
         }

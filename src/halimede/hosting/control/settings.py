@@ -75,6 +75,10 @@ def _copy_nothing(_: VariantRoute, __: VariantRoute) -> Observer:
     return NoObserver()
 
 
+def _keep_priority(_: int) -> None:
+    """All processes are alike."""
+
+
 def _allow(_: EndpointId, __: Mapping[str, str]) -> None:
     """Nobody minds."""
 
@@ -106,6 +110,8 @@ class Dependencies:
         alarm: the CloudWatch alarm of a name, if an account and region have one.
         now: the time, in seconds since 1970.
         make_shadow: makes copies of a variant's requests for another one.
+        lower_priority: called with a process of this machine, whose session is to make way for others where there are
+            too few processors.
         ping: asks what listens at an address and a port whether it is well, within so many seconds; see `http.ping`.
         observers: what looks at the invocations of an endpoint's variant.
         is_capture_stopped: whether nothing is captured for want of room on the disk.
@@ -127,6 +133,7 @@ class Dependencies:
     alarm: Callable[[Scope, str], Alarm | None] = _no_alarm
     now: Callable[[], float] = time.time
     make_shadow: Callable[[VariantRoute, VariantRoute], Observer] = _copy_nothing
+    lower_priority: Callable[[int], object] = _keep_priority
     ping: Callable[[str, int, float], Awaitable[str]] = ping
     observers: Callable[[EndpointId, Variant], Sequence[Observer]] = _observe_nothing
     is_capture_stopped: Callable[[], bool] = _is_never

@@ -39,6 +39,7 @@ _LATE_S = 600.0
 """What was due so long ago, in seconds of AWS's, is left out."""
 
 _ATTEMPTS = 3
+_KEEP_AGAIN_S = 1.0
 
 _JUDGED = (ExecutionStatus.COMPLETED, ExecutionStatus.WITH_VIOLATIONS, ExecutionStatus.FAILED)
 _ALERTS = 200
@@ -219,12 +220,24 @@ class Scheduler:
         except Exception as error:  # a job is not what the host stands or falls with
             logger.exception("monitoring job %s failed", execution.name)
             result = Result(f"The host could not run the job: {error!r}")
+        while True:
+            if await self._is_kept(execution, result):
+                return
+            await asyncio.sleep(_KEEP_AGAIN_S)
+
+    async def _is_kept(self, execution: Execution, result: Result) -> bool:
+        """Whether it could be written down what came out of a job, or nobody asks for that any more."""
         async with self._state.changing:
             try:
                 if self._state.executions.get((execution.scope, execution.name)) is execution:
                     await self._end(execution, result)
-            finally:
-                self._task = self._running = None
+            except ApiError as error:
+                logger.error("monitoring job %s: %s", execution.name, error.message)
+                return False
+            except Exception:
+                logger.exception("monitoring job %s is left until the host is started again", execution.name)
+            self._task = self._running = None
+            return True
 
     async def _end(self, execution: Execution, result: Result) -> None:
         now = self._now()

@@ -6,11 +6,11 @@ import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
 from halimede.hosting.notifications import message_log
@@ -72,7 +72,8 @@ class Notifications:
         self._deliveries = Deliveries(self._file, host_url, now, settings, send)
         self._unlogged: deque[Message] = deque()
         self._logging: asyncio.Task[None] | None = None
-        self._tidying: asyncio.Task[None] | None = None
+        # not at once: whoever publishes again what it had published asks first
+        self._tidying = EachSecond("topics", self.tidy, lambda: _TIDY_S)
         self._changing = asyncio.Lock()
 
     async def start(self) -> None:
@@ -90,15 +91,14 @@ class Notifications:
             await self._log(left, may_be_there=True)
         for subscription in self.subscriptions.values():
             self._deliveries.begin(subscription)
-        self._tidying = asyncio.get_running_loop().create_task(self._tidy_on())
+        self._tidying.start()
 
     async def stop(self) -> None:
         """Deliver no more; the next process goes on."""
-        for task in (self._tidying, self._logging):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        await self._tidying.stop()
+        if self._logging is not None:
+            self._logging.cancel()
+            await asyncio.wait([self._logging])
         await self._deliveries.stop()
         await self._file.close()
 
@@ -278,15 +278,6 @@ class Notifications:
             logger.error("messages cannot be written to the logs of topics: %s", error)
         except ApiError as error:
             logger.error("topics: %s", error.message)
-
-    async def _tidy_on(self) -> None:
-        while True:
-            # not at once: whoever publishes again what it had published asks first
-            await asyncio.sleep(_TIDY_S)
-            try:
-                await self.tidy()
-            except ApiError as error:
-                logger.error("topics: %s", error.message)
 
     async def tidy(self) -> None:
         """Forget what is old: messages that have been delivered, and subscriptions that nobody has confirmed."""

@@ -6,7 +6,7 @@
 
 The id that clients know holds all that a router has to know, and a code that nobody else can make; so that every
 process of the host, and the next one, routes it without asking anybody. What no id can tell is that a session was
-closed: that is remembered, and told to the other routers, until it would have expired.
+closed: that is kept in a file, and told to the other routers, until it would have expired.
 """
 
 import hmac
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.upstream import ResponseHead
+from halimede.hosting.routing.closed_sessions import ClosedSessions
 from halimede.hosting.routing.heads import CLOSED_SESSION, NEW_SESSION
 from halimede.hosting.routing.selection import choose_variant
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
@@ -40,9 +41,6 @@ _OPENED = re.compile(
     r"(?P<id>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*);\s?Expires=(?P<expires>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"
 )
 """How a container says that it has opened a session."""
-
-_KEPT = 100_000
-"""So many closed sessions are remembered."""
 
 
 class SessionError(Exception):
@@ -124,11 +122,16 @@ class Sessions:
         self.key = key or secrets.token_bytes(32)
         self.on_closed: Callable[[str, int], None] = _nobody
         self._now = now
-        self._closed: dict[str, int] = {}
+        self._closed = ClosedSessions(now)
 
-    def open(self, path: Path) -> None:
-        """Have the key that is in a file, which is made if there is none. Blocks."""
-        self.key = read_secret(path, "sessions")
+    def open(self, directory: Path) -> None:
+        """Have the key and the closed sessions that are in a directory, and keep them there. Blocks."""
+        self.key = read_secret(directory / "sessions.key", "sessions")
+        self._closed.open(directory / "sessions.closed")
+
+    def end(self) -> None:
+        """Write no more of what is closed."""
+        self._closed.close()
 
     # invocations
 
@@ -221,20 +224,11 @@ class Sessions:
 
     def note(self, token: str, expires: int) -> None:
         """A session is closed that would have ended at that time."""
-        if len(self._closed) >= _KEPT:
-            self._tidy()
-        self._closed[token] = expires
-
-    def _tidy(self) -> None:
-        """Forget what has expired, and else what was closed first."""
-        now = self._now()
-        self._closed = {token: end for token, end in self._closed.items() if end > now}
-        while len(self._closed) >= _KEPT:
-            del self._closed[next(iter(self._closed))]
+        self._closed.add(token, expires)
 
     def closed(self) -> Mapping[str, int]:
         """The sessions that are closed, by what clients call them, with their ends."""
-        return dict(self._closed)
+        return self._closed.all()
 
 
 def _place(route: EndpointRoute, session: Session) -> tuple[VariantRoute, Target]:

@@ -176,7 +176,7 @@ class Copies:
             self._settings.stream_timeout_s if copy.streamed else self._settings.timeout_s,
             copy.size,
             copy.answer_size,
-            None if answer is None else answer.headers,
+            None if answer is None else dict(answer.headers),
             copy.tap is not None,
         )
 

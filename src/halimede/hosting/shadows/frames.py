@@ -1,9 +1,11 @@
 """Messages between a process that routes and the one that sends its copies, each with bytes behind it.
 
-Large bodies are written as they are: they are neither joined nor copied into a message.
+Large bodies are written as they are: they are neither joined nor copied into a message. What is told of each copy goes
+by `marshal`, which takes a tenth of the time of `pickle`; what is told seldom, by the latter.
 """
 
 import asyncio
+import marshal
 import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +14,10 @@ from typing import Any, NamedTuple, cast
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.settings import Tolerance
 
-_HEAD = struct.Struct("!IQ")
+_HEAD = struct.Struct("!BIQ")
+"""The kind of the message, its length, and the length of what is behind it."""
+
+_PICKLED, _JOBS, _DONE = range(3)
 
 
 class Begin(NamedTuple):
@@ -103,8 +108,7 @@ class Results(NamedTuple):
 class Frames(asyncio.Protocol):
     """One end. Lives on the event loop.
 
-    Both ends are processes of one program and one user, and nobody else can have the sockets: what comes may be
-    unpickled.
+    Both ends are processes of one program and one user, and nobody else can have the sockets: what comes is trusted.
     """
 
     def __init__(self, on_message: Callable[[Any, bytes], None], on_closed: Callable[[], None]) -> None:
@@ -139,13 +143,13 @@ class Frames(asyncio.Protocol):
         held = b"".join(self._held) if len(self._held) > 1 else data
         at = 0
         while len(held) - at >= _HEAD.size:
-            length, behind = _HEAD.unpack_from(held, at)
+            kind, length, behind = _HEAD.unpack_from(held, at)
             begin = at + _HEAD.size
             end = begin + length + behind
             if len(held) < end:
                 self._need = end - at
                 break
-            message = pickle.loads(memoryview(held)[begin : begin + length])  # noqa: S301 - the class says why
+            message = _unpacked(kind, memoryview(held)[begin : begin + length])
             at = end
             self._on_message(message, held[begin + length : end])
         else:
@@ -158,9 +162,9 @@ class Frames(asyncio.Protocol):
         """Send a message with bytes behind it; it is dropped if the other end is gone."""
         if self._transport is None or self._transport.is_closing():
             return
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        kind, data = _packed(message)
         size = sum(map(len, behind))
-        head = _HEAD.pack(len(data), size) + data
+        head = _HEAD.pack(kind, len(data), size) + data
         if size <= _JOINED_BYTES:
             self._transport.write(head + b"".join(behind))
             return
@@ -177,6 +181,27 @@ class Frames(asyncio.Protocol):
         """Close this end at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _packed(message: object) -> tuple[int, bytes]:
+    """The kind of a message, and its bytes."""
+    if isinstance(message, Jobs):
+        return _JOBS, marshal.dumps([tuple(each) for each in message.jobs])
+    if isinstance(message, Done):
+        return _DONE, marshal.dumps([tuple(each) for each in message.copies])
+    return _PICKLED, pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+
+
+def _unpacked(kind: int, data: memoryview) -> object:
+    """The message."""
+    if kind == _PICKLED:
+        return pickle.loads(data)  # noqa: S301 - the class above says why
+    each = marshal.loads(data)  # noqa: S302 - likewise
+    return (
+        Jobs([Job._make(values) for values in each])
+        if kind == _JOBS
+        else Done([Sent._make(values) for values in each])
+    )
 
 
 _JOINED_BYTES = 16_384

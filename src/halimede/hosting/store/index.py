@@ -191,20 +191,26 @@ class Index:
         self._execute(statement, bucket, key.encode(), *values, headers, checksum)
         return [] if known is None else self._without_rows([known.blob])
 
-    def put_small(self, puts: Sequence[SmallPut]) -> tuple[list[StoredObject | ApiError], list[str]]:
-        """Put objects in one transaction, with their bytes in the table `small`.
+    def put_small(
+        self, puts: Sequence[SmallPut], account: str = ""
+    ) -> tuple[list[StoredObject | ApiError], list[str]]:
+        """Put objects into buckets of an account, or of any, in one transaction, their bytes in the table `small`.
 
         Returns:
             For each of them what was put, or why it cannot be, and the files that are not needed any more.
         """
         with self._transaction():
-            known = {bucket for (bucket,) in self._rows("SELECT name FROM buckets")}
+            owners = dict(self._rows("SELECT name, account FROM buckets"))
             modified = datetime.now(UTC)
             outcomes: list[StoredObject | ApiError] = []
             latest: dict[tuple[str, bytes], tuple[int, SmallPut, StoredObject]] = {}
             for put in puts:
-                if put.bucket not in known:
+                owner = owners.get(put.bucket)
+                if owner is None:
                     outcomes.append(no_such_bucket(put.bucket))
+                    continue
+                if account not in ("", owner):
+                    outcomes.append(other_account(put.bucket))
                     continue
                 number = next(self._numbers)
                 etag = md5(put.data, usedforsecurity=False).hexdigest()

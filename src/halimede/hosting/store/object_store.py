@@ -299,8 +299,12 @@ class ObjectStore:
             raise
         return await self.put(bucket, key, blob, headers)
 
-    async def put_small(self, puts: Sequence[SmallPut]) -> list[StoredObject | ApiError]:
+    async def put_small(self, puts: Sequence[SmallPut], account: str = "") -> list[StoredObject | ApiError]:
         """Put objects of at most `SMALL_BYTES` with one write to the disk: for each the object, or why it is not put.
+
+        Args:
+            puts: the objects.
+            account: whose buckets they are for; "" for anybody's.
 
         Raises:
             ApiError: none is put, since the disk is full.
@@ -310,7 +314,7 @@ class ObjectStore:
             size = sum(len(put.data) for put in puts)
             if size + _RESERVE_BYTES > self._blobs.free_bytes():
                 raise disk_full(self.directory, size)
-            return self._index.put_small(puts)
+            return self._index.put_small(puts, account)
 
         outcomes, unused = await self._tell(work)
         await self._remove(unused)

@@ -4,29 +4,14 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.store.object_store import SMALL_BYTES
 from halimede.hosting.store.places import ListedObject, Location, bucket_and_key
+from halimede.hosting.store.records import SmallPut
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.store.sources import Places
-
-
-@dataclass(frozen=True, slots=True)
-class NewObject:
-    """An object that is to be written.
-
-    Attributes:
-        url: ``s3://BUCKET/KEY``.
-        content: its bytes, or the file that has them.
-        content_type: of those.
-    """
-
-    url: str
-    content: bytes | Path
-    content_type: str
 
 
 class Objects:
@@ -88,19 +73,18 @@ class Objects:
         location = self._object(url, "write the object")
         await self._places.place(location).write(location, content, content_type)
 
-    def is_small(self, new: NewObject) -> bool:
-        """Whether `write_small` takes an object: it has few bytes, and is for the host's own store."""
-        bucket, key = bucket_and_key(new.url)
-        small = isinstance(new.content, bytes) and len(new.content) <= SMALL_BYTES
-        return small and bool(key) and self._places.is_in_store(bucket)
+    def small_put(self, url: str, content: bytes | Path, content_type: str) -> SmallPut | None:
+        """An object as `write_small` takes it; None if it is large, or is not for the host's own store."""
+        if not isinstance(content, bytes) or len(content) > SMALL_BYTES:
+            return None
+        bucket, key = bucket_and_key(url)
+        if not key or not self._places.is_in_store(bucket):
+            return None
+        return SmallPut(bucket, key, content, {"content-type": content_type})
 
-    async def write_small(self, new: Sequence[NewObject]) -> Sequence[ApiError | None]:
-        """Put objects that `is_small` holds of, with one write to the disk: for each None, or why it is not put."""
-        return await self._places.write_small([self._small(each) for each in new])
-
-    def _small(self, new: NewObject) -> tuple[Location, bytes, str]:
-        assert isinstance(new.content, bytes)
-        return self._object(new.url, "write the object"), new.content, new.content_type
+    async def write_small(self, puts: Sequence[SmallPut]) -> Sequence[ApiError | None]:
+        """Put objects that `small_put` has made, with one write to the disk: for each None, or why it is not put."""
+        return await self._places.write_small(self._account, puts)
 
     async def list(self, url: str) -> Sequence[ListedObject]:
         """The objects whose URLs begin with this one, in the order of their keys.

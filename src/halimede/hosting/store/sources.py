@@ -12,7 +12,7 @@ from halimede.hosting.store.extraction import extract
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.offers import OfferTokens
 from halimede.hosting.store.places import LocalPlace, Location, Place, failed, location_of, too_slow
-from halimede.hosting.store.records import StoredObject
+from halimede.hosting.store.records import SmallPut, StoredObject
 from halimede.hosting.store.remote_place import RemotePlace, check_endpoint
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.hosting.store.store_place import StorePlace
@@ -78,16 +78,13 @@ class Places:
         """Whether a bucket is one of the host's own store."""
         return bucket not in self._aliases and self._store.has(bucket)
 
-    async def write_small(self, new: Sequence[tuple[Location, bytes, str]]) -> list[ApiError | None]:
-        """Put objects of at most `SMALL_BYTES` into the host's own store, with one write to the disk.
-
-        Args:
-            new: where, the bytes, and their content type.
+    async def write_small(self, account: str, puts: Sequence[SmallPut]) -> list[ApiError | None]:
+        """Put an account's objects of at most `SMALL_BYTES` into the host's own store, with one write to the disk.
 
         Returns:
             For each None, or why it is not put.
         """
-        return await self._store.write_small(new)
+        return await self._store.write_small(account, puts)
 
     async def describe(self, location: Location) -> ObjectInfo:
         """What is known of an object.

@@ -92,26 +92,18 @@ class StorePlace:
         except OSError as error:
             raise failed(location, str(error.strerror), _WHERE_TO_WRITE) from None
 
-    async def write_small(self, new: Sequence[tuple[Location, bytes, str]]) -> list[ApiError | None]:
-        """Put small objects with one write to the disk: for each None, or why it is not put."""
-        refusals: list[ApiError | None] = [None] * len(new)
-        places, puts = [], []
-        for place, (location, data, content_type) in enumerate(new):
-            try:
-                self._check_owner(location)
-            except ApiError as error:
-                refusals[place] = error
-            else:
-                places.append(place)
-                puts.append(SmallPut(location.bucket, location.key, data, {"content-type": content_type}))
+    async def write_small(self, account: str, puts: Sequence[SmallPut]) -> list[ApiError | None]:
+        """Put small objects of an account with one write to the disk: for each None, or why it is not put."""
         try:
-            outcomes = await self._store.put_small(puts)
+            outcomes = await self._store.put_small(puts, account)
         except ApiError as error:
             outcomes = [error] * len(puts)
-        for place, outcome in zip(places, outcomes, strict=True):
-            if isinstance(outcome, ApiError):
-                refusals[place] = _unwritten(new[place][0], outcome)
-        return refusals
+        return [
+            _unwritten(Location(put.bucket, put.key, account, "write the object"), outcome)
+            if isinstance(outcome, ApiError)
+            else None
+            for put, outcome in zip(puts, outcomes, strict=True)
+        ]
 
     async def below(self, prefix: Location) -> list[ListedObject]:
         """The objects below a prefix.
