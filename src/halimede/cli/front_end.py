@@ -18,8 +18,6 @@ from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
 from halimede.core.buffers import POOL
 from halimede.core.clock import LoopClock
 from halimede.core.errors import UnavailableError
-from halimede.frontends.grpc.codec_request import RequestDecoder
-from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.transport.exchange import Handler
@@ -144,13 +142,19 @@ class _FrontEnd:
         if "inference" not in parse_restrictions(options.http_restricted_api):
             pattern = compile_forward_pattern(options.http_header_forward_pattern)
             inference = Inference(engine, options.http_max_input_size, pattern, regions)
-            handlers[HTTP_SERVICE] = HttpReader(self._models, inference, handlers[HTTP_SERVICE], HTTP_SERVICE)
+            handlers[HTTP_SERVICE] = HttpReader(
+                self._models,
+                inference,
+                options.http_max_input_size,
+                pattern,
+                handlers[HTTP_SERVICE],
+                HTTP_SERVICE,
+            )
         restricted = parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX)
         method = methods.get(INFER_PATH)
         if isinstance(method, UnaryMethod) and "inference" not in restricted:
             pattern = compile_forward_pattern(options.grpc_header_forward_pattern)
-            infer = ModelInfer(engine, RequestDecoder(), pattern, regions)
-            methods[INFER_PATH] = replace(method, handler=GrpcReader(self._models, infer, method))
+            methods[INFER_PATH] = replace(method, handler=GrpcReader(self._models, pattern, regions, method))
 
     # connections
 
