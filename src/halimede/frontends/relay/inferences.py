@@ -13,6 +13,9 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
+from halimede.engine.tracing.recording import ProtocolNames, trace_client_request
+from halimede.frontends.grpc.traced import NAMES as GRPC_TRACED
+from halimede.frontends.http.traced import NAMES as HTTP_TRACED
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
 from halimede.frontends.relay.remote_models import ModelRow, SentTensor
@@ -40,7 +43,6 @@ class Told:
         self._due = False
         self._find = engine.lifecycle.find
         engine.lifecycle.on_readiness.append(self._look_soon)
-        engine.tracing.on_change.append(self._look_soon)
 
     def rows(self) -> list[ModelRow]:
         """All that they know."""
@@ -49,13 +51,9 @@ class Told:
     def model(self, handle: int) -> ServedModel | None:
         """The model that they mean; None if it is not the one that serves such requests any more."""
         model = self._models.get(handle)
-        if model is None or self.engine.tracing.active:
+        if model is None:
             return None
-        try:
-            current = self._find(model.name, model.version)
-        except HalimedeError:
-            return None
-        return model if current is model else None
+        return model if self._is_found(model, model.version) else None
 
     def _look_soon(self) -> None:
         if not self._due:
@@ -69,10 +67,9 @@ class Told:
         gone = [key for key, row in self._rows.items() if served.get(key) is not self._models[row[0]]]
         for key in gone:
             del self._models[self._rows.pop(key)[0]]
-        latest = dict(sorted(served))  # the last of a name stays
         rows = []
         for key, model in served.items():
-            is_latest = latest[key[0]] == key[1]
+            is_latest = self._is_found(model, -1)
             known = self._rows.get(key)
             if known is not None and known[3] == is_latest:
                 continue
@@ -89,13 +86,18 @@ class Told:
 
     def _served(self) -> dict[tuple[str, int], ServedModel]:
         """The models whose requests front ends may read themselves."""
-        if self.engine.tracing.active or self.engine.settings.model_namespacing:
-            return {}
         return {
             (model.name, model.version): model
             for model in self.engine.lifecycle.loaded_models()
-            if not model.signature.decoupled
+            if not model.signature.decoupled and self._is_found(model, model.version)
         }
+
+    def _is_found(self, model: ServedModel, version: int) -> bool:
+        """Whether clients that ask for its name and that version get this model."""
+        try:
+            return self._find(model.name, version) is model
+        except HalimedeError:  # with namespaces, several models may have the name
+            return False
 
 
 def _ignore(*_: object) -> None:
@@ -149,6 +151,11 @@ class _Form:
         self.scheduling = scheduling
         self.is_shared = inputs is not None
 
+    @property
+    def traced_as(self) -> ProtocolNames:
+        """What the events of a request are called that is traced."""
+        return GRPC_TRACED if self.traffic.protocol == _GRPC else HTTP_TRACED
+
     def failed(self, error: HalimedeError) -> tuple[str, int]:
         """What a response with an error is counted as."""
         code = error.code
@@ -162,16 +169,22 @@ class _Form:
 class RelayedInferences:
     """Those of one front end that are under way. Lives on the event loop."""
 
-    def __init__(self, link: Link, told: Told, traffic: Mapping[str, RelayedTraffic]) -> None:
+    def __init__(
+        self, link: Link, told: Told, traffic: Mapping[str, RelayedTraffic], *, logged: bool
+    ) -> None:
         """None yet.
 
         Args:
             link: the front end.
             told: what it knows of the models.
             traffic: protocol → what passes through its endpoint.
+            logged: whether the front end logs and counts these requests, and has to know their times.
         """
         self._link = link
         self._told = told
+        self._logged = logged
+        self._times: dict[int, tuple[int, int, int]] = {}
+        self._tracing = told.engine.tracing
         self._inflight = told.engine.inflight
         self._traffic = traffic
         self._forms: dict[int, _Form] = {}
@@ -273,14 +286,32 @@ class RelayedInferences:
             except HalimedeError as error:
                 self._respond(number, InferResponse(error=error), True)
                 return
+        if self._logged:
+            request.on_compute = partial(self._computed, number)
+        if self._tracing.active:
+            trace = self._tracing.begin(model.name, model.version, _NO_HEADERS)
+            if trace is not None:
+                now = self._told.engine.clock.now
+                trace_client_request(request, trace, now, form.traced_as)
         model.infer(request)
+
+    def _computed(self, number: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """What the execution of a request took."""
+        if number in self._open:
+            self._times[number] = input_ns, infer_ns, output_ns
 
     def _respond(self, number: int, response: InferResponse | None, _final: bool) -> None:
         """Have the front end write a response, the only one."""
-        _, form = self._open.pop(number, _UNKNOWN)
-        if form is None:
+        request, form = self._open.pop(number, _UNKNOWN)
+        if request is None or form is None:
             return
-        form.traffic.in_flight -= 1
+        traffic = form.traffic
+        traffic.in_flight -= 1
+        if self._logged:
+            took = self._times.pop(number, _NOT_COMPUTED)
+            self._link.post(
+                wire.TIMES, number, request.batch_size, request.queued_ns, request.started_ns, *took
+            )
         if response is None:
             response = InferResponse(error=InternalError("the model ended the request without a response"))
         error = response.error
@@ -293,11 +324,13 @@ class RelayedInferences:
             except MemoryError as short:
                 error = UnavailableError(f"no shared memory for the response: {short}")
             else:
-                form.traffic.counts[form.succeeded] += 1
+                if not self._logged:
+                    traffic.counts[form.succeeded] += 1
                 return
         described = error_number(error), error.message, getattr(error, "retry_after_s", 0)
         self._link.post(wire.RESULT, number, (), b"", described)
-        form.traffic.counts[form.failed(error)] += 1
+        if not self._logged:
+            traffic.counts[form.failed(error)] += 1
 
     def _answer(self, number: int, outputs: Mapping[str, Tensor]) -> None:
         """Send what came of a request that was asked by its form.
@@ -341,8 +374,10 @@ class RelayedInferences:
         request, form = self._open.pop(number, _UNKNOWN)
         if request is None or form is None:
             return False
+        self._times.pop(number, None)
         form.traffic.in_flight -= 1
-        form.traffic.counts[form.gone(status)] += 1
+        if not self._logged:
+            form.traffic.counts[form.gone(status)] += 1
         request.cancel()
         return True
 
@@ -351,6 +386,12 @@ class RelayedInferences:
         for number in list(self._open):
             self.gone(number, _CANCELLED)
 
+
+_NO_HEADERS: Final[Mapping[str, object]] = {}
+"""Of a request that goes on with no other trace: the front end relays those that may."""
+
+_NOT_COMPUTED: Final = (-1, -1, -1)
+"""In place of what an execution took that never was, or of which nothing is told."""
 
 _UNKNOWN: Final = (None, None)
 """In place of a request that is not under way."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import ParameterValue
+from halimede.core.trace_context import TRACEPARENT
 from halimede.frontends.grpc.codec_plan import RequestPlan as GrpcPlan
 from halimede.frontends.grpc.codec_request import Decoded as GrpcDecoded
 from halimede.frontends.grpc.codec_request import RequestDecoder as GrpcDecoder
@@ -50,6 +51,8 @@ class HttpReader:
         forward_pattern: HeaderPattern | None,
         relay: Handler,
         protocol: str,
+        *,
+        logged: bool,
     ) -> None:
         """Read what is for inference.
 
@@ -60,7 +63,9 @@ class HttpReader:
             forward_pattern: as of `Inference`.
             relay: has the engine's process answer all other exchanges.
             protocol: which protocol it is.
+            logged: whether what is read here is logged and counted here, too; else the engine's process counts it.
         """
+        self._logged = logged
         self._models = models
         self._infer = inference.infer
         self._decoder = RequestDecoder(max_input_size)
@@ -83,7 +88,8 @@ class HttpReader:
             text = bytes(body[:length])
             identifier, rest = split_id(text)
             form = self._forms.get((head, rest))
-            if form is not None and len(body) == length + form.plan.binary_bytes:
+            whole = form is not None and len(body) == length + form.plan.binary_bytes
+            if form is not None and whole and not (self._models.traced and exchange.body_began_ns):
                 exchange.route = _ROUTE
                 exchange.relayed = True
                 tensors = map(body.__getitem__, form.spans)
@@ -100,7 +106,7 @@ class HttpReader:
         """How many bytes of JSON there are in the bodies of requests with this head; 0 if they may have no form."""
         if len(self._lengths) >= _MAX_FORMS:
             self._lengths.clear()
-        length = self._lengths[head] = _json_bytes(head)
+        length = self._lengths[head] = 0 if self._logged else _json_bytes(head)
         return length
 
     def _read(self, exchange: Exchange) -> None:
@@ -110,6 +116,9 @@ class HttpReader:
             self._relay(exchange)
             return
         models = self._models
+        if models.traced and (TRACEPARENT in exchange.headers or exchange.body_began_ns):
+            self._relay(exchange)
+            return
         models.relay = partial(self._relay, exchange)
         models.protocol = self._protocol
         models.route = exchange.route = _ROUTE
@@ -118,7 +127,7 @@ class HttpReader:
         except (NotHereError, MemoryError, HalimedeError):  # which the engine's process says in full
             self._relay(exchange)
         else:
-            exchange.relayed = True
+            exchange.relayed = not self._logged
 
     def _note(self, exchange: Exchange, key: _Key) -> None:
         """A request was read that may come again; at the second time, make a form of it."""
@@ -167,7 +176,7 @@ def _json_bytes(head: Head) -> int:
     if route is None or route.call is not HttpCall.INFER or head.method != "POST":
         return 0
     try:
-        if is_compressed(headers.get("content-encoding")):
+        if TRACEPARENT in headers or is_compressed(headers.get("content-encoding")):
             return 0
     except HalimedeError:
         return 0
@@ -195,6 +204,8 @@ class GrpcReader:
         forward_pattern: HeaderPattern | None,
         regions: Regions,
         relay: UnaryMethod,
+        *,
+        logged: bool,
     ) -> None:
         """Read requests.
 
@@ -203,12 +214,14 @@ class GrpcReader:
             forward_pattern: as of `ModelInfer`.
             regions: as of `ModelInfer`.
             relay: has the engine's process answer calls.
+            logged: as of `HttpReader`.
         """
+        self._logged = logged
         self._models = models
         self._decode = GrpcDecoder().decode
         self._decoded: GrpcDecoded
         self._infer = ModelInfer(models, lambda _: self._decoded, forward_pattern, regions)  # type: ignore[arg-type]
-        self._forms_allowed = forward_pattern is None
+        self._forms_allowed = forward_pattern is None and not logged
         self._relay = relay.handler
         self._seen: set[GrpcPlan] = set()
         self._forms: dict[GrpcPlan, GrpcForm | None] = {}  # None: it can have no form
@@ -216,6 +229,9 @@ class GrpcReader:
 
     def __call__(self, call: Call, message: memoryview) -> None:
         """Answer, now or later."""
+        if self._models.traced and TRACEPARENT in call.metadata:
+            self._relay(call, message)
+            return
         try:
             decoded = plan, identifier, tensors = self._decode(message)
         except HalimedeError:  # which the engine's process says in full
@@ -239,7 +255,7 @@ class GrpcReader:
         except (NotHereError, MemoryError):
             self._relay(call, message)
         else:
-            call.relayed = call.on_cancel is not None
+            call.relayed = call.on_cancel is not None and not self._logged
             if call.relayed and self._forms_allowed:
                 self._note(call, plan)
 

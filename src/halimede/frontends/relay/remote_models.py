@@ -95,6 +95,7 @@ class RemoteModels:
         protocol: of what is read now.
         route: the same, as metrics name it.
         on_change: called when models have come or gone.
+        traced: whether the engine may trace requests.
     """
 
     inflight: Final = None
@@ -107,6 +108,7 @@ class RemoteModels:
         self.protocol = ""
         self.route = ""
         self.on_change: list[Callable[[], None]] = []
+        self.traced = False
         self._link = link
         self._now = clock.now
         self._models: dict[tuple[str, int], RemoteModel] = {}
@@ -123,6 +125,8 @@ class RemoteModels:
             wire.ANSWER: self._answer,
             wire.RESULT: self._result,
             wire.NOT_HERE: self._not_here,
+            wire.TIMES: self._learn_times,
+            wire.TRACED: self._learn_traced,
         }
 
     def _learn(self, gone: Sequence[tuple[str, int]], rows: Sequence[ModelRow]) -> None:
@@ -295,6 +299,20 @@ class RemoteModels:
             form.respond(client, identifier, InferResponse(named, custom))
         else:
             form.respond(client, identifier, RepeatingResponse(tensors, custom))
+
+    def _learn_times(self, number: int, batch_size: int, queued_ns: int, started_ns: int, *took: int) -> None:
+        """What a request took, whose result comes next."""
+        asked = self._asked.get(number)
+        if asked is None:
+            return
+        request = asked[1]
+        assert isinstance(request, InferRequest), "what is logged is asked without a form"
+        request.batch_size, request.queued_ns, request.started_ns = batch_size, queued_ns, started_ns
+        if request.on_compute is not None and took[0] >= 0:
+            request.on_compute(*took)
+
+    def _learn_traced(self, traced: bool) -> None:
+        self.traced = traced
 
     def _not_here(self, number: int) -> None:
         asked = self._asked.pop(number, None)

@@ -85,3 +85,8 @@ ANSWER: Final = 18
 """number, number of the layout, payload of each output: what came of a request that was asked by its form"""
 RELAYOUT: Final = 19
 """forget all layouts"""
+TIMES: Final = 20
+"""number, rows of the batch, when the request was queued and when its execution began, what it took to gather inputs,
+to compute and to hand out outputs, -1 for what is not known: what a log of requests tells besides; before the result"""
+TRACED: Final = 21
+"""whether requests may be traced"""
