@@ -23,7 +23,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench simulate conformance fuzz soak soak-sequences stress overload protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -97,6 +97,9 @@ soak: $(VENV)/.test ## Load Python models for SOAK_MINUTES while a process of th
 
 soak-sequences: $(VENV)/.test ## Have sequences for SECONDS while a process of their models is killed every second
 	$(BIN)/python -m scripts.soak_sequences $(SECONDS)
+
+soak-front-ends: $(VENV)/.test ## Load front ends for SECONDS while a process of the server is killed every second
+	$(BIN)/python -m scripts.soak_front_ends $(SECONDS)
 
 stress: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
 	$(BIN)/python -m scripts.stress_sagemaker 5

@@ -101,8 +101,18 @@ def load(
     server: Server,
     *,
     pin: bool = True,
+    model: str = MODEL,
 ) -> Sample:
     """Requests a second, as h2load counts them, and the server's CPU time for each; `pin` keeps h2load on its core.
+
+    Args:
+        protocol: http or grpc.
+        concurrency: connections.
+        seconds: how long.
+        arguments: as `request` makes them.
+        server: the server.
+        pin: h2load keeps to its core.
+        model: the model that is asked.
 
     Raises:
         BenchmarkError: one failed.
@@ -113,10 +123,10 @@ def load(
     command = [_TOOL, "-t", "1", "-c", str(concurrency), "-D", f"{round(seconds * 1000)}ms",
                f"--warm-up-time={WARM_UP_MS}ms",
                *options, f"{scheme}://127.0.0.1:{port}{path}"]  # fmt: skip
-    served, cpu = server.requests_served(MODEL), server.cpu_seconds()
+    served, cpu = server.requests_served(model), server.cpu_seconds()
     with pinned(cores()[1]) if pin else nullcontext():
         done = subprocess.run(command, capture_output=True, text=True, timeout=60 + seconds, check=False)
-    served, cpu = server.requests_served(MODEL) - served, server.cpu_seconds() - cpu
+    served, cpu = server.requests_served(model) - served, server.cpu_seconds() - cpu
     rate = RATE.search(done.stdout)
     if rate is None or not SUCCEEDED.search(done.stdout):
         raise BenchmarkError(f"h2load: {done.stdout}{done.stderr}")

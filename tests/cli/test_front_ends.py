@@ -111,6 +111,8 @@ def array_of(client: Any, name: str, array: NDArray[Any], module: Any) -> NDArra
 def test_connections_are_spread_evenly_also_if_they_stay(tmp_path: Path) -> None:
     write_model(tmp_path)
     with serving(tmp_path) as server, ExitStack() as stack:
+        none_open = b'halimede_open_connections{protocol="http"} 0\n'
+        until(lambda: none_open in server.get("/metrics", server.metrics)[1])
         before = {pid: len(sockets(pid)) for pid in front_ends(server)}
         for _ in range(6):
             stack.callback(connect(server).close)
@@ -328,6 +330,98 @@ def test_errors_are_those_of_a_server_without_front_ends(tmp_path: Path) -> None
 
     with serving(tmp_path) as several, start_server(tmp_path, "--front-ends=1") as one:
         assert told(several) == told(one)
+
+
+def http_request(
+    array: NDArray[Any], identifier: str = "", parameters: str = "", size: int = -1
+) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a request for bytes of what is sent as bytes."""
+    given = array.tobytes()
+    fields = f'{{"id":"{identifier}",' if identifier else "{"
+    if parameters:
+        fields += f'"parameters":{parameters},'
+    described = (
+        f'{fields}"inputs":[{{"name":"IN","datatype":"FP32","shape":{list(array.shape)},'
+        f'"parameters":{{"binary_data_size":{len(given) if size < 0 else size}}}}}],'
+        f'"outputs":[{{"name":"OUT","parameters":{{"binary_data":true}}}}]}}'
+    ).encode()
+    return described + given, {"Inference-Header-Content-Length": str(len(described))}
+
+
+def test_requests_that_are_repeated_get_the_answers_of_a_server_without_front_ends(tmp_path: Path) -> None:
+    python_model(tmp_path, "double", DOUBLE, FLOATS)
+    path = "/v2/models/double/infer"
+
+    def http_answers(connection: HTTPConnection) -> list[Any]:
+        answers: list[Any] = []
+        for turn in range(4):
+            array = np.full(5, turn, np.float32)
+            for body, headers in (
+                http_request(array),
+                http_request(array, f"a{turn}"),
+                http_request(array, "ü"),
+                http_request(array, parameters='{"some":1}'),
+                http_request(array, size=7),
+                http_request(np.full(20_000, turn, np.float32)),
+                (http_request(array)[0][:-1], http_request(array)[1]),
+                (http_request(array)[0], {**http_request(array)[1], "Accept-Encoding": "gzip"}),
+                (http_request(array)[0], {**http_request(array)[1], "Content-Encoding": "none"}),
+            ):
+                connection.request("POST", path, body, headers)
+                response = connection.getresponse()
+                told = (
+                    "content-type",
+                    "inference-header-content-length",
+                    "content-length",
+                    "content-encoding",
+                )
+                answers.append((response.status, [response.headers[each] for each in told], response.read()))
+        return answers
+
+    def grpc_answers(client: grpcclient.InferenceServerClient) -> list[Any]:
+        answers: list[Any] = []
+        for turn in range(4):
+            for identifier in ("", f"a{turn}", "ü"):
+                for datatype in ("FP32", "FP33"):
+                    given = grpcclient.InferInput("IN", [5], datatype)
+                    given._raw_content = np.full(5, turn, np.float32).tobytes()
+                    try:
+                        answer = client.infer("double", [given], request_id=identifier).get_response()
+                    except InferenceServerException as error:
+                        answers.append(str(error))
+                    else:
+                        answers.append(answer.SerializeToString(deterministic=True))
+        return answers
+
+    def answers(server: ServerProcess) -> list[Any]:
+        connection = connect(server)
+        try:
+            over_http = http_answers(connection)
+        finally:
+            connection.close()
+        with grpcclient.InferenceServerClient(server.grpc) as client:
+            return [*over_http, *grpc_answers(client)]
+
+    with serving(tmp_path) as several, start_server(tmp_path, "--front-ends=1") as one:
+        assert answers(several) == answers(one)
+
+
+def test_more_kinds_of_requests_than_are_remembered_are_answered(tmp_path: Path) -> None:
+    write_model(tmp_path, size=3)
+    with serving(tmp_path) as server:
+        connection = connect(server)
+        try:
+            for number in [*range(600), *range(600)]:
+                array = np.full(3, number, np.float32)
+                body, headers = http_request(array, parameters=f'{{"number":{number % 600}}}')
+                body = body.replace(b'"IN"', b'"INPUT0"').replace(b'"OUT"', b'"OUTPUT0"')
+                headers["Inference-Header-Content-Length"] = str(len(body) - 12)
+                for _ in range(1 + number % 2):
+                    connection.request("POST", "/v2/models/echo/infer", body, headers)
+                    response = connection.getresponse()
+                    assert (response.status, response.read()[-12:]) == (200, array.tobytes())
+        finally:
+            connection.close()
 
 
 def test_metrics_count_what_each_front_end_answers(tmp_path: Path) -> None:

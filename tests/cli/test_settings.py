@@ -1,5 +1,6 @@
 import pytest
 
+from halimede.cli.flag_groups.server import FRONT_ENDS, suitable_front_ends
 from halimede.cli.settings import BOOL, COUNT, NUMBER, PORT, POSITIVE, VERBOSITY, Kind, Setting, choice
 
 
@@ -21,6 +22,8 @@ def test_no_is_false_off_or_0(text: str) -> None:
         (COUNT, "-1", "-1 is out of range; it must be at least 0"),
         (POSITIVE, "0", "0 is out of range; it must be at least 1"),
         (PORT, "65536", "65536 is out of range; it must be from 0 to 65535"),
+        (FRONT_ENDS, "0", "0 is out of range; it must be at least 1; or write auto"),
+        (FRONT_ENDS, "all", "'all' is not a whole number; or write auto"),
         (NUMBER, "x", "'x' is not a number"),
         (VERBOSITY, "loud", "'loud' is not a whole number"),
         (choice("none", "poll"), "pull", "'pull' is not one of 'none', 'poll'; did you mean 'poll'\\?"),
@@ -34,6 +37,13 @@ def test_a_wrong_value_says_what_would_be_right(kind: Kind[object], text: str, r
 @pytest.mark.parametrize(("text", "level"), [("true", 1), ("off", 0), ("1", 1), ("3", 3)])
 def test_verbosity_is_a_level_or_a_switch(text: str, level: int) -> None:
     assert VERBOSITY.parse(text) == level
+
+
+def test_front_ends_are_as_many_as_suit_the_processors() -> None:
+    suitable = {processors: suitable_front_ends(processors) for processors in (1, 2, 4, 7, 8, 16, 128)}
+    assert suitable == {1: 1, 2: 1, 4: 1, 7: 1, 8: 2, 16: 4, 128: 4}
+    assert FRONT_ENDS.parse("3") == 3
+    assert FRONT_ENDS.parse("auto") >= 1
 
 
 def test_defaults_are_shown_as_one_would_write_them() -> None:

@@ -16,10 +16,8 @@ from halimede.cli.options import ServeOptions
 from halimede.cli.services import HTTP as HTTP_SERVICE
 from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
 from halimede.core.buffers import POOL
-from halimede.core.clock import LoopClock
+from halimede.core.clock import MILLISECOND, LoopClock
 from halimede.core.errors import UnavailableError
-from halimede.frontends.grpc.codec_request import RequestDecoder
-from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.transport.exchange import Handler
@@ -112,14 +110,13 @@ class _FrontEnd:
             wire.GOODBYE: self._server.stop_accepting,
             wire.CLOSE: self._close,
         }
-        logged = options.access_log != "none" or options.slow_request_ms
-        requests = _PostedLog(self._link) if logged else None
+        least_ns = options.slow_request_ms * MILLISECOND if options.access_log == "none" else 0
+        requests = _PostedLog(self._link, least_ns) if _is_logged(options) else None
         services = self._services(options, rows)
         traffic: list[Traffic] = []
         self._endpoints: dict[str, Endpoint] = {}
         self._factories: dict[str, Callable[[], asyncio.BaseProtocol]] = {}
-        mine = replace(options, http_server_timing=False)  # the engine's process knows the times
-        for endpoint in endpoints(mine, services, clock, requests, traffic, self._counts):
+        for endpoint in endpoints(options, services, clock, requests, traffic, self._counts):
             self._endpoints[endpoint.protocol] = endpoint
             self._factories[endpoint.protocol] = self._server.attach(endpoint)
             endpoint.connections.on_change = lambda protocol=endpoint.protocol: self._changed(protocol)
@@ -131,26 +128,35 @@ class _FrontEnd:
         """What answers clients here."""
         handlers = {name: self._relay.http(name) for name in (HTTP_SERVICE, SAGEMAKER, VERTEX_AI)}
         methods = self._relay.methods(rows)
-        if options.access_log == "none" and not (options.slow_request_ms or options.http_server_timing):
-            self._read_here(options, handlers, methods)
+        self._read_here(options, handlers, methods)
         return Services(handlers, methods, None)
 
     def _read_here(
         self, options: ServeOptions, handlers: dict[str, Handler], methods: dict[str, Method]
     ) -> None:
-        """Have requests for inference read here: no log asks for what only the engine's process knows of them."""
+        """Have requests for inference read here."""
+        logged = _is_logged(options) or options.http_server_timing
         engine: Any = self._models
         regions: Any = _NoRegions()
         if "inference" not in parse_restrictions(options.http_restricted_api):
             pattern = compile_forward_pattern(options.http_header_forward_pattern)
             inference = Inference(engine, options.http_max_input_size, pattern, regions)
-            handlers[HTTP_SERVICE] = HttpReader(self._models, inference, handlers[HTTP_SERVICE], HTTP_SERVICE)
+            handlers[HTTP_SERVICE] = HttpReader(
+                self._models,
+                inference,
+                options.http_max_input_size,
+                pattern,
+                handlers[HTTP_SERVICE],
+                HTTP_SERVICE,
+                logged=logged,
+            )
         restricted = parse_restrictions(options.grpc_restricted_protocol, "protocol", GRPC_HEADER_PREFIX)
         method = methods.get(INFER_PATH)
         if isinstance(method, UnaryMethod) and "inference" not in restricted:
             pattern = compile_forward_pattern(options.grpc_header_forward_pattern)
-            infer = ModelInfer(engine, RequestDecoder(), pattern, regions)
-            methods[INFER_PATH] = replace(method, handler=GrpcReader(self._models, infer, method))
+            methods[INFER_PATH] = replace(
+                method, handler=GrpcReader(self._models, pattern, regions, method, logged=logged)
+            )
 
     # connections
 
@@ -242,11 +248,17 @@ class _PostedCounts(Counts):
 
 
 class _PostedLog:
-    """Has the engine's process log requests."""
+    """Has the engine's process log requests that took at least so long."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, least_ns: int) -> None:
         self._link = link
+        self._least_ns = least_ns
 
     def add(self, entry: Entry) -> None:
         """Log a request that was answered here."""
-        self._link.post(wire.LOGGED, entry.values())
+        if entry.total_ns >= self._least_ns:
+            self._link.post(wire.LOGGED, entry.values())
+
+
+def _is_logged(options: ServeOptions) -> bool:
+    return options.access_log != "none" or options.slow_request_ms > 0

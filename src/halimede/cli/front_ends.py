@@ -57,6 +57,7 @@ def make_front_ends(
         },
         services.methods,
         requests,
+        requests is not None or options.http_server_timing,
         passing,
         Told(engine),
     )

@@ -3,9 +3,36 @@
 from dataclasses import dataclass
 from typing import Final
 
-from halimede.cli.settings import BOOL, COUNT, POSITIVE, SECONDS, count, form, setting
+from halimede.cli.settings import BOOL, COUNT, POSITIVE, SECONDS, Kind, count, form, setting
+from halimede.core.cpus import cpu_budget
 
 SERVER: Final = "Server"
+
+_MOST_FRONT_ENDS: Final = 4
+_PROCESSORS_EACH: Final = 4
+
+
+def suitable_front_ends(processors: int) -> int:
+    """How many front ends suit a server that may keep so many processors busy.
+
+    A front end pays only where processors would be idle. Two keep the server's own process busy with small requests;
+    four nearly doubled the rate of 4 KB over 256 connections.
+    """
+    return max(1, min(_MOST_FRONT_ENDS, processors // _PROCESSORS_EACH))
+
+
+def _front_ends(text: str) -> int:
+    if text == "auto":
+        return suitable_front_ends(cpu_budget())
+    try:
+        return POSITIVE.parse(text)
+    except ValueError as error:
+        msg = f"{error}; or write auto"
+        raise ValueError(msg) from None
+
+
+FRONT_ENDS: Final = Kind("COUNT|auto", _front_ends)
+"""A number of front ends; `auto` for what suits the processors of this process's cgroup."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +50,11 @@ class ServerOptions:
     )
     front_ends: int = setting(
         SERVER,
-        POSITIVE,
+        FRONT_ENDS,
         1,
         "Processes that hold the connections of clients, read requests and write responses, while the server's own "
-        "process schedules and runs models. With 1, one process does everything.",
+        "process schedules and runs models. With 1, one process does everything; auto takes one for every four "
+        "processors of the process's cgroup, from 1 to 4.",
     )
     busy_wait: int = setting(
         SERVER,

@@ -17,6 +17,9 @@ from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 K = TypeVar("K")
 V = TypeVar("V")
 
+Decoded = tuple[RequestPlan, str, list[memoryview]]
+"""A request's plan, its id and its raw tensors."""
+
 _MAX_PLANS: Final = 256
 _NOT_RAW: Final = b"\0"  # no message begins with it
 _MAX_PLAN_BYTES: Final = 4096  # a longer message carries its tensors outside raw_input_contents
@@ -64,7 +67,7 @@ class RequestDecoder:
             int, int
         ] = {}  # message length → where the first tensor starts in the last such one
 
-    def decode(self, message: memoryview) -> tuple[RequestPlan, str, list[memoryview]]:
+    def decode(self, message: memoryview) -> Decoded:
         """The request's plan, its id and its raw tensors, which are views on `message`.
 
         Raises:
@@ -79,7 +82,7 @@ class RequestDecoder:
                     return template.plan, "", tensors
         return self._decode_anew(message)
 
-    def _decode_anew(self, message: memoryview) -> tuple[RequestPlan, str, list[memoryview]]:
+    def _decode_anew(self, message: memoryview) -> Decoded:
         split = split_request(message)
         if split is None:
             return _decode_whole(message)
@@ -129,7 +132,7 @@ def _memoize(memory: dict[K, V], key: K, value: V) -> None:
     memory[key] = value
 
 
-def _decode_whole(message: memoryview) -> tuple[RequestPlan, str, list[memoryview]]:
+def _decode_whole(message: memoryview) -> Decoded:
     """The same by protobuf alone, for messages that no usual client sends."""
     parsed = _parse(bytes(message))
     tensors = [memoryview(content) for content in parsed.raw_input_contents]

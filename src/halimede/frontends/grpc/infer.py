@@ -1,5 +1,6 @@
 """ModelInfer: one request, one response."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -10,7 +11,7 @@ from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
 from halimede.frontends.grpc.codec_plan import RequestPlan
-from halimede.frontends.grpc.codec_request import RequestDecoder
+from halimede.frontends.grpc.codec_request import Decoded
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.traced import trace_if_sampled
@@ -26,20 +27,24 @@ class ModelInfer:
 
     Args:
         engine: what runs requests.
-        decoder: how messages are read.
+        decode: reads messages.
         forward_pattern: finds the metadata that become parameters; None for none.
         regions: clients' shared memory.
     """
 
     def __init__(
-        self, engine: Engine, decoder: RequestDecoder, forward_pattern: HeaderPattern | None, regions: Regions
+        self,
+        engine: Engine,
+        decode: Callable[[memoryview], Decoded],
+        forward_pattern: HeaderPattern | None,
+        regions: Regions,
     ) -> None:
         self._loads = Loads(engine)
         self._find = engine.find
         self._now = engine.clock.now
         self._tracing = engine.tracing
         self._inflight = engine.inflight
-        self._decode = decoder.decode
+        self._decode = decode
         self._forward_pattern = forward_pattern
         self._regions = regions
 

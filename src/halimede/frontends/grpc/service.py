@@ -68,7 +68,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     tasks: set[asyncio.Task[None]] = set()
     decoder = RequestDecoder()
     regions = settings.regions
-    infer = ModelInfer(engine, decoder, settings.forward_pattern, regions)
+    infer = ModelInfer(engine, decoder.decode, settings.forward_pattern, regions)
     stream = ModelStreamInfer(engine, decoder, settings.forward_pattern, regions, settings.request_log)
     served: dict[str, tuple[str, Method]] = {
         "ServerLive": ("health", _answering(pb.ServerLiveRequest, management.server_live)),

@@ -8,7 +8,8 @@ from halimede.engine.tracing.recording import ProtocolNames, trace_client_reques
 from halimede.engine.tracing.tracing import Tracing
 from halimede.frontends.grpc.transport.call import Call
 
-_NAMES: Final = ProtocolNames("GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END")
+NAMES: Final = ProtocolNames("GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END")
+"""What the events of such a request are called."""
 
 
 def trace_if_sampled(
@@ -17,4 +18,4 @@ def trace_if_sampled(
     """Trace the request, which this version of its model is about to run for the call, if its turn has come."""
     trace = tracing.begin(request.model_name, model_version, call.metadata)
     if trace is not None:
-        trace_client_request(request, trace, now, _NAMES)
+        trace_client_request(request, trace, now, NAMES)

@@ -43,7 +43,7 @@ class TimedExchange(LoggedExchange):
     def response(self, last: bool) -> tuple[Sequence[Buffer], int]:
         """What to write, and its size; `last` if the connection ends with it."""
         (head, *body), size = LoggedExchange.response(self, last)
-        if not self._entry.model:
+        if not self._entry.model or self.relayed:  # the other process has added it
             return (head, *body), size
         line = f"{_HEADER}: {server_timing(self._entry)}\r\n".encode("ascii")
         return (bytes(head)[: -len(_END)] + line + _END, *body), size + len(line)

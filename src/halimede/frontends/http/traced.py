@@ -8,7 +8,8 @@ from halimede.engine.tracing.recording import ProtocolNames, trace_client_reques
 from halimede.engine.tracing.tracing import Tracing
 from halimede.frontends.http.transport.exchange import Exchange
 
-_NAMES: Final = ProtocolNames("HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END")
+NAMES: Final = ProtocolNames("HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END")
+"""What the events of such a request are called."""
 
 
 def trace_if_sampled(
@@ -17,4 +18,4 @@ def trace_if_sampled(
     """Trace the request, which this version of its model is about to run for the exchange, if its turn has come."""
     trace = tracing.begin(request.model_name, request.model_version, exchange.headers)
     if trace is not None:
-        trace_client_request(request, trace, now, _NAMES, exchange.body_began_ns)
+        trace_client_request(request, trace, now, NAMES, exchange.body_began_ns)

@@ -45,6 +45,7 @@ class Served:
         services: protocol → what answers its requests over HTTP.
         methods: what answers calls over gRPC, by their full paths.
         log: hears of each request; None for no such log.
+        logged: whether front ends have to know the times of the requests that they read, for that log or for clients.
         traffic: protocol → what passes through its endpoint.
         told: what they know of the models.
     """
@@ -52,6 +53,7 @@ class Served:
     services: Mapping[str, Service]
     methods: Mapping[str, Method]
     log: RequestLog | None
+    logged: bool
     traffic: Mapping[str, RelayedTraffic]
     told: Told
 
@@ -89,6 +91,8 @@ class FrontEnds:
         self._messages: dict[str, tuple[Any, ...]] = {}  # what a new front end has to hear first
         self._stopped = False
         self._closing = False
+        self._tell_if_traced()
+        served.told.engine.tracing.on_change.append(self._tell_if_traced)
 
     def start(self) -> None:
         """Start them; connections that come before one is ready wait."""
@@ -171,6 +175,9 @@ class FrontEnds:
             if member is not None:
                 member.post(*message)
 
+    def _tell_if_traced(self) -> None:
+        self.tell(wire.TRACED, self._served.told.engine.tracing.active)
+
     def _models_changed(self, gone: Sequence[tuple[str, int]], rows: Sequence[ModelRow]) -> None:
         for member in self._members:
             if member is not None:
@@ -226,7 +233,7 @@ class FrontEnd:
         self._link.on_room = self._room
         self._exchanges = RelayedExchanges(self._link, served.services)
         self._calls = RelayedCalls(self._link, served.methods, served.log, served.traffic["grpc"])
-        self._inferences = RelayedInferences(self._link, served.told, served.traffic)
+        self._inferences = RelayedInferences(self._link, served.told, served.traffic, logged=served.logged)
         handlers |= self._inferences.handlers()
         handlers |= self._exchanges.handlers()
         handlers |= self._calls.handlers()

@@ -34,8 +34,11 @@ _BATCH: Final = 100
 _CONNECTION: Final = 101
 """The kind of a message that hands a connection over: what it is, and its descriptor."""
 
+_INLINE_BYTES: Final = ServerOutgoing.INLINE_BYTES
+"""A payload of more lies in a shared segment."""
+
 _INSIDE_BYTES: Final = 49_152
-"""A message with so much in it is sent at once."""
+"""A message with so much in it is sent at once, and what still belongs to its last item lies in a shared segment."""
 
 _TIDY_S: Final = 0.5
 """How long the other side may wait at most to hear that a segment is not viewed any more."""
@@ -95,38 +98,11 @@ class _Memory(PeerMemory):
         """Whether there is, or may be in a while, something that the other side may let go of."""
         return bool(self._received or self._known)
 
-    def outgoing(self) -> "_Outgoing":
-        """What collects the payloads of a message."""
-        return _Outgoing(self)
-
     def close(self) -> None:
         """The other side is gone."""
         super().close()
         self._sent.clear()
         self._received.clear()
-
-
-class _Outgoing(ServerOutgoing):
-    """The payloads of one message."""
-
-    __slots__ = ()
-
-    @property
-    def inside(self) -> int:
-        """Bytes that travel in the message itself."""
-        return self._inside
-
-    def payload(self, data: Buffer) -> Buffer | Reference:
-        """What the message says of these bytes.
-
-        Raises:
-            MemoryError: there is no shared memory for them.
-        """
-        size = len(data)
-        if size > self.INLINE_BYTES or self._inside + size > self.MESSAGE_BYTES:
-            return self.place(data)
-        self._inside += size
-        return data
 
 
 class Link:
@@ -154,7 +130,8 @@ class Link:
         self._handlers = handlers
         self._memory = _Memory()
         self._items: list[Item] = []
-        self._outgoing: _Outgoing | None = None
+        self._outgoing: ServerOutgoing | None = None  # of payloads in shared memory
+        self._inside = 0  # bytes of payloads in the message itself
         self._due = False
         self._tidying: TimerHandle | None = None
         self._handing: list[int] = []
@@ -170,11 +147,11 @@ class Link:
     def post(self, *item: Any) -> None:
         """Send an item with the others of this turn of the loop. It is dropped if the other side is gone."""
         self._items.append(item)
-        if self._outgoing is not None and self._outgoing.inside > _INSIDE_BYTES:
-            self._flush()
-        elif not self._due:
+        if not self._due:
             self._due = True
             self._loop.call_soon(self._flush_if_due)
+        elif self._inside > _INSIDE_BYTES:
+            self._flush()
 
     def payload(self, data: Buffer) -> Buffer | Reference:
         """What the item that is posted next says of some bytes, which may not change in this turn of the loop.
@@ -182,9 +159,13 @@ class Link:
         Raises:
             MemoryError: there is no shared memory for them.
         """
+        size = len(data)
+        if size <= _INLINE_BYTES and self._inside <= _INSIDE_BYTES:
+            self._inside += size
+            return data
         if self._outgoing is None:
             self._outgoing = self._memory.outgoing()
-        return self._outgoing.payload(data)
+        return self._outgoing.place(data)
 
     def payloads(self, parts: Sequence[Buffer]) -> list[Buffer | Reference]:
         """As `payload`, of several."""
@@ -201,6 +182,13 @@ class Link:
         view = self._memory.view(payload)
         self._tidy_later()
         return view
+
+    def all_bytes_of(self, payloads: Sequence[Payload]) -> Sequence[Buffer]:
+        """As `bytes_of`, of several."""
+        for payload in payloads:
+            if type(payload) is not bytes:
+                return [self.bytes_of(each) for each in payloads]
+        return payloads  # type: ignore[return-value] # all are bytes
 
     def hand(self, *about: Any, descriptor: int) -> None:
         """Hand over a connection, whose descriptor is closed here; the other side's `on_connection` gets it."""
@@ -221,6 +209,7 @@ class Link:
 
     def _flush(self) -> None:
         self._due = False
+        self._inside = 0
         items, self._items = self._items, []
         outgoing, self._outgoing = self._outgoing, None
         memory = self._memory

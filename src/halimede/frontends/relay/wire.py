@@ -36,6 +36,13 @@ READY: Final = 12
 """it takes connections"""
 CLOSED: Final = 13
 """whether each connection has got its answers: it has none any more"""
+FORM: Final = 14
+"""number, protocol, route, handle of the model, name, datatype and shape of each input, outputs wanted, parameters as
+JSON, place in queues and sequences: what requests have in common that come from now on"""
+FORGET: Final = 15
+"""numbers of forms of which no requests come any more"""
+ASK: Final = 16
+"""number, number of the form, id, when it was received, payload of each input: a request for inference of that form"""
 
 # From the engine
 REPLY: Final = 0
@@ -72,3 +79,14 @@ GOODBYE: Final = 15
 """no connections come any more; tell clients so, where their protocol has words for it"""
 CLOSE: Final = 16
 """how many seconds: close each connection once it has got its answers"""
+LAYOUT: Final = 17
+"""number; name, datatype, shape and bytes of each output: what responses have in common that come from now on"""
+ANSWER: Final = 18
+"""number, number of the layout, payload of each output: what came of a request that was asked by its form"""
+RELAYOUT: Final = 19
+"""forget all layouts"""
+TIMES: Final = 20
+"""number, rows of the batch, when the request was queued and when its execution began, what it took to gather inputs,
+to compute and to hand out outputs, -1 for what is not known: what a log of requests tells besides; before the result"""
+TRACED: Final = 21
+"""whether requests may be traced"""

@@ -78,15 +78,13 @@ class RequestDecoder:
 
     def _memoized_plan(self, text: bytes) -> tuple[RequestPlan, str]:
         """The plan of short JSON, and the identifier that was taken off its front."""
-        if text.startswith(_LEADING_ID):
-            end = text.find(b'"', _ID_START)
-            identifier = text[_ID_START:end]
-            if identifier.isalnum():
-                try:
-                    return self._plans[text[end:]], identifier.decode()
-                except HalimedeError:
-                    return self._read(text), ""  # or what is wrong with the whole of it
-        return self._plans[text], ""
+        identifier, rest = split_id(text)
+        if not identifier:
+            return self._plans[text], ""
+        try:
+            return self._plans[rest], identifier.decode()
+        except HalimedeError:
+            return self._read(text), ""  # or what is wrong with the whole of it
 
     def _read_memoized(self, text: bytes) -> RequestPlan:
         """The plan of JSON that is whole, or begins at the quote that ends the leading identifier."""
@@ -137,6 +135,16 @@ class RequestDecoder:
                 f"Expected {expected}, got {len(body)}"
             )
         return {spec.name: Tensor(spec.datatype, batch + shape, body)}
+
+
+def split_id(text: bytes) -> tuple[bytes, bytes]:
+    """A plain identifier at the front of a request's JSON, and the rest, from the quote that ends it; b"" for none."""
+    if text.startswith(_LEADING_ID):
+        end = text.find(b'"', _ID_START)
+        identifier = text[_ID_START:end]
+        if identifier.isalnum():
+            return identifier, text[end:]
+    return b"", text
 
 
 def too_large(size: int, allowed: int) -> InvalidArgumentError:

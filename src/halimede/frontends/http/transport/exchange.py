@@ -76,6 +76,7 @@ class Exchange:
         method: such as ``POST``.
         path: as it was sent, without the query.
         headers: lower-case name → value.
+        head: request line and headers; the same object for requests whose heads are equal, most often.
         body: the whole body; whoever holds the view keeps its memory.
         on_disconnect: called when the client has gone before the response; set by the handler.
         closed: the response is given, or nobody can get it any more.
@@ -86,9 +87,9 @@ class Exchange:
 
     __slots__ = (
         "_connection",
-        "_head",
         "body",
         "closed",
+        "head",
         "headers",
         "method",
         "on_disconnect",
@@ -101,7 +102,7 @@ class Exchange:
 
     def __init__(self, connection: Connection, head: Head, body: memoryview) -> None:
         self._connection = connection
-        self._head = head
+        self.head = head
         self.method = head.method
         self.path = head.path
         self.headers = head.headers
@@ -116,7 +117,7 @@ class Exchange:
     @property
     def query(self) -> str:
         """What follows the question mark of the request's target, as it was sent."""
-        return self._head.query
+        return self.head.query
 
     @property
     def peer(self) -> str:
@@ -136,7 +137,7 @@ class Exchange:
     @property
     def sent_headers(self) -> Sequence[tuple[str, str]]:
         """Names as they were sent, and values, one for each time that a header is repeated."""
-        return self._head.sent
+        return self.head.sent
 
     def respond(
         self,
@@ -172,7 +173,7 @@ class Exchange:
             status: such as 200.
             content_type: its media type.
         """
-        self.streamed = ResponseStream(self._connection, status, content_type, chunked=self._head.chunked)
+        self.streamed = ResponseStream(self._connection, status, content_type, chunked=self.head.chunked)
         if self.closed:
             self.streamed.close()
         else:
@@ -224,7 +225,7 @@ class Exchange:
         size = 0
         for part in parts:
             size += len(part)
-        connection = self._head.closing if last else self._head.connection
+        connection = self.head.closing if last else self.head.connection
         head = _HEADS[status, size, content_type, headers, connection]
         if self.method == "HEAD":
             return (head,), len(head)
@@ -241,7 +242,7 @@ class Exchange:
         stream = self.streamed
         assert stream is not None
         coding = "Transfer-Encoding: chunked\r\n" if stream.chunked else ""
-        connection = self._head.connection if stream.chunked and not last else self._head.closing
+        connection = self.head.connection if stream.chunked and not last else self.head.closing
         text = (
             f"{_STATUS_LINES[stream.status]}Content-Type: {stream.content_type}\r\n{coding}{connection}\r\n"
         )
