@@ -16,6 +16,8 @@ COMMANDS = {
     "endpoints": "halimede.cli.hosting.endpoints",
     "jobs": "halimede.cli.hosting.jobs",
     "models": "halimede.cli.hosting.models",
+    "infer": "halimede.cli.infer.command",
+    "init": "halimede.cli.init",
     "invoke": "halimede.cli.hosting.invoke",
     "logs": "halimede.cli.hosting.logs",
     "capture": "halimede.cli.hosting.capture",
