@@ -15,6 +15,10 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "BackgroundServer": "halimede.api.background",
     "DeclarationError": "halimede.functions.declaration",
+    "HalimedeError": "halimede.core.errors",
+    "InferenceResponse": "halimede.api.responses",
+    "Model": "halimede.api.models",
+    "Server": "halimede.api.server",
     "Tensor": "halimede.functions.declaration",
     "model": "halimede.functions.declaration",
     "serve": "halimede.api.serving",

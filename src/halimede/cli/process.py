@@ -54,8 +54,8 @@ class Process:
         """What will stop the server."""
         return StopSignals(loop, delay=delay)
 
-    def opened(self, ports: Mapping[str, int]) -> None:
-        """The endpoints are open, at these ports."""
+    def started(self, engine: Engine, ports: Mapping[str, int]) -> None:
+        """The engine is there, and the endpoints are open, at these ports. Nothing is loaded yet."""
 
     def loaded(self, engine: Engine, *, all_ready: bool) -> None:
         """The models have loaded, or failed to."""
@@ -87,7 +87,7 @@ async def serve(options: ServeOptions, log: LogControl, process: Process | None 
         return 1
     except (InvalidArgumentError, UnavailableError) as error:
         raise click.UsageError(str(error)) from None
-    process.opened(server.ports)
+    process.started(engine, server.ports)
     log_table(logger, "Options", options_table(options))
 
     # What exists when the models have loaded is never looked at again. Models that may be unloaded must not
