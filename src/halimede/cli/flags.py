@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from halimede import __version__
 from halimede.cli import trace_options
@@ -59,6 +60,12 @@ class ServeCommand(click.Command):
             raise click.UsageError(_stray_argument(ctx.args[0], args), ctx)
         ctx.params[_GIVEN], ctx.args = tuple(ctx.args), []
         return []
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Flags, or files where models may be given."""
+        if self.takes_models and not incomplete.startswith("-"):
+            return [CompletionItem(incomplete, type="file")]
+        return super().shell_complete(ctx, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags, group by group; each on a line of its own, with its help below."""

@@ -26,6 +26,7 @@ COMMANDS = {
     "pack": "halimede.cli.sagemaker.pack",
     "token": "halimede.cli.token",
     "build-engine": "halimede.cli.build_engine",
+    "completion": "halimede.cli.completion",
 }
 """Sub-command → the module whose `command` it is."""
 
