@@ -36,7 +36,6 @@ def link_model(repository: Path, name: str, path: Path) -> str:
     Raises:
         TargetError: it is no model that can be served.
     """
-    path = path.absolute()
     directory = repository / name
     if path.is_dir():
         return _link_directory(directory, path)
@@ -46,21 +45,21 @@ def link_model(repository: Path, name: str, path: Path) -> str:
     version = directory / "1"
     if path.suffix == ".py":  # its directory holds what it imports and reads
         directory.mkdir()
-        version.symlink_to(path.parent)
+        version.symlink_to(path.absolute().parent)
         _write_filename(directory, path.name, found.backend)
         return _LABELS[found.backend]
     version.mkdir(parents=True)
     for each in (path, *_companions(path)):
         link = version / each.relative_to(path.parent)
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(each)
+        link.symlink_to(each.absolute())
     return _LABELS[found.backend]
 
 
 def _link_directory(directory: Path, path: Path) -> str:
     if recognise(path) is not None:
         (directory / "1").mkdir(parents=True)
-        (directory / "1" / "model.savedmodel").symlink_to(path)
+        (directory / "1" / "model.savedmodel").symlink_to(path.absolute())
         return _LABELS["tensorflow"]
     entries = sorted(path.iterdir())
     versions = [each for each in entries if is_version(each.name) and each.is_dir()]
@@ -70,12 +69,12 @@ def _link_directory(directory: Path, path: Path) -> str:
             if each.name == "config.pbtxt":
                 _copy_config(each, directory)
             else:
-                (directory / each.name).symlink_to(each)
+                (directory / each.name).symlink_to(each.absolute())
         return "model directory"
     models = list(models_in(path))
     if len(models) == 1:
         directory.mkdir()
-        (directory / "1").symlink_to(path)
+        (directory / "1").symlink_to(path.absolute())
         if models[0].path.name != "model.py":
             _write_filename(directory, models[0].path.name, models[0].backend)
         return _LABELS[models[0].backend]

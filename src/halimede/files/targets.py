@@ -117,13 +117,21 @@ def _function(module: str, name: str) -> Callable[..., Any]:
 
 
 def functions_in(path: Path) -> list[str]:
-    """The functions and classes that a Python file defines at its top, but for private ones."""
+    """The functions, and classes with `__call__`, that a Python file defines at its top, but for private ones."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return []
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return [each.name for each in tree.body if isinstance(each, kinds) and not each.name.startswith("_")]
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        each.name
+        for each in tree.body
+        if (isinstance(each, functions) and not each.name.startswith("_"))
+        or (
+            isinstance(each, ast.ClassDef)
+            and any(isinstance(method, functions) and method.name == "__call__" for method in each.body)
+        )
+    ]
 
 
 def _missing(text: str) -> str:
