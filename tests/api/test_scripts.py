@@ -8,18 +8,18 @@ import pytest
 
 from tests.support.server import running
 
-PORTS = "http_address='127.0.0.1', http_port=0, grpc_address='127.0.0.1', grpc_port=0, metrics_port=0"
+PORTS = "http_address='127.0.0.1', grpc_address='127.0.0.1', grpc_port=0, metrics_port=0"
 
 
 def test_a_script_of_three_lines_serves_its_function(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     (tmp_path / "beside.py").write_text("FACTOR = 2.0\n")
     script.write_text(
-        "import halimede\nfrom beside import FACTOR\n\n\n"
+        "import sys\n\nimport halimede\nfrom beside import FACTOR\n\n\n"
         "def double(x: float) -> float:\n    return x * FACTOR\n\n\n"
-        f"halimede.serve(double, {PORTS})\nprint('after serving')\n"
+        f"halimede.serve(double, http_port=int(sys.argv[1]), {PORTS})\nprint('after serving')\n"
     )
-    with running([sys.executable, str(script)], 3) as server:
+    with running([sys.executable, str(script), "0"], 3) as server:
         body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [4]}]}
         request = urllib.request.Request(
             f"http://{server.http}/v2/models/double/infer", json.dumps(body).encode()

@@ -40,6 +40,7 @@ class Place:
         name: its qualified name.
         package: of a script that was started as a module, its package.
         path: where modules are looked for.
+        arguments: of a script, what its command line brought.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Place:
     name: str = ""
     package: str = ""
     path: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 def place_of(target: Callable[..., Any], isolation: str, directory: Path) -> Place:
@@ -73,7 +75,7 @@ def place_of(target: Callable[..., Any], isolation: str, directory: Path) -> Pla
     if "<" not in name and file is not None and Path(file).is_file():
         spec = getattr(main, "__spec__", None)
         package = spec.parent or "" if spec is not None else ""
-        return Place("script", str(Path(file).absolute()), name, package, path)
+        return Place("script", str(Path(file).absolute()), name, package, path, tuple(sys.argv))
     return Place("pickle", str(_pickled(target, directory)), name, path=path)
 
 
@@ -163,6 +165,7 @@ def _script(place: Place) -> types.ModuleType:
     module = types.ModuleType(_MAIN)
     module.__file__ = place.where
     module.__package__ = place.package
+    sys.argv[:] = place.arguments
     sys.modules[_MAIN] = sys.modules["__main__"] = module  # what it has pickled names its classes so
     code = compile(Path(place.where).read_bytes(), place.where, "exec")
     with loading(_MAIN), suppress(ServingReached):
