@@ -1,3 +1,4 @@
+import asyncio
 import json
 import subprocess
 import sys
@@ -6,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from halimede import serve
+from tests.api import functions
 from tests.support.server import running
 
 PORTS = "http_address='127.0.0.1', grpc_address='127.0.0.1', grpc_port=0, metrics_port=0"
@@ -54,3 +57,31 @@ def test_what_the_package_offers_is_listed() -> None:
         assert getattr(halimede, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         halimede.nothing  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_a_program_without_a_file_serves_what_it_defines() -> None:
+    """As a notebook does: its functions and what they use go to their processes by value."""
+    script = (
+        "import halimede\n"
+        "FACTOR = 3.0\n"
+        "def scaled(x: float) -> float:\n"
+        "    return x * FACTOR\n"
+        "class Sums:\n"
+        "    def __init__(self) -> None:\n"
+        "        self.sum = 0.0\n"
+        "    def __call__(self, x: float) -> float:\n"
+        "        self.sum += scaled(x)\n"
+        "        return self.sum\n"
+        "with halimede.serve_in_background(scaled, Sums) as server:\n"
+        "    print(server.model('scaled')(x=2.0)['output'], server.model('Sums')(x=1.0)['output'])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "[6.] [3.]\n"), result.stderr
+
+
+def test_serve_in_an_event_loop_says_what_to_use_instead() -> None:
+    async def run() -> None:
+        serve(functions.greet)
+
+    with pytest.raises(RuntimeError, match=r"as in a notebook; use serve_in_background\(\)"):
+        asyncio.run(run())

@@ -27,6 +27,7 @@ def serve(*models: Model, **flags: Any) -> None:
     Raises:
         DeclarationError, TargetError: a model cannot be served.
         TypeError, ValueError: there is no such flag, or a value is none for it.
+        RuntimeError: an event loop runs, as in a notebook, or this is not the main thread.
         SystemExit: the server has failed.
     """
     if is_served_already():
