@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,8 @@ from benchmarks.tools import ROOT
 PROGRAMS: Final = Path(__file__).parent / "programs"
 BUILT: Final = ROOT / "build" / "functions"
 NUMBERS: Final = [float(number) for number in range(8)]
+
+_SYSTEM_PYTHON: Final = "/usr/bin/python3"
 
 _KSERVE: Final = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [8], "data": NUMBERS}]}
 _BATCHED: Final = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 8], "data": NUMBERS}]}
@@ -29,6 +30,7 @@ class Side:
         package: what is installed for it; "" for this environment.
         path: where requests go.
         body: what they bring.
+        interpreter: what its environment is made with.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Side:
     package: str
     path: str
     body: Any
+    interpreter: str = sys.executable
 
     @property
     def source(self) -> Path:
@@ -64,9 +67,9 @@ class Side:
         python = directory / "bin" / "python"
         installed = directory / "installed"
         if not installed.is_file():
-            venv.create(directory, with_pip=True)
+            subprocess.run([self.interpreter, "-m", "venv", "--without-pip", directory], check=True)
             done = subprocess.run(
-                [python, "-m", "pip", "install", "--quiet", self.package],
+                [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", self.package],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -91,5 +94,13 @@ SIDES: Final = (
     Side("LitServe", "litserve_double.py", "litserve", "/predict", {"x": NUMBERS}),
     Side("BentoML", "bentoml_double.py", "bentoml", "/double", {"x": NUMBERS}),
     Side("Ray Serve", "ray_double.py", "ray[serve]", "/", {"x": NUMBERS}),
-    Side("pytriton", "pytriton_double.py", "nvidia-pytriton", "/v2/models/double/infer", _BATCHED),
+    # the interpreter that it embeds fits that of the distribution rather than others of the same version
+    Side(
+        "pytriton",
+        "pytriton_double.py",
+        "nvidia-pytriton",
+        "/v2/models/double/infer",
+        _BATCHED,
+        _SYSTEM_PYTHON,
+    ),
 )
