@@ -23,7 +23,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -82,6 +82,9 @@ check: $(VENV)/.test ## Lint, check types, the import contract and that generate
 
 bench: $(VENV)/.bench ## Measure against the physical limits; BENCH_ARGS="--only json --rounds 3" narrows it
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-functions: $(VENV)/.bench ## Serve one function by Halimede, LitServe, BentoML, Ray Serve and pytriton, and compare; BENCH_ARGS="--only litserve"
+	$(BIN)/python -m benchmarks.functions $(BENCH_ARGS)
 
 simulate: $(VENV)/.bench ## Simulate the host with a thousand instances on virtual time; SIMULATE_ARGS=--quick for a small cluster
 	$(BIN)/python -m benchmarks.cluster $(SIMULATE_ARGS)

@@ -16,6 +16,8 @@ from benchmarks.workload import Sample
 WARM_UP_S = 0.7
 LONGEST_S = 60
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ def exchange(connection: socket.socket, message: bytes, size: int = 0) -> bytes:
     answer = connection.recv(1 << 20)
     if not answer.startswith(b"HTTP/1.1 200"):
         raise BenchmarkError(f"The answer is {answer[:300]!r}")
+    if not size and _CHUNKED.search(answer):
+        while not answer.endswith(_LAST_CHUNK):
+            answer += connection.recv(1 << 20)
+        return answer
     if not size:
         length = _LENGTH.search(answer)
         assert length is not None

@@ -28,7 +28,7 @@ def build(repository: Path) -> str:
     """A line that says how good the model is; the model is then in the repository.
 
     Beside the repository lies a picture of a seven that the training never saw, as files for curl:
-    `digit.bin` (64 bytes, row by row) and `digit.json` (a request with the picture in it).
+    `digit.bin` (64 bytes, row by row), `digit.npy` (an array) and `digit.json` (a request with the picture in it).
     """
     digits = load_digits()
     train_x, test_x, train_y, test_y = train_test_split(
@@ -90,6 +90,7 @@ def to_onnx(classifier: MLPClassifier) -> onnx.ModelProto:
 def write_picture(directory: Path, image: NDArray[np.uint8]) -> None:
     """Write the picture as raw bytes and as a JSON request."""
     (directory / "digit.bin").write_bytes(image.tobytes())
+    np.save(directory / "digit.npy", image)
     rows = ",\n    ".join(json.dumps(row) for row in image.tolist())
     (directory / "digit.json").write_text(
         '{"inputs": [{"name": "image", "datatype": "UINT8", "shape": [1, 8, 8], "data": [\n'

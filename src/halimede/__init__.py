@@ -1,10 +1,42 @@
-"""Halimede: a model server for Triton model repositories, in Python."""
+"""Halimede: a model server for Triton model repositories, in Python.
+
+What programs use of it is imported when it is first asked for, so that `import halimede` costs next to nothing;
+`__init__.pyi` lists it for type checkers.
+"""
 
 import sys
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "BackgroundServer": "halimede.api.background",
+    "DeclarationError": "halimede.functions.declaration",
+    "HalimedeError": "halimede.core.errors",
+    "InferenceResponse": "halimede.api.responses",
+    "Model": "halimede.api.models",
+    "Server": "halimede.api.server",
+    "Tensor": "halimede.functions.declaration",
+    "model": "halimede.functions.declaration",
+    "serve": "halimede.api.serving",
+    "serve_in_background": "halimede.api.serving",
+}
+"""Name → the module that has it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'halimede' has no attribute '{name}'")
+    value = getattr(import_module(_EXPORTS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
 
 
 def _import_worker_package() -> None:

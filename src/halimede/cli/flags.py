@@ -4,10 +4,11 @@ import difflib
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from halimede import __version__
 from halimede.cli import trace_options
@@ -15,6 +16,9 @@ from halimede.cli.options import GROUPS, SETTINGS, ServeOptions
 from halimede.cli.settings import Kind, Setting
 from halimede.cli.vertex import with_vertex_defaults
 from halimede.core.gpus import missing_for_metrics
+
+_GIVEN: Final = "given models"
+"""Where click keeps what is given beside the flags; no flag has such a name."""
 
 _OTHERS: Final = "Others"
 _FLAG_NAME: Final = re.compile(r"(--[A-Za-z0-9_-]*).*", re.DOTALL)
@@ -39,16 +43,29 @@ class _Value(click.ParamType[Any]):
 
 
 class ServeCommand(click.Command):
-    """`halimede serve`: flags may be cut short as with getopt_long, and the help is in groups."""
+    """`halimede serve`: flags may be cut short as with getopt_long, and the help is in groups.
+
+    Attributes:
+        takes_models: models may be given beside the flags.
+    """
+
+    takes_models = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, in which flags may be cut short."""
         known = [name for parameter in self.params for name in (*parameter.opts, "--help")]
         ctx.allow_extra_args = True  # refused below, with what was probably meant
         super().parse_args(ctx, [_spelled_out(argument, known) for argument in args])
-        if ctx.args:
+        if ctx.args and (not self.takes_models or _may_be_secret(args)):
             raise click.UsageError(_stray_argument(ctx.args[0], args), ctx)
+        ctx.params[_GIVEN], ctx.args = tuple(ctx.args), []
         return []
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Flags, or files where models may be given."""
+        if self.takes_models and not incomplete.startswith("-"):
+            return [CompletionItem(incomplete, type="file")]
+        return super().shell_complete(ctx, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags, group by group; each on a line of its own, with its help below."""
@@ -76,26 +93,43 @@ def _paragraph(text: str, formatter: click.HelpFormatter, indent: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _may_be_secret(args: list[str]) -> str:
+    """The flag whose value an argument without a flag may belong to; "" if there is none of those with secrets."""
+    flags = ("--http-restricted-api", "--grpc-restricted-protocol", "--cache-config")
+    return next((flag for flag in flags if any(argument.startswith(flag) for argument in args)), "")
+
+
 def _stray_argument(extra: str, args: list[str]) -> str:
     """What to say of an argument that belongs to no flag; it is not repeated if it may be a part of a secret."""
-    for flag in ("--http-restricted-api", "--grpc-restricted-protocol", "--cache-config"):
-        if any(argument.startswith(flag) for argument in args):
-            return (
-                "there is an argument that belongs to no flag: write --model-repository before a model repository, and "
-                f"the value of {flag} without spaces, or in quotes"
-            )
+    if flag := _may_be_secret(args):
+        return (
+            "there is an argument that belongs to no flag: write --model-repository before a model repository, and "
+            f"the value of {flag} without spaces, or in quotes"
+        )
     return f"'{extra}' is no flag; to serve the model repository '{extra}', write --model-repository={extra}"
 
 
-def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Command:
-    """The command `serve`: calls `run` with the options and the remarks to log about them, for the exit status."""
+def serve_command(
+    run: Callable[[ServeOptions, list[str]], int],
+    run_given: Callable[[Sequence[str], ServeOptions, list[str]], int] | None = None,
+) -> click.Command:
+    """The command `serve`.
+
+    Args:
+        run: gets the options and the remarks to log about them, for the exit status.
+        run_given: gets what is given beside the flags, too; None if nothing may be.
+    """
 
     def callback(**values: Any) -> int:
+        given_models: Sequence[str] = values.pop(_GIVEN)
         flags = {name: value for name, value in values.items() if value not in (None, ())}
         given = with_vertex_defaults(flags, os.environ)
         remarks = [*check_flags(given), *deprecation_remarks(given), *gpu_remarks(given)]
         names = {each.attribute for each in SETTINGS if not each.reason}
-        return run(ServeOptions(**{name: value for name, value in given.items() if name in names}), remarks)
+        options = ServeOptions(**{name: value for name, value in given.items() if name in names})
+        return (
+            run_given(given_models, options, remarks) if run_given and given_models else run(options, remarks)
+        )
 
     version = click.version_option(__version__, prog_name="halimede")
     serve = ServeCommand(
@@ -103,11 +137,14 @@ def serve_command(run: Callable[[ServeOptions, list[str]], int]) -> click.Comman
         callback=callback,
         params=[_option(each) for each in SETTINGS],
         short_help="Serve model repositories over HTTP and gRPC.",
-        options_metavar="--model-repository=DIRECTORY [FLAGS]",
-        help="Serve the models of a repository over HTTP and gRPC (KServe v2).\n\n"
+        options_metavar="[MODEL...] [FLAGS]" if run_given else "--model-repository=DIRECTORY [FLAGS]",
+        help="Serve models over HTTP and gRPC (KServe v2): those of a repository, or those given: files, "
+        "directories of models, and functions as module:function, each with NAME= in front for another "
+        "name.\n\n"
         "The flags are those of tritonserver. Write --flag=VALUE or --flag VALUE. A BOOL is true, on, 1, false, off "
         "or 0; a BOOL flag without a value means true. A flag may be cut short as long as it stays unique.",
     )
+    serve.takes_models = run_given is not None
     return version(serve)
 
 

@@ -16,6 +16,8 @@ COMMANDS = {
     "endpoints": "halimede.cli.hosting.endpoints",
     "jobs": "halimede.cli.hosting.jobs",
     "models": "halimede.cli.hosting.models",
+    "infer": "halimede.cli.infer.command",
+    "init": "halimede.cli.init",
     "invoke": "halimede.cli.hosting.invoke",
     "logs": "halimede.cli.hosting.logs",
     "capture": "halimede.cli.hosting.capture",
@@ -24,6 +26,7 @@ COMMANDS = {
     "pack": "halimede.cli.sagemaker.pack",
     "token": "halimede.cli.token",
     "build-engine": "halimede.cli.build_engine",
+    "completion": "halimede.cli.completion",
 }
 """Sub-command → the module whose `command` it is."""
 

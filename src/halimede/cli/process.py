@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,16 +41,42 @@ _LAST_WORDS_S = 2.0
 """How long connections have, once nothing is in flight, to send what they still hold."""
 
 
-async def serve(options: ServeOptions, log: LogControl) -> int:
-    """Serve until a signal says to stop; the result is the exit status. Clients change the log by `log`.
+class Process:
+    """Whose process the server runs in: its own, whose signals stop it.
+
+    Attributes:
+        is_own: nothing else runs there, so that the server may tune it, and end it.
+    """
+
+    is_own = True
+
+    def signals(self, loop: asyncio.AbstractEventLoop, *, delay: bool) -> StopSignals:
+        """What will stop the server."""
+        return StopSignals(loop, delay=delay)
+
+    def started(self, engine: Engine, ports: Mapping[str, int]) -> None:
+        """The engine is there, and the endpoints are open, at these ports. Nothing is loaded yet."""
+
+    def loaded(self, engine: Engine, *, all_ready: bool) -> None:
+        """The models have loaded, or failed to."""
+
+
+async def serve(options: ServeOptions, log: LogControl, process: Process | None = None) -> int:
+    """Serve until a signal says to stop; the result is the exit status.
+
+    Args:
+        options: what the flags say.
+        log: by which clients change the log.
+        process: whose process it is; None for the server's own.
 
     Raises:
         click.UsageError: an option is malformed.
     """
+    process = process or Process()
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     settings = engine_settings(options)
-    signals = StopSignals(loop, delay=options.drain_delay_secs > 0)
+    signals = process.signals(loop, delay=options.drain_delay_secs > 0)
     requests = open_request_log(options)
     try:
         lifecycle = Lifecycle(settings, clock, loop)
@@ -60,22 +87,25 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
         return 1
     except (InvalidArgumentError, UnavailableError) as error:
         raise click.UsageError(str(error)) from None
+    process.started(engine, server.ports)
     log_table(logger, "Options", options_table(options))
 
     # What exists when the models have loaded is never looked at again. Models that may be unloaded must not
     # be part of it.
     models_stay = settings.control_mode is ControlMode.NONE
-    if not models_stay:
+    if process.is_own and not models_stay:
         tuning.tune_garbage_collector()
     failures = StartFailures()
     lifecycle.on_progress.extend((LoadingTimes(clock, lifecycle.memory.ledger), failures))
     loading = loop.create_task(_load(lifecycle, failures))
     stopping = loop.create_task(signals.stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if loading.done():
+        process.loaded(engine, all_ready=loading.result())
     failed = loading.done() and not loading.result() and options.exit_on_error
     problem = _vertex_problem(options, engine) if loading.done() and not failed else ""
     if not (failed or problem):
-        if models_stay and loading.done():
+        if process.is_own and models_stay and loading.done():
             tuning.tune_garbage_collector()
         await stopping
         if loading.done():
@@ -89,7 +119,9 @@ async def serve(options: ServeOptions, log: LogControl) -> int:
     engine.tracing.close(_LAST_WORDS_S)
     if not drained:
         logger.error("Exit timeout expired. Exiting immediately.")
-        exit_now(1)
+        if process.is_own:
+            exit_now(1)
+        return 1
     await loading
     await engine.hosted.close()
     clock.close()

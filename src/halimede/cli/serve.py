@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,16 +17,24 @@ from halimede.cli.flags import serve_command
 from halimede.cli.options import ServeOptions
 from halimede.frontends.log_settings import LogSettings
 
+if TYPE_CHECKING:
+    from halimede.cli.process import Process
+
+Given = str | Path | Callable[..., Any]
+
 logger = logging.getLogger("halimede")
 
 
-def run(options: ServeOptions, remarks: list[str], announcement: str = "") -> int:
+def run(
+    options: ServeOptions, remarks: list[str], announcement: str = "", process: "Process | None" = None
+) -> int:
     """Serve; the result is the exit status.
 
     Args:
         options: what the flags say.
         remarks: what to warn of.
         announcement: what to log first; "" for nothing.
+        process: is told how far the server is; None for nobody.
 
     Raises:
         click.ClickException: the server cannot be started like this.
@@ -46,7 +57,30 @@ def run(options: ServeOptions, remarks: list[str], announcement: str = "") -> in
     from halimede.cli.process import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options, log))
+        return runner.run(serve(options, log, process))
+
+
+def run_given(given: Sequence[Given], options: ServeOptions, remarks: list[str]) -> int:
+    """Serve models that are given one by one, beside those of the repositories; the result is the exit status.
+
+    Raises:
+        click.ClickException: one of them cannot be served, or the server cannot be started like this.
+    """
+    from halimede.cli.given_models import Reporter
+    from halimede.files.repository import given_repository
+    from halimede.files.targets import TargetError
+    from halimede.functions.declaration import DeclarationError
+
+    try:
+        with given_repository(given) as repository:
+            repositories = (str(repository.directory), *options.model_repository)
+            return run(
+                replace(options, model_repository=repositories),
+                remarks,
+                process=Reporter(repository.models),
+            )
+    except (TargetError, DeclarationError) as error:
+        raise click.UsageError(str(error)) from None
 
 
 def log_settings(options: ServeOptions) -> LogSettings:
@@ -61,4 +95,4 @@ def log_settings(options: ServeOptions) -> LogSettings:
     )
 
 
-command = serve_command(run)
+command = serve_command(run, run_given)

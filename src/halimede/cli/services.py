@@ -82,7 +82,7 @@ def services(
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
     regions = Regions(allowed=options.allow_client_shm)
-    metrics = _metrics(options, engine, traffic) if options.allow_metrics else None
+    metrics = metrics_of(options, engine, traffic) if options.allow_metrics else None
     handlers: dict[str, Handler] = {}
     methods: Mapping[str, Method] = {}
     if options.allow_grpc:
@@ -167,7 +167,8 @@ def _inference_type(text: str) -> InferenceType:
         raise InvalidArgumentError(msg) from None
 
 
-def _metrics(options: ServeOptions, engine: Engine, traffic: Sequence[Traffic]) -> Metrics:
+def metrics_of(options: ServeOptions, engine: Engine, traffic: Sequence[Traffic]) -> Metrics:
+    """The metrics of a server."""
     switches = metrics_switches(options.metrics_config)
     return Metrics(
         engine,

@@ -18,12 +18,18 @@ class StopSignals:
         hurry: set by one that comes while the server still answers for its drain delay, or when that is over.
     """
 
-    def __init__(self, loop: AbstractEventLoop, *, delay: bool) -> None:
-        """Listen to them; with `delay`, the server answers for a while after the first."""
+    def __init__(self, loop: AbstractEventLoop, *, delay: bool, listen: bool = True) -> None:
+        """Nothing asked for yet.
+
+        Args:
+            loop: where they are heard.
+            delay: the server answers for a while after the first.
+            listen: the process is the server's, and so are its signals; otherwise only `stop` and `hurry` count.
+        """
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
         self._delay = delay
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM) if listen else ():
             loop.add_signal_handler(number, self._received, number)
 
     def _received(self, number: signal.Signals) -> None:

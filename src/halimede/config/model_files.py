@@ -148,13 +148,14 @@ def other_file(version: Path, platform: str, backend: str) -> ModelFile | None:
     """
     found = [
         each
-        for each in _models_in(version)
+        for each in models_in(version)
         if backend in ("", each.backend) and platform in ("", each.platform)
     ]
     return found[0] if len(found) == 1 else None
 
 
-def _models_in(directory: Path) -> Iterator[ModelFile]:
+def models_in(directory: Path) -> Iterator[ModelFile]:
+    """The files and directories in a directory that a backend can load."""
     for entry in _entries(directory):
         if (found := recognise(entry)) is not None:
             yield found
@@ -199,7 +200,7 @@ def advice(directory: Path, backend: str = "") -> Advice | None:
         return _without_version(directory, entries)
     version = versions[0]
     inside = _entries(version)
-    models = list(_models_in(version))
+    models = list(models_in(version))
     if len(models) > 1:
         names = ", ".join(each.path.name for each in models)
         fix = f'default_model_filename: "{models[0].path.name}"'
@@ -220,11 +221,16 @@ def advice(directory: Path, backend: str = "") -> Advice | None:
             if (found := recognise(entry)) is not None or entry.suffix in _ADVICE:
                 return _to_move(directory, entry, found)
     for entry in inside:
-        deeper = next(_models_in(entry), None) if entry.is_dir() else None
+        deeper = next(models_in(entry), None) if entry.is_dir() else None
         if deeper is not None:
             fix = f"move {deeper.path} to {version / deeper.path.name}"
             return Advice(f"the model's file must be in {version} itself", fix)
     return None
+
+
+def advice_for_file(path: Path) -> Advice | None:
+    """What is to be done with a file of a kind that is known and not served; None for any other."""
+    return _instead(path) if path.suffix in _ADVICE else None
 
 
 def _without_version(directory: Path, entries: list[Path]) -> Advice | None:
@@ -236,7 +242,7 @@ def _without_version(directory: Path, entries: list[Path]) -> Advice | None:
         target = directory / "1" / "model.savedmodel"
         return Advice(f"{directory} itself is a SavedModel", f"move all that is in it to {target}")
     for entry in entries:
-        deeper = next(_models_in(entry), None) if entry.is_dir() else None
+        deeper = next(models_in(entry), None) if entry.is_dir() else None
         if deeper is not None:
             reason = f"{entry} has a model, but its name is no version: an integer without leading zeros"
             right = entry.name.lstrip("0") if is_version(entry.name.lstrip("0")) else "1"
@@ -271,5 +277,5 @@ def looks_like_model(directory: Path) -> bool:
             is_version(entry.name) and entry.is_dir() for entry in _entries(version)
         ):
             return False
-    files = (directory / "config.pbtxt").is_file() or next(_models_in(directory), None) is not None
-    return files or any(next(_models_in(version), None) is not None for version in versions)
+    files = (directory / "config.pbtxt").is_file() or next(models_in(directory), None) is not None
+    return files or any(next(models_in(version), None) is not None for version in versions)

@@ -135,10 +135,15 @@ class Remote(Protocol):
 
 
 class Server:
-    """The endpoints that are open."""
+    """The endpoints that are open.
+
+    Attributes:
+        ports: where each listens, by its name.
+    """
 
     def __init__(self, remote: Remote | None = None) -> None:
         """None yet; `remote` are the processes that have their connections, None for this one."""
+        self.ports: dict[str, int] = {}
         self._remote = remote
         self._listeners: list[asyncio.Server] = []
         self._handshakes: list[Handshakes] = []
@@ -169,6 +174,7 @@ class Server:
         self._attach(endpoint)
         self._listeners.append(listener)
         port: int = listener.sockets[0].getsockname()[1]
+        self.ports[endpoint.name] = port
         logger.info("Started %s at %s:%d", endpoint.name, endpoint.address, port)
         return port
 

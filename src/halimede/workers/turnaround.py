@@ -28,7 +28,7 @@ class Turnaround:
 
     def __init__(self, concurrency: int) -> None:
         """Nothing is known; the worker runs so many executions at once."""
-        self.ahead = 1
+        self.ahead = concurrency
         self._concurrency = concurrency
         self._most = MAX_AHEAD if concurrency == 1 else concurrency
         self._fixed = False

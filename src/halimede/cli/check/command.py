@@ -101,7 +101,7 @@ def command(
         if message := model_instead(repository):
             raise click.UsageError(message)
     limits = resource_limits(resources)
-    with _quiet():
+    with quiet():
         examinations = examine(
             repositories,
             model_config_name,
@@ -116,7 +116,7 @@ def command(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the log to errors: what it would warn of is either told here, or no problem."""
     logger = logging.getLogger("halimede")
     level = logger.level

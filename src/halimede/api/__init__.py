@@ -1,0 +1,1 @@
+"""What programs import from `halimede`: serving models from Python."""

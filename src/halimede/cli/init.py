@@ -1,0 +1,93 @@
+"""`halimede init`: a model repository from one file or directory, with a commented configuration."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+
+from halimede.cli.check.command import quiet
+from halimede.cli.check.examine import examine
+from halimede.cli.check.findings import Examination
+from halimede.cli.commented_config import commented_config
+from halimede.files.directories import link_model
+from halimede.files.targets import TargetError, read_target
+
+
+@click.command("init")
+@click.argument("model", metavar="[NAME=]PATH")
+@click.option(
+    "--model-repository",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("models"),
+    show_default=True,
+    metavar="DIRECTORY",
+    help="The repository, which is made if it is not there.",
+)
+@click.option("--link", is_flag=True, help="Link to the model's files instead of copying them.")
+def command(model: str, repository: Path, link: bool) -> None:
+    """Put a model's file or directory into a model repository, with a config.pbtxt to edit.
+
+    The command opens the model as the server would, and writes what it finds, with a comment for each setting. A model
+    that is served as it is needs neither: `halimede serve PATH`.
+    """
+    try:
+        target = read_target(model)
+        if not isinstance(target.what, Path):
+            msg = (
+                f"'{model}' is a function, which needs no repository: serve it with `halimede serve {model}`"
+            )
+            raise click.UsageError(msg)
+        directory = repository / target.name
+        if directory.exists():
+            msg = (
+                f"'{directory}' is there already; give the model another name, such as other={target.source}"
+            )
+            raise click.UsageError(msg)
+        with tempfile.TemporaryDirectory(prefix="halimede-init-") as temporary:
+            linked = Path(temporary)
+            kind = link_model(linked, target.name, target.what)
+            if kind == "model directory":
+                msg = f"'{target.what}' has the layout of a repository's model already: move it into '{repository}'"
+                raise click.UsageError(msg)
+            _only_the_file(linked / target.name, target.what)
+            with quiet():
+                (examination,) = examine([linked])
+            config = linked / target.name / "config.pbtxt"
+            config.write_text(commented_config(examination, target.source))
+            with quiet():
+                (checked,) = examine([linked])
+            repository.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(
+                linked / target.name, directory, symlinks=link, ignore=shutil.ignore_patterns("__pycache__")
+            )
+    except TargetError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot write '{error.filename}': {error.strerror}") from None
+    click.echo(_report(checked, kind, directory, repository))
+
+
+def _only_the_file(directory: Path, path: Path) -> None:
+    """Where a Python file was given, leave out what lies beside it."""
+    version = directory / "1"
+    if path.is_file() and version.is_symlink():
+        version.unlink()
+        version.mkdir()
+        (version / path.name).symlink_to(path.absolute())
+
+
+def _report(examination: Examination, kind: str, directory: Path, repository: Path) -> str:
+    lines = [f"{directory}: {kind}"]
+    for each in sorted(directory.rglob("*")):
+        if each.is_file():
+            lines.append(f"  {each.relative_to(directory)}")
+    for finding in examination.findings:
+        field = f" [{finding.field}]" if finding.field else ""
+        lines.append(f"still to be done: {finding.message}{field}")
+        if finding.fix:
+            lines.append(f"    fix: {finding.fix}")
+    lines.append(f"check it: halimede check {repository}")
+    lines.append(f"serve it: halimede serve --model-repository={repository}")
+    return "\n".join(lines)

@@ -1,0 +1,189 @@
+"""The Python model that stands for a function: the `TritonPythonModel` of the file that `repository.py` writes.
+
+It runs wherever Python models run, in a worker process or in the server's.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from halimede.functions.conversion import ResultError, argument, outputs
+from halimede.functions.declaration import options_of
+from halimede.functions.places import Place, find_function
+from halimede.functions.signature import FunctionSignature, read_signature
+
+logger = logging.getLogger("halimede.functions")
+
+
+def hosted(triton: Any, place: Place) -> type:
+    """The class `TritonPythonModel` for a function.
+
+    Args:
+        triton: the module `triton_python_backend_utils` of the instance.
+        place: where the function is.
+    """
+    target = find_function(place)
+    options = options_of(target)
+    signature = read_signature(target, options)
+    base: type[_Model]
+    if signature.streams:
+        base = _AsyncStreamModel if signature.asynchronous else _StreamModel
+    elif options.batch:
+        base = _AsyncBatchModel if signature.asynchronous else _BatchModel
+    else:
+        base = _AsyncCallModel if signature.asynchronous else _CallModel
+    members = {"triton": triton, "target": staticmethod(target), "signature": signature}
+    return type("TritonPythonModel", (base,), members)
+
+
+class _Model:
+    """What all have in common.
+
+    Attributes:
+        triton: the module `triton_python_backend_utils`.
+        target: the function or class.
+        signature: what it takes and gives.
+        function: what is called: the function, or an object of the class.
+    """
+
+    triton: Any
+    target: Callable[..., Any]
+    signature: FunctionSignature
+    function: Callable[..., Any]
+
+    def initialize(self, arguments: Mapping[str, str]) -> None:
+        """Make the object, if it is a class."""
+        self.function = self.target() if self.signature.is_class else self.target
+
+    def finalize(self) -> None:
+        """Let the object of a class close what it has opened."""
+        close = getattr(self.function, "close", None) if self.signature.is_class else None
+        if close is not None:
+            close()
+
+    def arguments(self, request: Any) -> dict[str, Any]:
+        """Parameter → value, of one request."""
+        given = {}
+        for value in self.signature.inputs:
+            tensor = self.triton.get_input_tensor_by_name(request, value.name)
+            if tensor is not None:
+                given[value.name] = argument(value, tensor.as_numpy())
+        return given
+
+    def batch_arguments(self, requests: Sequence[Any]) -> tuple[dict[str, Any], list[int]]:
+        """Parameter → value, of all requests together, and the rows of each request."""
+        given, rows = {}, [0]
+        for value in self.signature.inputs:
+            arrays = [self.triton.get_input_tensor_by_name(each, value.name).as_numpy() for each in requests]
+            rows = [len(each) for each in arrays]
+            given[value.name] = argument(value, arrays[0] if len(arrays) == 1 else np.concatenate(arrays))
+        return given, rows
+
+    def response(self, result: Any) -> Any:
+        """The response with what the function gave."""
+        return self._response(outputs(self.signature, result))
+
+    def responses(self, result: Any, rows: Sequence[int]) -> list[Any]:
+        """The responses with what the function gave for a batch."""
+        arrays = outputs(self.signature, result, sum(rows))
+        answers, start = [], 0
+        for count in rows:
+            answers.append(self._response([each[start : start + count] for each in arrays]))
+            start += count
+        return answers
+
+    def _response(self, arrays: Sequence[Any]) -> Any:
+        named = zip(self.signature.outputs, arrays, strict=True)
+        return self.triton.InferenceResponse([self.triton.Tensor(value.name, each) for value, each in named])
+
+    def failure(self, error: Exception) -> Any:
+        """The response with an error: of the caller's if it is a ValueError, else of the function's."""
+        told, code = str(error), self.triton.TritonError.INTERNAL
+        if isinstance(error, ValueError):
+            code = self.triton.TritonError.INVALID_ARG
+        elif not isinstance(error, ResultError):
+            told = f"{type(error).__name__}: {error}"
+            logger.error("%s failed", self.target.__qualname__, exc_info=error)
+        return self.triton.InferenceResponse(error=self.triton.TritonError(told, code))
+
+
+class _CallModel(_Model):
+    """A function that is called once for each request."""
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        return [self._call(request) for request in requests]
+
+    def _call(self, request: Any) -> Any:
+        try:
+            return self.response(self.function(**self.arguments(request)))
+        except Exception as error:
+            return self.failure(error)
+
+
+class _AsyncCallModel(_Model):
+    """A coroutine function that is called once for each request."""
+
+    async def execute(self, requests: Sequence[Any]) -> list[Any]:
+        return [await self._call(request) for request in requests]
+
+    async def _call(self, request: Any) -> Any:
+        try:
+            return self.response(await self.function(**self.arguments(request)))
+        except Exception as error:
+            return self.failure(error)
+
+
+class _BatchModel(_Model):
+    """A function that is called once for each batch."""
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        try:
+            arguments, rows = self.batch_arguments(requests)
+            return self.responses(self.function(**arguments), rows)
+        except Exception as error:
+            return [self.failure(error)] * len(requests)
+
+
+class _AsyncBatchModel(_Model):
+    """A coroutine function that is called once for each batch."""
+
+    async def execute(self, requests: Sequence[Any]) -> list[Any]:
+        try:
+            arguments, rows = self.batch_arguments(requests)
+            return self.responses(await self.function(**arguments), rows)
+        except Exception as error:
+            return [self.failure(error)] * len(requests)
+
+
+class _StreamModel(_Model):
+    """A generator: each value that it yields is a response."""
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                for result in self.function(**self.arguments(request)):
+                    if request.is_cancelled():
+                        break
+                    sender.send(self.response(result))
+            except Exception as error:
+                sender.send(self.failure(error))
+            sender.send(flags=self.triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+class _AsyncStreamModel(_Model):
+    """An asynchronous generator: each value that it yields is a response."""
+
+    async def execute(self, requests: Sequence[Any]) -> None:
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                async for result in self.function(**self.arguments(request)):
+                    if request.is_cancelled():
+                        break
+                    sender.send(self.response(result))
+            except Exception as error:
+                sender.send(self.failure(error))
+            sender.send(flags=self.triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
