@@ -26,6 +26,10 @@ PATHS = {
     Call.TRACE: ["/v2/trace/setting", "/v2/models/M/trace/setting"],
     Call.LOGGING: ["/v2/logging"],
     Call.PROFILE: ["/v2/debug/profile"],
+    Call.CONSOLE: ["/console"],
+    Call.CONSOLE_SNAPSHOT: ["/v2/console/snapshot"],
+    Call.CONSOLE_EVENTS: ["/v2/console/events"],
+    Call.CONSOLE_LOGS: ["/v2/console/logs"],
 }
 SHARED_MEMORY = [
     f"/v2/{kind}sharedmemory{rest}"

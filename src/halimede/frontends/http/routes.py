@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.restrictions import PUBLIC
 
 _MAX_MEMO_PATH: Final = 256
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)"
@@ -45,6 +46,10 @@ class Call(Enum):
     TRACE = (rf"(?:/v2|{_MODEL})/trace/setting", ("GET", "POST"), "trace")
     LOGGING = (r"/v2/logging", ("GET", "POST"), "logging")
     PROFILE = (r"/v2/debug/profile", ("POST",), "trace")
+    CONSOLE = (r"/console/?(?P<file>[a-z_/]+\.(?:js|css)|)", ("GET",), PUBLIC)
+    CONSOLE_SNAPSHOT = (r"/v2/console/snapshot", ("GET",), "model-repository")
+    CONSOLE_EVENTS = (r"/v2/console/events", ("GET",), "model-repository")
+    CONSOLE_LOGS = (r"/v2/console/logs", ("GET",), "logging")
 
     def __init__(self, pattern: str, methods: tuple[str, ...], category: str) -> None:
         self.pattern = re.compile(pattern)
@@ -62,6 +67,7 @@ class Route(NamedTuple):
         version_text: the version's digits, "" for none.
         repository: the repository, "" for none.
         region: the region of shared memory, decoded; "" for none.
+        file: the file of the console, "" for its page.
     """
 
     call: Call
@@ -69,6 +75,7 @@ class Route(NamedTuple):
     version_text: str = ""
     repository: str = ""
     region: str = ""
+    file: str = ""
 
     @property
     def version(self) -> int:
@@ -105,7 +112,8 @@ def _find_route(path: str) -> Route | None:
             region = _decode_name(names.get("region", ""))
             if model is None or region is None:
                 return None
-            return Route(call, model, names.get("version", ""), names.get("repository", ""), region)
+            version, repository, file = (names.get(name, "") for name in ("version", "repository", "file"))
+            return Route(call, model, version, repository, region, file)
     return None
 
 
