@@ -18,7 +18,7 @@ A MODEL is one version with a state, or a model that was never loaded:
 
     {"name", "version": "1" or "", "namespace": "" for none, "state": "READY" or "", "reason", "memory_bytes",
      "platform", "decoupled", "max_batch_size", "scheduler": "default", "dynamic", "sequence" or "ensemble",
-     "delay_us": the queue delay of the dynamic batcher,
+     "cached": whether its responses are cached, "delay_us": the queue delay of the dynamic batcher,
      "pending": requests that wait, "inflight": requests without a final response, "sequences": open ones,
      "instances": [{"name", "device", "place", "state", "requests", "reason"}],
      "counters": {"success", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns",
@@ -152,6 +152,7 @@ def _loaded(model: ServedModel) -> Document:
         "decoupled": model.signature.decoupled,
         "max_batch_size": config.max_batch_size,
         "scheduler": _scheduler(model),
+        "cached": config.response_cache.enable,
         "delay_us": config.dynamic_batching.max_queue_delay_microseconds,
         "pending": model.pending,
         "inflight": model.inflight,
