@@ -24,9 +24,11 @@ from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
+from halimede.frontends.http.landing import Landing
 from halimede.frontends.http.log_changes import read_log_changes
 from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.profile import ProfileCall
+from halimede.frontends.http.openapi import openapi
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.shared_memory import SharedMemoryCalls
@@ -76,6 +78,7 @@ class _Frontend:
             Call.SERVER_METADATA: self._server_metadata,
             Call.SERVER_LIVE: self._server_live,
             Call.SERVER_READY: self._server_ready,
+            Call.MODELS: self._models,
             Call.MODEL_METADATA: self._model_metadata,
             Call.MODEL_READY: self._model_ready,
             Call.MODEL_CONFIG: self._model_config,
@@ -87,6 +90,8 @@ class _Frontend:
             Call.LOGGING: self._logging,
             Call.TRACE: self._trace,
             Call.PROFILE: self._profile,
+            Call.LANDING: Landing(console=Call.CONSOLE in further).answer,
+            Call.OPENAPI: self._openapi,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
             **SharedMemoryCalls(settings.regions, settings.max_input_size).calls,
@@ -162,6 +167,12 @@ class _Frontend:
 
     def _server_metadata(self, exchange: Exchange, _route: Route) -> None:
         _respond_json(exchange, descriptions.server_metadata(self._settings.server_id))
+
+    def _openapi(self, exchange: Exchange, _route: Route) -> None:
+        _respond_json(exchange, openapi({*self._calls, Call.INFER}))
+
+    def _models(self, exchange: Exchange, _route: Route) -> None:
+        _respond_json(exchange, {"models": descriptions.ready_models(self._lifecycle)})
 
     def _model_metadata(self, exchange: Exchange, route: Route) -> None:
         _respond_json(exchange, descriptions.model_metadata(self._lifecycle, route.model, route.version))
