@@ -70,7 +70,9 @@ function modelForm(model, config) {
   async function showCode() {
     try {
       code.update(model, await request());
-    } catch { /* said when it is sent */ }
+    } catch (error) {
+      code.explain(error.message);
+    }
   }
 
   async function run(event) {
@@ -156,7 +158,7 @@ function codeTabs() {
   const buttons = SNIPPETS.map(({ name }, i) => h("button", { type: "button", class: "quiet", "aria-pressed": String(i === 0), onclick: () => { chosen = i; draw(); } }, name));
   const node = h("section", { class: "code" },
     h("div", { class: "line" }, h("h3", {}, "The same call"), h("div", { role: "group", "aria-label": "Client" }, buttons), copy),
-    h("pre", { tabindex: "0", "aria-label": "Code of the call" }, code), files);
+    h("pre", { tabindex: "0", role: "region", "aria-label": "Code of the call" }, code), files);
 
   function draw() {
     if (!last) return;
@@ -174,6 +176,11 @@ function codeTabs() {
 
   return {
     node,
+    explain(why) {
+      last = null;
+      setText(code, `# ${why}`);
+      files.replaceChildren();
+    },
     update(model, request) {
       last = [model, request];
       draw();
