@@ -35,6 +35,11 @@ def keep(page: Page, name: str) -> None:
     page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
 
+def wait_for_lines(page: Page) -> None:
+    """Return once the lines of the charts have some length."""
+    page.wait_for_function("Number(document.querySelector('.plot')?.dataset.points) >= 8")
+
+
 def png(size: int, colour: tuple[int, int, int]) -> bytes:
     """A square picture of one colour, as PNG (https://www.w3.org/TR/png/)."""
 
@@ -120,7 +125,8 @@ def test_figures_follow_the_load(page: Page, server: ServerProcess) -> None:
         )
         instances = page.get_by_role("region", name="Instances")
         expect(instances.get_by_role("row")).to_have_count(3)
-        page.wait_for_function("document.querySelectorAll('.uplot canvas').length === 4")
+        wait_for_lines(page)
+        assert page.locator(".uplot canvas").count() == 4
         keep(page, "model-under-load")
 
 
@@ -266,7 +272,7 @@ def test_axe_finds_nothing(browser: Browser, server: ServerProcess, scheme: str)
         show(page, server)
         rate = page.get_by_role("img", name="Requests per second, now: answered")
         expect(rate).not_to_have_attribute("aria-label", "Requests per second, now: answered 0, failed 0")
-        page.wait_for_timeout(8_000)  # for the picture alone, so that its lines have a length
+        wait_for_lines(page)
         keep(page, f"under-load-{scheme}")
     context.close()
 

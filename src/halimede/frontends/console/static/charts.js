@@ -30,9 +30,9 @@ export function timeChart(title, lines, format, { log = false } = {}) {
       width: Math.max(place.clientWidth, 100),
       height: HEIGHT,
       legend: { show: false },
-      padding: [8, 8, 0, 0],
+      padding: [8, 22, 0, 0],
       cursor: { y: false, points: { size: 6 } },
-      scales: { x: { time: true, range: (_, low, high) => [Math.max(high - LONGEST_S, Math.min(low, high - SHORTEST_S)), high] }, y: log ? { distr: 3, range: decades } : { range: fromZero } },
+      scales: { x: { time: true, range: lastMinutes }, y: log ? { distr: 3, range: decades } : { range: fromZero } },
       axes: [
         { ...axis, grid: { show: false }, space: 90, size: 28, values: "{HH}:{mm}:{ss}" },
         { ...axis, size: 62, space: log ? 20 : 36, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : short(format(tick)))), ...(log && { filter: powers, grid: { ...axis.grid, filter: powers } }) },
@@ -73,6 +73,7 @@ export function timeChart(title, lines, format, { log = false } = {}) {
       columns = newColumns ?? null;
       if (!columns || !plot) return;
       plot.setData(data());
+      place.dataset.points = columns.times.length;
       write();
     },
     close() {
@@ -85,6 +86,14 @@ export function timeChart(title, lines, format, { log = false } = {}) {
 
 const short = (text) => text.replace(/\.0+(?= )/, "");
 const powers = (_, ticks) => ticks.map((tick) => (Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-6 ? tick : null));
+
+/** All points of the last five minutes, and at least one minute. */
+function lastMinutes(plot) {
+  const times = plot.data[0];
+  const high = times[times.length - 1] ?? Date.now() / 1000;
+  return [Math.max(high - LONGEST_S, Math.min(times[0] ?? high, high - SHORTEST_S)), high];
+}
+
 const fromZero = (_, low, high) => [0, high > 0 ? high * 1.15 : 1];
 
 /** From one power of ten to another, around what is drawn. */

@@ -12,7 +12,7 @@ const textOf = (value) => (value instanceof Uint8Array ? new TextDecoder().decod
 /** One number as it is shown. */
 function shown(value) {
   if (typeof value !== "number" || Number.isInteger(value)) return textOf(value);
-  return Math.abs(value) >= 1e-4 && Math.abs(value) < 1e6 ? String(Number(value.toPrecision(6))) : value.toExponential(3);
+  return Math.abs(value) >= 1e-4 && Math.abs(value) < 1e6 ? String(Number(value.toPrecision(6))) : String(Number(value.toPrecision(3)));
 }
 
 /** The outputs of a response. */
