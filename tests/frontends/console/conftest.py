@@ -1,20 +1,14 @@
 """A server with models, a real Chromium, and a page in it that shows the server's console."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.frontends.console.models import write_models
+from tests.support.browser import chromium, opened
 from tests.support.server import ServerProcess, start_server
-
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-WINDOW: ViewportSize = {"width": 1440, "height": 900}
 
 
 @pytest.fixture(scope="package")
@@ -35,28 +29,11 @@ def server(repository: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    assert program, "the tests of the console need Chromium: on Debian, apt-get install chromium"
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield opened
-        opened.close()
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page of its own for each test. What it logs as an error, such as a breach of its policy, fails the test."""
-    context = browser.new_context(viewport=WINDOW)
-    context.set_default_timeout(20_000)
-    opened = context.new_page()
-    errors: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            errors.append(message.text)
-
-    opened.on("console", note)
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    yield opened
-    context.close()
-    assert errors == []
+    with opened(browser) as shown:
+        yield shown

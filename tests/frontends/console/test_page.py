@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.support.browser import found_by_axe, keep, opened, wait_for_lines
 from tests.support.server import ServerProcess, run_command, start_server
 
-ROOT = Path(__file__).parents[3]
-PICTURES = ROOT / "build" / "console"
-AXE = ROOT / "build" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 FEATURES = {"name": "features", "datatype": "FP32", "shape": [1, 4], "data": [0.5, 2, 1, 0]}
 NUMBERS = {"name": "numbers", "datatype": "INT32", "shape": [1, 3], "data": [1, 2, 3]}
 
@@ -27,17 +25,6 @@ NUMBERS = {"name": "numbers", "datatype": "INT32", "shape": [1, 3], "data": [1, 
 def show(page: Page, server: ServerProcess, view: str = "#/") -> None:
     page.goto(f"http://{server.http}/console{view}")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
-
-
-def keep(page: Page, name: str) -> None:
-    """Keep a picture of the page, for people to look at."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
-
-
-def wait_for_lines(page: Page) -> None:
-    """Return once the lines of the charts have some length."""
-    page.wait_for_function("Number(document.querySelector('.plot')?.dataset.points) >= 8")
 
 
 def png(size: int, colour: tuple[int, int, int]) -> bytes:
@@ -253,28 +240,18 @@ def test_the_log_is_filtered(page: Page, server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Browser, server: ServerProcess, scheme: str) -> None:
-    """https://github.com/dequelabs/axe-core; `make test` fetches it."""
-    assert AXE.exists(), (
-        f"{AXE} is missing: run scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js"
-    )
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-    page = context.new_page()
     views = ("#/", "#/logs", "#/model/classifier/1", "#/model/broken/1", "#/model/classifier/1/try")
-    with load(server):
+    with load(server), opened(browser, color_scheme=scheme) as page:
         for view in (*views, "#/model/writer/1/try", "#/model/negative/1/try"):
             show(page, server, view)
             expect(page.locator("h1")).to_have_count(1)
             if view.endswith(("classifier/1/try", "writer/1/try")):
                 page.get_by_role("button", name="Send").click()
                 expect(page.locator(".outcome.good")).to_be_visible()
-            found = page.evaluate(AXE.read_text() + "; axe.run()")["violations"]
-            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], view
+            assert found_by_axe(page) == [], view
         show(page, server)
-        rate = page.get_by_role("img", name="Requests per second, now: answered")
-        expect(rate).not_to_have_attribute("aria-label", "Requests per second, now: answered 0, failed 0")
         wait_for_lines(page)
         keep(page, f"under-load-{scheme}")
-    context.close()
 
 
 def test_an_empty_server_says_so(page: Page, tmp_path: Path) -> None:

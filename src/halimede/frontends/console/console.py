@@ -23,7 +23,7 @@ from halimede.core.errors import InvalidArgumentError, PermissionDeniedError
 from halimede.core.origins import is_loopback
 from halimede.engine.engine import Engine
 from halimede.frontends.console.feed import Feed, send_logs, send_snapshot
-from halimede.frontends.console.files import send_file
+from halimede.frontends.console.files import HEADERS, page_file
 from halimede.frontends.console.snapshot import Snapshots
 from halimede.frontends.http.answers import refuse_restricted
 from halimede.frontends.http.routes import Call, Route
@@ -71,7 +71,7 @@ class Console:
         self._logs = Feed(engine.clock, partial(send_logs, recent), lambda: lifecycle.stopping)
         lifecycle.on_readiness.extend((self._events.end, self._logs.end))
         self.calls: dict[Call, Callable[[Exchange, Route], None]] = {
-            Call.CONSOLE: lambda exchange, route: send_file(exchange, route.file or "index.html"),
+            Call.CONSOLE: _send_file,
             Call.CONSOLE_SNAPSHOT: self._snapshot,
             Call.CONSOLE_EVENTS: self._stream_snapshots,
             Call.CONSOLE_LOGS: self._stream_logs,
@@ -100,6 +100,15 @@ class Console:
         """Whether the client may see snapshots; if not, it has its answer."""
         _refuse_other_sites(exchange)
         return not refuse_restricted(exchange, self._settings.restrictions, "statistics")
+
+
+def _send_file(exchange: Exchange, route: Route) -> None:
+    """Answer with the page or a file of it, with 404 if there is none of that name."""
+    file = page_file(route.file or "index.html")
+    if file is None:
+        exchange.respond(404, (b'{"error":"Not Found"}',))
+    else:
+        exchange.respond(200, (file.body,), file.content_type, HEADERS)
 
 
 _NOT_KEPT: Final = (("Cache-Control", "no-store"),)

@@ -1,18 +1,16 @@
-"""The files of the page, as they are sent: each read once, when it is first asked for."""
+"""The files of the console's pages: each read once, when it is first asked for."""
 
 from functools import lru_cache
 from importlib import resources
-from typing import Final
-
-from halimede.frontends.http.transport.exchange import Exchange, Headers
+from typing import Final, NamedTuple
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What browsers let the page do: load what is in this package, and talk to the server that it comes from."""
+"""What browsers let the pages do: load what is in this package, and talk to the server that they come from."""
 
-HEADERS: Final[Headers] = (
+HEADERS: Final = (
     ("Content-Security-Policy", POLICY),
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
@@ -21,6 +19,7 @@ HEADERS: Final[Headers] = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-cache"),
 )
+"""Headers of each."""
 
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -29,16 +28,17 @@ _TYPES: Final = {
 }
 
 
-def send_file(exchange: Exchange, name: str) -> None:
-    """Answer with a file of the page, with 404 if there is none of that name."""
-    body = _read(name)
-    if body is None:
-        exchange.respond(404, (b'{"error":"Not Found"}',))
-    else:
-        exchange.respond(200, (body,), _TYPES[name.rpartition(".")[2]], HEADERS)
+class PageFile(NamedTuple):
+    """A file as it is sent."""
+
+    body: bytes
+    content_type: str
 
 
-@lru_cache(64)
-def _read(name: str) -> bytes | None:
+@lru_cache(128)
+def page_file(name: str) -> PageFile | None:
+    """The file of that name, whose parts are apart by slashes; None if there is none."""
     file = resources.files(__package__).joinpath("static", *name.split("/"))
-    return file.read_bytes() if file.is_file() else None
+    if not file.is_file():
+        return None
+    return PageFile(file.read_bytes(), _TYPES[name.rpartition(".")[2]])

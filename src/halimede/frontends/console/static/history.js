@@ -55,10 +55,10 @@ export function figures(bounds, now, before, seconds) {
   };
 }
 
-const SERIES = ["rate", "failed", "p50", "p99", "pending", "inflight", "batch", "queue_us", "input_us", "infer_us", "output_us"];
+const SERIES = ["rate", "errors", "latency", "failed", "p50", "p99", "pending", "inflight", "batch", "queue_us", "input_us", "infer_us", "output_us"];
 
 /** Points in time and a column for each series, the same length. */
-class Columns {
+export class Columns {
   constructor() {
     this.times = [];
     this.series = Object.fromEntries(SERIES.map((name) => [name, []]));

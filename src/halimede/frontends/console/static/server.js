@@ -13,9 +13,16 @@ export function givenHeaders() {
   }
 }
 
+let headersFor = async () => givenHeaders();
+
+/** Have a function give the headers of each request: `await sign(path)`. */
+export function signWith(sign) {
+  headersFor = sign;
+}
+
 /** Send a request; the response, whatever its status. */
-export function ask(path, options = {}) {
-  return fetch(path, { cache: "no-store", ...options, headers: { ...givenHeaders(), ...options.headers } });
+export async function ask(path, options = {}) {
+  return fetch(path, { cache: "no-store", ...options, headers: { ...await headersFor(path), ...options.headers } });
 }
 
 /** The JSON that a path answers with; throws an error with the server's words. */
