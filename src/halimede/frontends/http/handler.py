@@ -27,8 +27,8 @@ from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.landing import Landing
 from halimede.frontends.http.log_changes import read_log_changes
 from halimede.frontends.http.on_demand import wait_for_model
-from halimede.frontends.http.profile import ProfileCall
 from halimede.frontends.http.openapi import openapi
+from halimede.frontends.http.profile import ProfileCall
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.shared_memory import SharedMemoryCalls

@@ -91,6 +91,11 @@ DESCRIBED: Final = {
         ("/v2/trace/setting", f"{_MODEL}/trace/setting"), "What is traced, and changes of it", "Object"
     ),
     Call.LOGGING: _Described(("/v2/logging",), "What is logged, and changes of it", "Object"),
+    Call.PROFILE: _Described(
+        ("/v2/debug/profile",),
+        "Where the server spends its time, if it was started with --profile=true",
+        "Object",
+    ),
     Call.LANDING: _Described(("/",), "A page for people", media="text/html"),
     Call.OPENAPI: _Described(("/openapi.json",), "This document"),
     Call.CONSOLE: _Described(("/console",), "The console, a page for people", media="text/html"),
