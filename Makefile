@@ -69,7 +69,9 @@ test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh curl curl
 	scripts/need-debian-package.sh openssl openssl
 	scripts/need-debian-package.sh redis-server redis-server
+	scripts/need-debian-package.sh chromium chromium
 	scripts/need-npm-package.sh azurite@3.35.0 azurite-blob
+	scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js
 	scripts/test.sh $(BIN)/pytest
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh

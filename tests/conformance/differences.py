@@ -218,3 +218,7 @@ NEEDED_MODELS_ONLY = Difference(
 OWN_REPOSITORY_FIRST = Difference(
     "A model that calls others reaches those of its own repository first; tritonserver refuses names that others have.",
 )
+LIST_OF_MODELS = Difference(
+    "The models that are ready are listed at `GET /v2/models`; tritonserver knows no such path.",
+    paths=r"^(status|body)",
+)

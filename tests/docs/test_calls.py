@@ -2,7 +2,7 @@
 
 import pytest
 
-from halimede.frontends.grpc import health_pb2, kserve_pb2
+from halimede.frontends.grpc import health_pb2, kserve_pb2, reflection_pb2
 from halimede.frontends.http.routes import Call, find_route
 from tests.docs.pages import ROOT
 
@@ -26,6 +26,13 @@ PATHS = {
     Call.TRACE: ["/v2/trace/setting", "/v2/models/M/trace/setting"],
     Call.LOGGING: ["/v2/logging"],
     Call.PROFILE: ["/v2/debug/profile"],
+    Call.MODELS: ["/v2/models"],
+    Call.LANDING: ["/"],
+    Call.OPENAPI: ["/openapi.json"],
+    Call.CONSOLE: ["/console"],
+    Call.CONSOLE_SNAPSHOT: ["/v2/console/snapshot"],
+    Call.CONSOLE_EVENTS: ["/v2/console/events"],
+    Call.CONSOLE_LOGS: ["/v2/console/logs"],
 }
 SHARED_MEMORY = [
     f"/v2/{kind}sharedmemory{rest}"
@@ -68,7 +75,9 @@ def is_listed(path: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("module", [kserve_pb2, health_pb2], ids=["inference", "health"])
+@pytest.mark.parametrize(
+    "module", [kserve_pb2, health_pb2, reflection_pb2], ids=["inference", "health", "reflection"]
+)
 def test_every_method_over_grpc_is_on_the_page(module: object) -> None:
     services = module.DESCRIPTOR.services_by_name.values()  # type: ignore[attr-defined]  # of either module
     methods = [method.name for service in services for method in service.methods]

@@ -35,6 +35,8 @@ class Closing(Enum):
     INSTANCE_FREE = "instance free"
     OTHER_SHAPES = "other shapes"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and each batch is counted by its reason
+
 
 class Batch:
     """Requests that run as one.

@@ -45,6 +45,7 @@ def configure(settings: LogSettings) -> LogControl:
         root.removeHandler(old)
         old.close()
     control = LogControl(settings, lambda changed: _apply(handlers, changed, escape))
+    handlers.append(control.recent)
     for handler in handlers:
         handler.addFilter(lambda record: _wanted(control.settings, record.levelno))
         root.addHandler(handler)

@@ -10,6 +10,7 @@ from halimede.cli.options import ServeOptions
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
+from halimede.frontends.console.console import Console, ConsoleSettings
 from halimede.frontends.gpu_gauges import open_gpu_gauges
 from halimede.frontends.grpc.service import ServiceSettings
 from halimede.frontends.grpc.service import methods as grpc_methods
@@ -31,6 +32,7 @@ from halimede.frontends.sagemaker.settings import (
     SagemakerSettings,
 )
 from halimede.frontends.shared_memory.registry import Regions
+from halimede.frontends.tokens import parse_groups
 from halimede.frontends.traffic import Traffic
 from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
 from halimede.frontends.vertex.handler import create_handler as create_vertex_handler
@@ -88,7 +90,9 @@ def services(
     if options.allow_grpc:
         methods = _grpc(options, engine, log, requests, regions)
     if options.allow_http:
-        handlers[HTTP] = create_handler(engine, _http_settings(options, log, regions))
+        settings = _http_settings(options, log, regions)
+        console = _console(options, engine, log, traffic).calls if options.allow_console else None
+        handlers[HTTP] = create_handler(engine, settings, further=console)
     if options.allow_sagemaker:
         handlers[SAGEMAKER] = create_sagemaker_handler(engine, _sagemaker_settings(options, regions))
     if options.allow_vertex_ai:
@@ -143,6 +147,16 @@ def _sampler() -> "Sampler":
     if not program():
         raise InvalidArgumentError(f"--profile: {MISSING}")
     return Sampler()
+
+
+def _console(options: ServeOptions, engine: Engine, log: LogControl, traffic: Sequence[Traffic]) -> Console:
+    with_token = bool(options.token_file) and "logging" in parse_groups(options.token_apis)
+    settings = ConsoleSettings(
+        server_id=options.id,
+        restrictions=parse_restrictions(options.http_restricted_api),
+        logs_for_all=with_token or options.http_use_ssl_mutual,
+    )
+    return Console(engine, settings, log.recent, traffic)
 
 
 def _sagemaker_settings(options: ServeOptions, regions: Regions) -> SagemakerSettings:

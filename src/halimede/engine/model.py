@@ -23,7 +23,7 @@ from halimede.engine.scheduling.instances import Runner
 from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.batcher import STOPPING, SequenceBatcher
 from halimede.engine.scheduling.sequences.iterative import sequence_batcher
-from halimede.engine.served_model import ServedModel
+from halimede.engine.served_model import InstanceActivity, ServedModel
 from halimede.engine.statistics import FailureReason
 from halimede.engine.tracing.recording import record_execution, record_queued
 from halimede.engine.validation import validate
@@ -231,6 +231,30 @@ class Model:
     def pending(self) -> int:
         """Requests that wait for an execution."""
         return self._scheduler.pending
+
+    def activity(self) -> list[InstanceActivity]:
+        """What each of its instances is doing."""
+        return [self._activity_of(entry) for entry in self.loaded.instances]
+
+    def _activity_of(self, entry: LoadedInstance) -> InstanceActivity:
+        spec, instance = entry.spec, entry.instance
+        device = f"gpu:{spec.device}" if spec.kind == "KIND_GPU" else "cpu"
+        if isinstance(instance, WorkerInstance):
+            running = len(instance.requests)
+            place = "server process" if instance.in_server else "process"
+            place = " ".join([place, *map(str, instance.processes)])
+            state = "running" if running else "idle"
+            if not instance.healthy:
+                state = "restarting" if instance.trouble is None else "failed"
+            reason = "" if instance.trouble is None else instance.trouble.message
+        else:
+            runner = self._runners.get(instance)
+            running = 0 if runner is None else runner.under_way
+            place = "event loop" if runner is not None and runner.runs_here else "thread"
+            state, reason = "running" if running else "idle", ""
+        if entry.passive:
+            state = "passive"
+        return InstanceActivity(spec.name, device, place, state, running, reason)
 
     def infer(self, request: InferRequest) -> None:
         """Answer the request through its `respond`: with responses, or with the error that stopped it."""

@@ -1,12 +1,34 @@
 """What front ends, metrics, the lifecycle and ensembles need of a loaded version, whatever answers its requests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.requests import InferRequest
 from halimede.engine.statistics import ModelStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceActivity:
+    """What one instance of a model is doing now.
+
+    Attributes:
+        name: its name in the model, such as ``digits_0``.
+        device: ``cpu`` or ``gpu:N``.
+        place: where it runs: ``event loop``, ``thread``, ``server process`` or ``process PID``.
+        state: ``idle``, ``running``, ``restarting``, ``failed``, or ``passive`` for one that gets no requests.
+        requests: requests that it is executing; for a batch on a thread of the server, batches.
+        reason: why it failed, "" if it did not.
+    """
+
+    name: str
+    device: str
+    place: str
+    state: str
+    requests: int = 0
+    reason: str = ""
 
 
 class ServedModel(Protocol):
@@ -51,6 +73,9 @@ class ServedModel(Protocol):
     @property
     def pending(self) -> int:
         """Requests that wait for an execution."""
+
+    def activity(self) -> Sequence[InstanceActivity]:
+        """What each of its instances is doing; none for an ensemble."""
 
     @property
     def healthy(self) -> bool:

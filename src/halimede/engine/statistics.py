@@ -10,7 +10,7 @@ from enum import Enum
 from time import time_ns
 from typing import NamedTuple
 
-from halimede.backends.batch import Batch
+from halimede.backends.batch import Batch, Closing
 from halimede.core.clock import SECOND
 from halimede.core.errors import CancelledError
 from halimede.core.requests import InferRequest, InferResponse
@@ -160,6 +160,7 @@ class ModelStatistics:
         cache_hit, cache_miss: requests that the response cache answered, or took the response of, with the time that
             the cache took.
         batches: total batch size → its statistics.
+        closings: (dynamic batchers) executed batches by why they were closed.
         responses: the responses of a decoupled model by their index, up to MAX_RESPONSE_INDEX.
         failures: failed requests by reason.
         request_us, queue_us, compute_us: histograms in microseconds.
@@ -174,6 +175,7 @@ class ModelStatistics:
         "batches",
         "cache_hit",
         "cache_miss",
+        "closings",
         "compute_infer",
         "compute_input",
         "compute_output",
@@ -206,6 +208,7 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.batches: dict[int, BatchStatistics] = {}
+        self.closings = dict.fromkeys(Closing, 0)
         self.responses: list[ResponseStatistics] = []
         self.failures = dict.fromkeys(FailureReason, 0)
         self.request_us = Histogram(DURATION_BOUNDS_US)
@@ -228,6 +231,8 @@ class ModelStatistics:
         self.inference_count += size - batch.nulls
         self.execution_count += 1
         self.batch_size.observe(size)
+        if batch.closing is not None:
+            self.closings[batch.closing] += 1
         counts = self.batches.get(size)
         if counts is None:
             counts = self.batches[size] = BatchStatistics()

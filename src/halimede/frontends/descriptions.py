@@ -54,6 +54,24 @@ def model_metadata(lifecycle: Lifecycle, name: str, version: int = -1) -> dict[s
     }
 
 
+def ready_models(lifecycle: Lifecycle) -> list[dict[str, Any]]:
+    """The loaded models by name, each with its versions and platform; with its repository where names need one.
+
+    Raises:
+        UnavailableError: the server could not start.
+    """
+    lifecycle.check()
+    found: dict[str, dict[str, Any]] = {}
+    for model in lifecycle.loaded_models():
+        platform = model.config.platform or model.config.backend
+        row = found.setdefault(model.identifier, {"name": model.name, "versions": [], "platform": platform})
+        row["versions"].append(str(model.version))
+        namespace = model.identifier.removesuffix(model.name).removesuffix("::")
+        if namespace:
+            row["namespace"] = namespace
+    return list(found.values())
+
+
 def models_for_statistics(lifecycle: Lifecycle, name: str = "", version: int = -1) -> list[ServedModel]:
     """The loaded models that a request for statistics is about: all without a name, all versions for -1.
 

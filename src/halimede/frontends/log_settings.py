@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.frontends.recent_logs import RecentLogs
 
 LOG_FORMATS: Final = ("default", "ISO8601", "json")
 """Forms of a line: tritonserver's two, or one JSON object a line."""
@@ -49,6 +50,7 @@ class LogControl:
     Attributes:
         settings: those that hold now.
         on_change: called with settings that have come into effect.
+        recent: the latest records.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class LogControl:
     ) -> None:
         """Settings that hold already, the defaults for None; `apply` puts others into effect."""
         self.settings = settings or LogSettings()
+        self.recent = RecentLogs()
         self.on_change: Callable[[LogSettings], None] | None = None
         self._apply = apply
 

@@ -24,6 +24,9 @@ CATEGORIES = (
 )
 """Groups of calls that can be restricted, for HTTP and gRPC alike."""
 
+PUBLIC: Final = "public"
+"""The group of pages that tell nothing of models and requests: neither restrictions nor tokens apply to them."""
+
 GRPC_HEADER_PREFIX = "triton-grpc-protocol-"
 """What the name of a header in `--grpc-restricted-protocol` is prefixed by on the wire."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from halimede.frontends.file_watch import FileWatch
-from halimede.frontends.restrictions import CATEGORIES
+from halimede.frontends.restrictions import CATEGORIES, PUBLIC
 
 logger = logging.getLogger("halimede")
 
@@ -113,7 +113,7 @@ class Tokens:
         """
         self._connections: list[Iterable[Admitting]] = []
         self._path = path
-        self._open = frozenset(GROUPS) - frozenset(groups)
+        self._open = (frozenset(GROUPS) - frozenset(groups)) | {PUBLIC}
         self._watch = FileWatch([path], self._read_again, interval_s)
         self._names = self._read()
 

@@ -22,6 +22,8 @@ from halimede.hosting.asynchronous.asynchronous import Asynchronous
 from halimede.hosting.asynchronous.requests import Notice
 from halimede.hosting.capture.capture import Capture
 from halimede.hosting.capture.settings import capture_directory
+from halimede.hosting.console.pages import HostConsole
+from halimede.hosting.console.snapshot import Sources
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.experiments.experiments import Experiments
@@ -171,12 +173,28 @@ class Host:
         self._sessions = Sessions()
         self._invocations = Invocations(self._table, settings.invocation, self._sessions)
         self._denials = Denials()
+        gate = Gate(settings.keys, settings.caller, issued=self._roles.find)
+        self._console = HostConsole(
+            gate,
+            Sources(
+                self._controller,
+                self._table,
+                self._metering,
+                self._substrate.instances,
+                alarm_operations(self._alarms)["DescribeAlarms"],
+                self._autoscaling.service().operations["DescribeScalingActivities"],
+            ),
+        )
         self._dispatcher = Dispatcher(
-            Gate(settings.keys, settings.caller, issued=self._roles.find),
+            gate,
             self._services(),
             self._invocations,
             S3Service(self._store, denied=self._denials.note),
-            {**pages(self._table, self._metering, self._asynchronous.backlogs), PAGE: self._sns.visit},
+            {
+                **pages(self._table, self._metering, self._asynchronous.backlogs),
+                **(self._console.pages() if settings.console else {}),
+                PAGE: self._sns.visit,
+            },
             # clients, instances among them, reach the host by the name that it listens at
             WebPageGuard(OriginPolicy((settings.address, *settings.allowed_hosts), settings.allowed_origins)),
             ProgramImageGate(settings.program_images, images.is_program),
@@ -328,6 +346,7 @@ class Host:
         self._controller.release()
         self._transforms.release()
         self._server.stop_accepting()
+        await self._console.close()
         if self._routers is not None:
             await self._routers.stop(_GRACE_S)
         await self._server.close(_GRACE_S)

@@ -48,6 +48,7 @@ class HostSettings:
         advertised: the address at which instances reach the host; "" for the one that it listens at.
         pace: how long AWS's periods take.
         capture: what data capture may take.
+        console: whether there is a console.
     """
 
     directory: Path
@@ -75,3 +76,4 @@ class HostSettings:
     advertised: str = ""
     pace: Pace = field(default_factory=Pace)
     capture: CaptureSettings = field(default_factory=CaptureSettings)
+    console: bool = True

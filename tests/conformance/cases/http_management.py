@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.conformance.asking import get, post
 from tests.conformance.case import Case, case
-from tests.conformance.differences import DECODED_NAME, MALFORMED_HTTP
+from tests.conformance.differences import DECODED_NAME, LIST_OF_MODELS, MALFORMED_HTTP
 from tests.conformance.steps import Bytes, Http
 
 MODELS = (
@@ -25,7 +25,6 @@ PATHS = (
     "/v2/",
     "/v2/health",
     "/v2/health/live/",
-    "/v2/models",
     "/v2/models/",
     "/v2/models/unknown",
     "/v2/models/unknown/ready",
@@ -96,6 +95,7 @@ CASES: list[Case] = [
     case("live", get("/v2/health/live")),
     case("ready", get("/v2/health/ready")),
     *(case(f"GET {path}", get(path)) for path in PATHS),
+    case("GET /v2/models", get("/v2/models"), differs=LIST_OF_MODELS),
     case("GET a name that is percent-encoded", get("/v2/models/add%5Fsub"), differs=DECODED_NAME),
     *(case(f"POST {path}", post(path, "{}")) for path in POSTS),
     *(

@@ -19,7 +19,7 @@ from halimede.core.requests import InferRequest, InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
-from halimede.engine.served_model import ServedModel
+from halimede.engine.served_model import InstanceActivity, ServedModel
 from halimede.engine.statistics import ModelStatistics
 from halimede.engine.validation import validate
 
@@ -124,6 +124,9 @@ class FakeModel:
         self._answer = answer
 
     sequences = 0
+
+    def activity(self) -> tuple[InstanceActivity, ...]:
+        return ()
 
     def continues(self, request: InferRequest) -> bool:
         return False

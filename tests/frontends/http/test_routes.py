@@ -50,6 +50,15 @@ from halimede.frontends.http.routes import Call, Route, find_route
         ("/v2/trace/setting", Route(Call.TRACE)),
         ("/v2/models/m/trace/setting", Route(Call.TRACE, "m")),
         ("/v2/logging", Route(Call.LOGGING)),
+        ("/", Route(Call.LANDING)),
+        ("/v2/models", Route(Call.MODELS)),
+        ("/openapi.json", Route(Call.OPENAPI)),
+        ("/console", Route(Call.CONSOLE)),
+        ("/console/", Route(Call.CONSOLE)),
+        ("/console/views/logs.js", Route(Call.CONSOLE, file="views/logs.js")),
+        ("/v2/console/snapshot", Route(Call.CONSOLE_SNAPSHOT)),
+        ("/v2/console/events", Route(Call.CONSOLE_EVENTS)),
+        ("/v2/console/logs", Route(Call.CONSOLE_LOGS)),
     ],
 )
 def test_path_means_a_call(path: str, route: Route) -> None:
@@ -58,7 +67,8 @@ def test_path_means_a_call(path: str, route: Route) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/", "/v2/", "/v1", "/v2/models", "/v2/models/", "/v2/models/m/", "/v2/models/m/versions/abc",
+    ["", "//", "/v2/", "/v1", "/v2/models/", "/openapi.json/", "/console/../x.js", "/consoles", "/console/X.js",
+     "/v2/models/m/", "/v2/models/m/versions/abc",
      "/v2/models/m/versions/", "/v2/models/m/versions/1/", "/v2/models/m/versions/1/trace/setting",
      "/v2/models/m/versions/-1/infer", "/v2/repository", "/v2/systemsharedmemory/region/register",
      "/v2/models/m/infer\n", "/v2/models/a%2Fb", "/v2/models/%2f", "/v2/models/m%00", "/v2/models/%ff/infer",

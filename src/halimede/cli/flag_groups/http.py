@@ -78,6 +78,13 @@ class HttpOptions:
         "Maximum number of connections on the HTTP port, and on the SageMaker and Vertex AI ports. Requests on "
         "further connections get 503, except health checks. 0 means no limit.",
     )
+    allow_console: bool = setting(
+        HTTP,
+        BOOL,
+        True,
+        "Serve the console at /console on the HTTP port: a page that shows models, queues, latencies and the log, "
+        "and sends requests.",
+    )
     http_server_timing: bool = setting(
         HTTP,
         BOOL,

@@ -176,6 +176,9 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
     metavar="ADDRESS",
     help="Address at which instances reach this host; by default the one that it listens at.",
 )
+@click.option(
+    "--allow-console", type=bool, default=True, show_default=True, help="Serve the console at /console."
+)
 @click.option("--print-env", is_flag=True, help="Print the variables that point AWS's SDKs here, and exit.")
 def command(
     address: str,
@@ -211,6 +214,7 @@ def command(
     node_disk_gib: float,
     capacity_wait: float,
     advertise_address: str,
+    allow_console: bool,
     print_env: bool,
 ) -> int:
     """Host models as Amazon SageMaker does: boto3 and the SageMaker SDKs, pointed here, create and invoke endpoints."""
@@ -252,6 +256,7 @@ def command(
         control=replace(settings.control, describe_hold_s=describe_hold),
         logs=replace(settings.logs, instance_bytes=instance_log_mib * _MIB, total_bytes=total_log_mib * _MIB),
         pace=replace(settings.pace, period_s=metric_period),
+        console=allow_console,
         capture=replace(settings.capture, file_s=capture_file_seconds, spool_bytes=capture_spool_mib * _MIB),
     )
     logs.configure(LogSettings())

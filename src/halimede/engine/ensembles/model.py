@@ -13,7 +13,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.cache.access import CacheAccess
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.run import EnsembleRun
-from halimede.engine.served_model import Find, ServedModel
+from halimede.engine.served_model import Find, InstanceActivity, ServedModel
 from halimede.engine.statistics import BatchStatistics, FailureReason, ModelStatistics
 from halimede.engine.tracing.recording import record_queued
 from halimede.engine.validation import validate
@@ -96,6 +96,10 @@ class EnsembleModel:
             if name in model.labels:
                 labels[output] = model.labels[name]
         return labels
+
+    def activity(self) -> tuple[InstanceActivity, ...]:
+        """Nothing: the steps run on instances of other models."""
+        return ()
 
     @property
     def healthy(self) -> bool:

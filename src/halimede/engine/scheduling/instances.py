@@ -90,6 +90,16 @@ class Runner:
         """Whether a batch that runs now, while a model waits for it on the loop, is answered at once."""
         return not (self._sent or self.instance.may_block or self._on_thread) and self._share.is_here
 
+    @property
+    def under_way(self) -> int:
+        """Batches that its thread has not run yet."""
+        return self._sent
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether batches run on the loop at present."""
+        return not self._on_thread and not self.instance.may_block and self._share.is_here
+
     def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
         """A sequence has ended, none of whose requests runs."""
         self.instance.end_sequence(key, correlation_id, reason)

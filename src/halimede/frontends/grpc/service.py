@@ -1,4 +1,4 @@
-"""The methods that the gRPC port serves: KServe v2 with Triton's extensions, and the health service."""
+"""The methods that the gRPC port serves: KServe v2 with Triton's extensions, health, and reflection."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
-from halimede.frontends.grpc import health
+from halimede.frontends.grpc import health, reflection
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
@@ -111,6 +111,8 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     check = _answering(HealthCheckRequest, partial(health.check, engine))
     by_path[_HEALTH + "Check"] = ("health", check)
     by_path[_HEALTH + "Watch"] = ("health", StreamMethod(health.HealthWatch(engine)))
+    for path in reflection.PATHS:
+        by_path[path] = ("metadata", StreamMethod(reflection.reflect))
     return {
         path: replace(
             _restricted(method, settings.restrictions[group]) if group in settings.restrictions else method,

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -24,8 +24,10 @@ from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
+from halimede.frontends.http.landing import Landing
 from halimede.frontends.http.log_changes import read_log_changes
 from halimede.frontends.http.on_demand import wait_for_model
+from halimede.frontends.http.openapi import openapi
 from halimede.frontends.http.profile import ProfileCall
 from halimede.frontends.http.routes import Call, Route, find_route
 from halimede.frontends.http.settings import HttpSettings
@@ -37,15 +39,31 @@ _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
 
+Answer = Callable[[Exchange, Route], None]
+"""Answers a call, now or later."""
+
+
 def create_handler(
-    engine: Engine, settings: HttpSettings | None = None, dialect: Dialect = KSERVE
+    engine: Engine,
+    settings: HttpSettings | None = None,
+    dialect: Dialect = KSERVE,
+    further: Mapping[Call, Answer] | None = None,
 ) -> Handler:
-    """What answers each request of an `HttpProtocol`; `dialect` is how inference differs from KServe."""
-    return _Frontend(engine, settings or HttpSettings(), dialect).handle
+    """What answers each request of an `HttpProtocol`.
+
+    Args:
+        engine: what is served.
+        settings: what the command line says of the protocol; the defaults for None.
+        dialect: how inference differs from KServe.
+        further: what answers the calls of the console; without it, their paths mean nothing.
+    """
+    return _Frontend(engine, settings or HttpSettings(), dialect, further or {}).handle
 
 
 class _Frontend:
-    def __init__(self, engine: Engine, settings: HttpSettings, dialect: Dialect) -> None:
+    def __init__(
+        self, engine: Engine, settings: HttpSettings, dialect: Dialect, further: Mapping[Call, Answer]
+    ) -> None:
         self._engine = engine
         self._lifecycle = engine.lifecycle
         self._settings = settings
@@ -56,10 +74,11 @@ class _Frontend:
         generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
         self._answer_in_background = BackgroundAnswers().answer
         self._take_profile = ProfileCall(self._settings.sampler).answer
-        self._calls: dict[Call, Callable[[Exchange, Route], None]] = {
+        self._calls: dict[Call, Answer] = {
             Call.SERVER_METADATA: self._server_metadata,
             Call.SERVER_LIVE: self._server_live,
             Call.SERVER_READY: self._server_ready,
+            Call.MODELS: self._models,
             Call.MODEL_METADATA: self._model_metadata,
             Call.MODEL_READY: self._model_ready,
             Call.MODEL_CONFIG: self._model_config,
@@ -71,9 +90,12 @@ class _Frontend:
             Call.LOGGING: self._logging,
             Call.TRACE: self._trace,
             Call.PROFILE: self._profile,
+            Call.LANDING: Landing(console=Call.CONSOLE in further).answer,
+            Call.OPENAPI: self._openapi,
             Call.GENERATE: generate.generate,
             Call.GENERATE_STREAM: generate.generate_stream,
             **SharedMemoryCalls(settings.regions, settings.max_input_size).calls,
+            **further,
         }
 
     def handle(self, exchange: Exchange) -> None:
@@ -92,8 +114,11 @@ class _Frontend:
         try:
             if call is Call.INFER:
                 self._infer(exchange, route.model, route.version)
+            elif (answer := self._calls.get(call)) is not None:
+                answer(exchange, route)
             else:
-                self._calls[call](exchange, route)
+                exchange.route = ""
+                exchange.respond(404, (b'{"error":"Not Found"}',))
         except NotLoadedError:
             self._answer_in_background(exchange, self._answer_when_loaded(exchange, route))
         except HalimedeError as error:
@@ -142,6 +167,12 @@ class _Frontend:
 
     def _server_metadata(self, exchange: Exchange, _route: Route) -> None:
         _respond_json(exchange, descriptions.server_metadata(self._settings.server_id))
+
+    def _openapi(self, exchange: Exchange, _route: Route) -> None:
+        _respond_json(exchange, openapi({*self._calls, Call.INFER}))
+
+    def _models(self, exchange: Exchange, _route: Route) -> None:
+        _respond_json(exchange, {"models": descriptions.ready_models(self._lifecycle)})
 
     def _model_metadata(self, exchange: Exchange, route: Route) -> None:
         _respond_json(exchange, descriptions.model_metadata(self._lifecycle, route.model, route.version))

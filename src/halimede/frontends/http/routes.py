@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.http.memo import Memo
+from halimede.frontends.restrictions import PUBLIC
 
 _MAX_MEMO_PATH: Final = 256
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)"
@@ -27,6 +28,7 @@ class Call(Enum):
     SERVER_READY = (r"/v2/health/ready", ("GET",), "health")
     INFER = (rf"{_VERSIONED}/infer", ("POST",), "inference")
     ALL_STATISTICS = (r"/v2/models/stats", ("GET",), "statistics")
+    MODELS = (r"/v2/models", ("GET",), "metadata")
     MODEL_METADATA = (_VERSIONED, ("GET",), "metadata")
     MODEL_READY = (rf"{_VERSIONED}/ready", ("GET",), "health")
     MODEL_CONFIG = (rf"{_VERSIONED}/config", ("GET",), "model-config")
@@ -45,6 +47,12 @@ class Call(Enum):
     TRACE = (rf"(?:/v2|{_MODEL})/trace/setting", ("GET", "POST"), "trace")
     LOGGING = (r"/v2/logging", ("GET", "POST"), "logging")
     PROFILE = (r"/v2/debug/profile", ("POST",), "trace")
+    LANDING = (r"/", ("GET",), PUBLIC)
+    OPENAPI = (r"/openapi\.json", ("GET",), "metadata")
+    CONSOLE = (r"/console/?(?P<file>[a-z_/]+\.(?:js|css)|)", ("GET",), PUBLIC)
+    CONSOLE_SNAPSHOT = (r"/v2/console/snapshot", ("GET",), "model-repository")
+    CONSOLE_EVENTS = (r"/v2/console/events", ("GET",), "model-repository")
+    CONSOLE_LOGS = (r"/v2/console/logs", ("GET",), "logging")
 
     def __init__(self, pattern: str, methods: tuple[str, ...], category: str) -> None:
         self.pattern = re.compile(pattern)
@@ -62,6 +70,7 @@ class Route(NamedTuple):
         version_text: the version's digits, "" for none.
         repository: the repository, "" for none.
         region: the region of shared memory, decoded; "" for none.
+        file: the file of the console, "" for its page.
     """
 
     call: Call
@@ -69,6 +78,7 @@ class Route(NamedTuple):
     version_text: str = ""
     repository: str = ""
     region: str = ""
+    file: str = ""
 
     @property
     def version(self) -> int:
@@ -105,7 +115,8 @@ def _find_route(path: str) -> Route | None:
             region = _decode_name(names.get("region", ""))
             if model is None or region is None:
                 return None
-            return Route(call, model, names.get("version", ""), names.get("repository", ""), region)
+            version, repository, file = (names.get(name, "") for name in ("version", "repository", "file"))
+            return Route(call, model, version, repository, region, file)
     return None
 
 

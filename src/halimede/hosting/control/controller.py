@@ -252,6 +252,15 @@ class Controller:
             endpoint.record, endpoint.fleets, is_capture_stopped=self._dependencies.is_capture_stopped()
         )
 
+    def describe_all(self, caller: Caller) -> list[Answer]:
+        """What DescribeEndpoint says of each of the caller's endpoints, by name."""
+        is_stopped = self._dependencies.is_capture_stopped()
+        endpoints = [each for each in self._endpoints.values() if each.record.id.scope == caller.scope]
+        return [
+            describe_endpoint(each.record, each.fleets, is_capture_stopped=is_stopped)
+            for each in sorted(endpoints, key=lambda endpoint: endpoint.record.name)
+        ]
+
     async def _list_endpoints(self, request: Request, caller: Caller) -> Answer:
         entries = [endpoint_summary(record) for record in self._records(caller)]
         return page_of(entries, request, "EndpointName", "Endpoints", "EndpointStatus")

@@ -1,0 +1,189 @@
+// A form made from a model's metadata, which sends real requests.
+
+import { h, notify, setText, show } from "../dom.js";
+import { duration } from "../format.js";
+import { read } from "../server.js";
+import { outputsDrawn, streamDrawn } from "./answer.js";
+import { encode } from "./datatypes.js";
+import { field } from "./fields.js";
+import { infer, pathOf, stream } from "./sending.js";
+import { filesOf, SNIPPETS } from "./snippets.js";
+
+/** The form for a model; it is made once the model is there. */
+export function tryIt(name, version) {
+  const content = h("div", {});
+  const node = h("section", { class: "card try" }, h("h2", {}, "Try it"), content);
+  let state = "";
+  let form = null;
+  show(node, false);
+
+  async function make(model) {
+    try {
+      const metadata = await read(pathOf(model, "").slice(0, -1));
+      const config = await read(pathOf(model, "config")).catch(() => ({}));
+      form = modelForm({ ...model, ...config, name: model.name, version: model.version, decoupled: model.decoupled, scheduler: model.scheduler, inputs: metadata.inputs, outputs: metadata.outputs }, config);
+      content.replaceChildren(form.node);
+    } catch (error) {
+      content.replaceChildren(h("p", { class: "note bad" }, `The model's metadata cannot be read: ${error.message}`));
+    }
+  }
+
+  return {
+    node,
+    update(model) {
+      if (model.state === state) return;
+      state = model.state;
+      show(node, state === "READY");
+      form?.stop();
+      if (state === "READY") make(model);
+    },
+    close: () => form?.stop(),
+  };
+}
+
+function modelForm(model, config) {
+  let abort = null;
+  let timer = 0;
+  const settings = new Map((config.input ?? []).map((input) => [input.name, input]));
+  const labelled = (config.output ?? []).filter((output) => output.label_filename).map((output) => output.name);
+  const changed = () => {
+    clearTimeout(timer);
+    timer = setTimeout(showCode, 150);
+  };
+  const fields = model.inputs.map((input) => field(input, { optional: settings.get(input.name)?.optional ?? false, batched: config.max_batch_size > 0, onChange: changed }));
+  const options = optionsOf(model, labelled, changed);
+  const send = h("button", { class: "primary" }, "Send");
+  const stop = h("button", { type: "button", hidden: true, onclick: () => abort?.abort() }, "Stop");
+  const outcome = h("p", { class: "outcome", role: "status" });
+  const answer = h("div", { class: "answer" }, h("p", { class: "faint" }, "The answer appears here."));
+  const code = codeTabs();
+  const node = h("div", { class: "try_it" },
+    h("form", { onsubmit: run }, fields.map((each) => each.node), options.node, h("div", { class: "actions" }, send, stop, outcome)),
+    h("div", { class: "result" }, h("h3", {}, "Answer"), answer),
+    code.node);
+
+  async function request() {
+    const inputs = (await Promise.all(fields.map((each) => each.read()))).filter(Boolean);
+    return { inputs, ...options.read() };
+  }
+
+  async function showCode() {
+    try {
+      code.update(model, await request());
+    } catch (error) {
+      code.explain(error.message);
+    }
+  }
+
+  async function run(event) {
+    event.preventDefault();
+    abort = new AbortController();
+    send.disabled = true;
+    show(stop, true);
+    outcome.className = "outcome";
+    setText(outcome, "Waiting…");
+    const began = performance.now();
+    const took = () => duration((performance.now() - began) * 1000);
+    try {
+      const asked = await request();
+      code.update(model, asked);
+      if (model.decoupled) {
+        const drawn = streamDrawn(model.outputs);
+        answer.replaceChildren(drawn.node);
+        let first = "";
+        let count = 0;
+        for await (const document of stream(model, asked, abort.signal)) {
+          count = drawn.add(document);
+          first ||= took();
+          setText(outcome, `${count} responses, the first after ${first}`);
+        }
+        setText(outcome, count ? `${count} responses in ${took()}, the first after ${first}` : `No response, after ${took()}`);
+      } else {
+        const outputs = await infer(model, asked, abort.signal);
+        setText(outcome, `Answered in ${took()}`);
+        answer.replaceChildren(...outputsDrawn(outputs));
+      }
+      outcome.classList.add("good");
+    } catch (error) {
+      const stopped = error.name === "AbortError";
+      setText(outcome, stopped ? `Stopped after ${took()}` : "Failed");
+      outcome.classList.toggle("bad", !stopped);
+      if (!stopped) answer.replaceChildren(h("p", { class: "note bad" }, error.message));
+    }
+    send.disabled = false;
+    show(stop, false);
+  }
+
+  showCode();
+  return { node, stop: () => abort?.abort() };
+}
+
+/** What belongs to a request beside its inputs: classes, and its place in a sequence. */
+function optionsOf(model, labelled, onChange) {
+  const classes = h("input", { type: "number", id: "classes", min: "0", value: "5", class: "short", oninput: onChange });
+  const sequence = h("input", { id: "sequence", value: "1", class: "short", oninput: onChange });
+  const start = h("input", { type: "checkbox", id: "sequence_start", checked: true, onchange: onChange });
+  const end = h("input", { type: "checkbox", id: "sequence_end", onchange: onChange });
+  const parts = [];
+  if (labelled.length) parts.push(h("label", { for: "classes" }, "Best classes to show"), classes);
+  if (model.scheduler === "sequence") {
+    parts.push(h("label", { for: "sequence" }, "Sequence"), sequence, h("label", { class: "check" }, start, "starts"), h("label", { class: "check" }, end, "ends"));
+  }
+  return {
+    node: h("div", { class: "line options" }, parts),
+    read() {
+      const parameters = {};
+      if (model.scheduler === "sequence") {
+        parameters.sequence_id = /^\d+$/.test(sequence.value) ? Number(sequence.value) : sequence.value;
+        parameters.sequence_start = start.checked;
+        parameters.sequence_end = end.checked;
+      }
+      const count = Number(classes.value);
+      const outputs = labelled.length && count > 0
+        ? model.outputs.map(({ name }) => (labelled.includes(name) ? { name, parameters: { classification: count } } : { name }))
+        : null;
+      return { parameters, outputs };
+    },
+  };
+}
+
+function codeTabs() {
+  let chosen = 0;
+  let last = null;
+  const code = h("code", {});
+  const files = h("div", { class: "files" });
+  const copy = h("button", { type: "button", class: "quiet", onclick: async () => {
+    await navigator.clipboard.writeText(code.textContent).then(() => notify("Copied.", "good"), () => notify("The browser does not let this page copy.", "error"));
+  } }, "Copy");
+  const buttons = SNIPPETS.map(({ name }, i) => h("button", { type: "button", class: "quiet", "aria-pressed": String(i === 0), onclick: () => { chosen = i; draw(); } }, name));
+  const node = h("section", { class: "code" },
+    h("div", { class: "line" }, h("h3", {}, "The same call"), h("div", { role: "group", "aria-label": "Client" }, buttons), copy),
+    h("pre", { tabindex: "0", role: "region", "aria-label": "Code of the call" }, code), files);
+
+  function draw() {
+    if (!last) return;
+    const [model, request] = last;
+    const possible = SNIPPETS.map(({ applies }) => applies(model));
+    if (!possible[chosen]) chosen = 0;
+    buttons.forEach((button, i) => {
+      show(button, possible[i]);
+      button.setAttribute("aria-pressed", String(i === chosen));
+    });
+    setText(code, SNIPPETS[chosen].code(model, request));
+    for (const link of files.querySelectorAll("a")) URL.revokeObjectURL(link.href);
+    files.replaceChildren(...filesOf(model, request, encode).map(([name, content]) => h("a", { download: name, href: URL.createObjectURL(new Blob([content])) }, `Save ${name}`)));
+  }
+
+  return {
+    node,
+    explain(why) {
+      last = null;
+      setText(code, `# ${why}`);
+      files.replaceChildren();
+    },
+    update(model, request) {
+      last = [model, request];
+      draw();
+    },
+  };
+}
