@@ -25,6 +25,7 @@ COMMANDS = {
     "check": "halimede.cli.check.command",
     "pack": "halimede.cli.sagemaker.pack",
     "token": "halimede.cli.token",
+    "bench": "halimede.cli.bench.command",
     "build-engine": "halimede.cli.build_engine",
     "completion": "halimede.cli.completion",
 }
