@@ -26,6 +26,7 @@ COMMANDS = {
     "pack": "halimede.cli.sagemaker.pack",
     "token": "halimede.cli.token",
     "bench": "halimede.cli.bench.command",
+    "top": "halimede.cli.top",
     "build-engine": "halimede.cli.build_engine",
     "completion": "halimede.cli.completion",
 }
