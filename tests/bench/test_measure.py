@@ -1,15 +1,18 @@
 """Measurements of a real server."""
 
 import socket
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from halimede.bench.arrivals import Arrivals
+from halimede.bench.clients.lane import now
 from halimede.bench.data import Making
 from halimede.bench.errors import BenchError
 from halimede.bench.histogram import Histogram
+from halimede.bench.load import END, started
 from halimede.bench.measure import Measuring, Progress, measure
 from halimede.bench.plan import Level, Sequences
 from halimede.bench.results import LevelResult
@@ -264,3 +267,19 @@ def test_a_server_that_cannot_keep_up(server: ServerProcess) -> None:
     assert result.throughput < 50
     assert result.backlog > 10
     assert result.latency.percentile(99) > 2 * result.service.percentile(99)
+
+
+def test_load_goes_on_while_nobody_looks(server: ServerProcess) -> None:
+    """Reports never stop the processes that send, however long the measuring process is busy."""
+    prepared = prepare(Workload(url=server.http, model="numbers", processes=1))
+    with started(prepared.plan) as load:
+        load.set(Level(8))
+        load.receive(0.3)
+        began = now()
+        time.sleep(1.2)
+        load.receive_until(now())
+        ends = load.take().requests[:, END]
+        slices = [
+            ((ends >= began + part * 2e8) & (ends < began + (part + 1) * 2e8)).sum() for part in range(6)
+        ]
+        assert min(slices) > 0

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 import numpy as np
 
@@ -22,6 +24,7 @@ DUE, SENT, FIRST, END, RESPONSES, ERROR = range(COLUMNS)
 
 _STARTS_WITHIN_S = 60
 _SILENT_S = 30
+_ENDS_WITHIN_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,15 @@ class Load:
         finished: a level that has a limit of requests is done.
     """
 
-    def __init__(self, plan: Plan, processes: list[SpawnProcess], pipes: list[Connection]) -> None:
-        self._plan = plan
+    def __init__(
+        self, processes: list[SpawnProcess], orders: list[Connection], reports: list[Connection]
+    ) -> None:
         self._processes = processes
-        self._pipes = pipes
+        self._orders = orders
+        self._pipes = reports
+        self._inbox: SimpleQueue[tuple[Connection, Report | Exception]] = SimpleQueue()
+        self._closing = False
+        self._reader = Thread(target=self._read, name="halimede-bench-reports", daemon=True)
         self._latest: dict[Connection, Report] = {}
         self._requests: list[Integers] = []
         self._gaps: list[Integers] = []
@@ -86,7 +94,7 @@ class Load:
 
     def set(self, level: Level) -> None:
         """Change the load now; what was answered before is forgotten."""
-        for pipe in self._pipes:
+        for pipe in self._orders:
             pipe.send(level)
         self._latest.clear()
         self.take()
@@ -100,12 +108,11 @@ class Load:
         deadline = time.monotonic() + seconds
         while True:
             left = deadline - time.monotonic()
-            ready = wait(self._pipes, max(0.0, left))
-            for pipe in ready:
-                assert isinstance(pipe, Connection)
-                self._take_report(pipe)
-            if left <= 0:
+            try:
+                pipe, report = self._inbox.get(timeout=left) if left > 0 else self._inbox.get_nowait()
+            except Empty:
                 return
+            self._take_report(pipe, report)
 
     def receive_until(self, at: int) -> None:
         """Take reports until all that was answered before that time (ns) has been told.
@@ -131,12 +138,28 @@ class Load:
             {number: text for text, number in self._errors.items()},
         )
 
-    def _take_report(self, pipe: Connection) -> None:
-        try:
-            report = pipe.recv()
-        except (EOFError, OSError):
-            raise BenchError("A process that sends the load has ended; what it wrote is above") from None
-        assert isinstance(report, Report)
+    def start(self) -> None:
+        """Begin to take reports, at once when they come, so that no process ever waits for this one."""
+        self._reader.start()
+
+    def _read(self) -> None:
+        pipes = list(self._pipes)
+        while pipes and not self._closing:
+            for pipe in wait(pipes, 0.2):
+                assert isinstance(pipe, Connection)
+                try:
+                    self._inbox.put((pipe, pipe.recv()))
+                except (EOFError, OSError) as error:
+                    pipes.remove(pipe)
+                    self._inbox.put((pipe, error))
+
+    def _take_report(self, pipe: Connection, report: Report | Exception) -> None:
+        if isinstance(report, Exception):
+            process = self._processes[self._pipes.index(pipe)]
+            process.join(1)
+            raise BenchError(
+                f"A process that sends the load has ended, with code {process.exitcode}; what it wrote is above"
+            )
         self._latest[pipe] = report
         if report.records:
             requests = np.frombuffer(report.records, np.int64).reshape(-1, COLUMNS)
@@ -156,23 +179,20 @@ class Load:
 
     def close(self) -> None:
         """End the processes."""
-        for pipe in self._pipes:
+        for pipe in self._orders:
             try:
                 pipe.send(None)
             except OSError:
                 continue
-        deadline = time.monotonic() + 5
-        for process, pipe in zip(self._processes, self._pipes, strict=True):
-            while process.is_alive() and time.monotonic() < deadline:
-                try:
-                    while pipe.poll(0.01):
-                        pipe.recv()
-                except (EOFError, OSError):
-                    break
-            process.join(1)
+        for process in self._processes:
+            process.join(_ENDS_WITHIN_S)
             if process.is_alive():
                 process.kill()
                 process.join()
+        self._closing = True
+        if self._reader.is_alive():
+            self._reader.join()
+        for pipe in (*self._orders, *self._pipes):
             pipe.close()
 
 
@@ -184,27 +204,31 @@ def started(plan: Plan) -> Iterator[Load]:
         BenchError: one does not start.
     """
     context = multiprocessing.get_context("spawn")
-    processes, pipes = [], []
+    processes, orders, reports = [], [], []
     for index in range(plan.processes):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=run, args=(plan, index, theirs), daemon=True)
+        their_orders, our_orders = context.Pipe(duplex=False)
+        our_reports, their_reports = context.Pipe(duplex=False)
+        process = context.Process(target=run, args=(plan, index, their_orders, their_reports), daemon=True)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is this process's to handle
         try:
             process.start()
         finally:
             signal.signal(signal.SIGINT, before)
-        theirs.close()
+        their_orders.close()
+        their_reports.close()
         processes.append(process)
-        pipes.append(ours)
-    load = Load(plan, processes, pipes)
+        orders.append(our_orders)
+        reports.append(our_reports)
+    load = Load(processes, orders, reports)
     try:
-        for pipe in pipes:
+        for pipe in reports:
             try:
                 if not pipe.poll(_STARTS_WITHIN_S):
                     raise BenchError(f"A process has not started within {_STARTS_WITHIN_S} s")
                 pipe.recv()
             except EOFError:
                 raise BenchError("A process that sends the load has not started") from None
+        load.start()
         yield load
     finally:
         load.close()

@@ -52,21 +52,25 @@ class Report:
     finished: bool
 
 
-def run(plan: Plan, index: int, pipe: Connection) -> None:
-    """Send load as the pipe says, until it is closed or brings None."""
+def run(plan: Plan, index: int, orders: Connection, reports: Connection) -> None:
+    """Send load as the orders say, until they end or bring None.
+
+    Reports have a pipe of their own, which blocks: event loops make what they watch non-blocking.
+    """
     gc.freeze()
     gc.disable()  # requests leave no cycles
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(Worker(plan, index, pipe).run())
+        runner.run(Worker(plan, index, orders, reports).run())
 
 
 class Worker:
     """The load of one process."""
 
-    def __init__(self, plan: Plan, index: int, pipe: Connection) -> None:
+    def __init__(self, plan: Plan, index: int, orders: Connection, reports: Connection) -> None:
         self._plan = plan
         self._index = index
-        self._pipe = pipe
+        self._orders = orders
+        self._reports = reports
         self._recorder = Recorder()
         self._lanes: set[Lane] = set()
         self._idle: list[Lane] = []
@@ -88,18 +92,18 @@ class Worker:
         self._ids = correlation_ids(plan, index) if plan.sequences else iter(())
 
     async def run(self) -> None:
-        """Send load until the pipe says that it is enough."""
+        """Send load until the orders say that it is enough."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._pipe.fileno(), self._command)
+        loop.add_reader(self._orders.fileno(), self._command)
         loop.add_reader(self._timer.fileno(), self._arrive)
-        self._pipe.send("ready")
+        self._reports.send("ready")
         while not self._stopped.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), REPORT_EVERY_S)
             self._give_up_overdue()
             if not self._report():
                 break
-        loop.remove_reader(self._pipe.fileno())
+        loop.remove_reader(self._orders.fileno())
         loop.remove_reader(self._timer.fileno())
         for task in self._tasks:
             task.cancel()
@@ -110,7 +114,7 @@ class Worker:
 
     def _command(self) -> None:
         try:
-            level = self._pipe.recv()
+            level = self._orders.recv()
         except (EOFError, OSError):
             level = None
         if level is None:
@@ -288,7 +292,7 @@ class Worker:
             finished=self._left == 0 and not under_way and not self._due,
         )
         try:
-            self._pipe.send(report)
+            self._reports.send(report)
         except OSError:
             return False
         return True
