@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 24, 32, 44
 _DIGITS = 4
+_CHARACTER = 6.5  # about as wide as a character is
 
 STYLE = """
 svg.plot { width: 100%; max-width: 44rem; height: auto; font: 12px system-ui, sans-serif; }
@@ -122,7 +123,7 @@ def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x.title)}</text>')
     parts.append(
-        f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y.title)}</text>'
+        f'<text transform="translate(12 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y.title)}</text>'
     )
     for place, each in enumerate(series):
         parts += _drawn(place, each, across, up)
@@ -144,11 +145,12 @@ def _drawn(place: int, series: Series, across: _Scale, up: _Scale) -> list[str]:
 
 
 def _legend(series: Sequence[Series]) -> list[str]:
-    parts = []
+    """The names of the series, side by side above the picture."""
+    parts, at = [], float(_LEFT)
     for place, each in enumerate(series):
-        top = _TOP + 8 + 16 * place
-        parts.append(f'<rect class="s{place}" x="{_LEFT + 10}" y="{top - 8}" width="14" height="4"/>')
-        parts.append(f'<text x="{_LEFT + 30}" y="{top}">{escape(each.name)}</text>')
+        parts.append(f'<rect class="s{place}" x="{at:.0f}" y="12" width="14" height="4"/>')
+        parts.append(f'<text x="{at + 20:.0f}" y="18">{escape(each.name)}</text>')
+        at += 44 + _CHARACTER * len(each.name)
     return parts
 
 

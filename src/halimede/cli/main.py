@@ -27,6 +27,7 @@ COMMANDS = {
     "token": "halimede.cli.token",
     "bench": "halimede.cli.bench.command",
     "top": "halimede.cli.top",
+    "tune": "halimede.cli.tune",
     "build-engine": "halimede.cli.build_engine",
     "completion": "halimede.cli.completion",
 }
