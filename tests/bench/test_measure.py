@@ -89,6 +89,7 @@ def test_sequences_begin_and_end(server: ServerProcess, way: str) -> None:
         streaming=way == "stream",
         model="sequence",
         sequences=Sequences(5, first=1000),
+        connections=3,
         processes=1,
     )
     result, opened = run(workload, Level(3), Level(arrivals=Arrivals(200)))

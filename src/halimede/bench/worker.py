@@ -21,6 +21,7 @@ from halimede.bench.timer import Timer
 
 REPORT_EVERY_S = 0.05
 RECONNECT_AFTER_S = 0.2
+END_WITHIN_S = 2.0
 _CONNECT_WITHIN_S = 10
 _MOST_DUE = 1_000_000  # waiting requests of an open loop
 
@@ -103,6 +104,7 @@ class Worker:
             self._give_up_overdue()
             if not self._report():
                 break
+        await self._end_sequences()
         loop.remove_reader(self._orders.fileno())
         loop.remove_reader(self._timer.fileno())
         for task in self._tasks:
@@ -111,6 +113,19 @@ class Worker:
             lane.idle = lane.closed = _forget
             lane.abort()
         self._timer.close()
+
+    async def _end_sequences(self) -> None:
+        """Send the rest of each sequence that has begun, so that none keeps its slot in the server."""
+        self._arrivals = None
+        self._due.clear()
+        self._wanted = 0
+        self._left = -1
+        idle, self._idle = self._idle, []
+        for lane in idle:
+            self._on_idle(lane)
+        ends = now() + round(END_WITHIN_S * 1e9)
+        while self._plan.sequences and now() < ends and any(lane.busy for lane in self._lanes):  # noqa: ASYNC110 - at the end only
+            await asyncio.sleep(0.005)
 
     def _command(self) -> None:
         try:
