@@ -10,9 +10,9 @@ from typing import Any
 from benchmarks import models
 from benchmarks.connections import Call, median_time
 from benchmarks.hosting import ROUTERS, create, hosting, pack, request_of
-from benchmarks.process_tree import tree
 from benchmarks.processes import Server
 from benchmarks.workload import Compare, Sample, Sides, Workload
+from halimede.core.process_tree import tree
 
 SHARE_GOAL = 1.1
 MEMORY_GOAL_MB = 300

@@ -13,8 +13,8 @@ from botocore.config import Config
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.hosting import await_ping
-from benchmarks.process_tree import tree
 from benchmarks.processes import READY_WITHIN_S, Server, free_ports, process
+from halimede.core.process_tree import tree
 from halimede.hosting.substrates.processes import marked
 from tests.support.ray_cluster import RayCluster, ray_cluster
 

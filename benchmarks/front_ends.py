@@ -14,10 +14,10 @@ from typing import Any
 
 from benchmarks import models, python_models
 from benchmarks.errors import BenchmarkError
-from benchmarks.process_tree import tree
 from benchmarks.processes import Server, halimede
 from benchmarks.tls import ELEMENTS, MODEL, load, request
 from benchmarks.workload import Compare, Sample, Sides, Workload
+from halimede.core.process_tree import tree
 
 FRONT_ENDS = 2
 CONNECTIONS = 64

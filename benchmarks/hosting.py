@@ -23,10 +23,10 @@ from botocore.config import Config
 from benchmarks import models
 from benchmarks.connections import LONGEST_S, Call, connected, exchange, median_time
 from benchmarks.errors import BenchmarkError
-from benchmarks.process_tree import tree
 from benchmarks.processes import READY_WITHIN_S, TICKS_PER_SECOND, Server, free_ports, process
 from benchmarks.sagemaker import ask, large_model, small_request
 from benchmarks.workload import Compare, Sample, Sides, Workload
+from halimede.core.process_tree import tree
 from halimede.repository.model_archives import extract_model
 
 ADDED_GOAL_US = 250

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from benchmarks import models, python_models
 from benchmarks.errors import BenchmarkError
-from benchmarks.process_tree import tree
 from benchmarks.processes import TICKS_PER_SECOND, Server, halimede
 from benchmarks.tls import MODEL, RATE, SUCCEEDED, request
+from halimede.core.process_tree import tree
 
 FRONT_ENDS = (1, 2, 4, 8)
 CLIENT_THREADS = 4

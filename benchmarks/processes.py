@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.process_tree import tree
+from halimede.core.process_tree import tree
 
 READY_WITHIN_S = 180
 STOPPED_WITHIN_S = 30

@@ -30,10 +30,10 @@ from benchmarks.clusters import (
 from benchmarks.connections import Call, connected, exchange, median_time
 from benchmarks.errors import BenchmarkError
 from benchmarks.hosting import load, pack, request_of
-from benchmarks.process_tree import tree
 from benchmarks.processes import resident_mb
 from benchmarks.watched_host import steps
 from benchmarks.workload import Compare, Sample, Sides, Workload
+from halimede.core.process_tree import tree
 from tests.support.ray_cluster import RayCluster
 
 CREATE_GOAL_S = 1.5

@@ -16,6 +16,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server
 from benchmarks.workload import Sample
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest, ModelStreamInferResponse
+from halimede.frontends.grpc.transport.frames import frame
 
 WARM_UP_S = 0.7
 SILENT_S = 30
@@ -347,11 +348,6 @@ def int32(number: int) -> bytes:
 def varint(number: int) -> bytes:
     """A number of 22 to 28 bits as Protobuf writes it."""
     return bytes(number >> 7 * part & 0x7F | (0x80 if part < 3 else 0) for part in range(4))
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame of HTTP/2."""
-    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
 
 
 def literal(name: str, value: str) -> bytes:

@@ -22,10 +22,10 @@ from benchmarks import models, python_models, report
 from benchmarks.errors import BenchmarkError
 from benchmarks.expectation import Costs, expect, rate
 from benchmarks.in_server import BATCHING
-from benchmarks.process_tree import tree
 from benchmarks.processes import TICKS_PER_SECOND, Server, cores, halimede, process
 from benchmarks.tls import request
 from benchmarks.workload import Compare, Result, Sample, Sides, Workload
+from halimede.core.process_tree import tree
 from halimede.frontends.profiling.sampler import program
 from halimede.frontends.profiling.stages import STAGES
 

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 from benchmarks import models
 from benchmarks.errors import BenchmarkError
 from benchmarks.load import Load, sending
-from benchmarks.process_tree import tree
 from benchmarks.processes import Server, cores, halimede
 from benchmarks.tools import perf_analyzer
 from benchmarks.workload import Compare, Sample, Sides, Workload
+from halimede.core.process_tree import tree
 
 GOALS = {1000: 0.98, 1: 0.75}
 """One of how many requests is traced → the share of the rate without tracing that is to be reached."""

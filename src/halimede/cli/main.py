@@ -25,6 +25,9 @@ COMMANDS = {
     "check": "halimede.cli.check.command",
     "pack": "halimede.cli.sagemaker.pack",
     "token": "halimede.cli.token",
+    "bench": "halimede.cli.bench.command",
+    "top": "halimede.cli.top",
+    "tune": "halimede.cli.tune",
     "build-engine": "halimede.cli.build_engine",
     "completion": "halimede.cli.completion",
 }

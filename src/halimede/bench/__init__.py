@@ -1,0 +1,1 @@
+"""Load on inference servers of any make, over the network, and what it shows: `halimede bench`."""

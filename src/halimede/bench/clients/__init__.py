@@ -1,0 +1,1 @@
+"""Connections to servers that do as little as possible for each request."""

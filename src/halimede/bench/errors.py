@@ -1,0 +1,5 @@
+"""What can go wrong in a measurement."""
+
+
+class BenchError(Exception):
+    """The measurement cannot be made; the text says why and what would help."""

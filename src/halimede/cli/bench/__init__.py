@@ -1,0 +1,1 @@
+"""`halimede bench`."""

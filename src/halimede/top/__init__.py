@@ -1,0 +1,1 @@
+"""The figures of a running server in a terminal: `halimede top`."""

@@ -1,0 +1,1 @@
+"""Search for the settings with which a model serves best: `halimede tune`."""
