@@ -32,9 +32,20 @@ def test_site_is_built_and_its_links_lead_somewhere() -> None:
     assert 'href="onnx.html"' in front
     assert "<title>Halimede</title>" in front
     assert "dynamic batching" in (site / "search" / "search_index.js").read_text()
+    assert "Serve models until the process gets SIGINT or SIGTERM." in (site / "api.html").read_text()
     assert "https://halimede.example/halimede/blob/main/examples/sagemaker/Containerfile" in (
         (site / "sagemaker.html").read_text()
     )
+
+
+def test_python_api_has_an_entry_for_each_public_name() -> None:
+    public = (ROOT / "src" / "halimede" / "__init__.pyi").read_text()
+    exported = {
+        f"{module}.{name}" for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", public, re.M)
+    }
+    entries = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
+    assert len(exported) > 5
+    assert Counter(entries) == Counter(exported)
 
 
 @pytest.mark.parametrize(
