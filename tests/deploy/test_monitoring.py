@@ -1,6 +1,7 @@
 """The rules and dashboards of `deploy/` are valid, and use only metrics that are there."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +89,11 @@ def test_alerts_say_how_bad_they_are_and_what_is_wrong() -> None:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
         assert rule["annotations"]["summary"]
+
+
+def test_page_lists_the_alerts() -> None:
+    listed = re.findall(r"^\| `(Halimede\w+)` \|", Path("docs/deploy.md").read_text(), re.M)
+    assert listed == [rule["alert"] for rule in rules() if "alert" in rule]
 
 
 def test_autoscaler_asks_for_a_metric_that_the_adapter_offers() -> None:
