@@ -23,7 +23,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -118,6 +118,12 @@ protos: $(VENV)/.test ## Generate the protobuf modules
 
 docs: $(VENV)/.test ## Generate the reference pages of docs/
 	$(BIN)/python scripts/generate_docs.py
+
+docs-site: $(VENV)/.docs-site ## Build the pages as a site in build/site, and check its links
+	$(BIN)/python -m scripts.site
+
+release-check: $(BIN)/python ## Build the wheel and the source distribution in build/release/dist, install each and use it
+	$(BIN)/python scripts/release_check.py
 
 clean: ## Remove what was built, the virtual environment too
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,7 +14,7 @@ from tests.examples.test_pages import Command, commands
 from tests.support.server import ServerProcess, running
 
 APP = "examples/functions/app.py"
-PAGES = ("functions.md", "files.md", "in-process.md", "command-line.md")
+PAGES = ("functions.md", "files.md", "in-process.md", "command-line.md", "tutorial.md")
 FUNCTIONS = ("add", "count", "Classifier", "countdown", "spell")
 SERVE = [sys.executable, "-m", "halimede", "serve"]
 PORTS = ["--http-address=127.0.0.1", "--http-port=0", "--grpc-port=0", "--metrics-port=0"]
@@ -45,7 +45,7 @@ def test_page_says_what_its_command_prints(
     examples: Path,
     tmp_path: Path,
 ) -> None:
-    given_server = files_server if command.page == "files.md" else functions_server
+    given_server = files_server if command.page in ("files.md", "tutorial.md") else functions_server
     places = {"build/examples": str(examples), "build/models": str(tmp_path / "models")}
     line = command.line.replace("localhost:8000", given_server.http)
     if line.startswith(".venv/bin/python "):

@@ -1,0 +1,1 @@
+"""The diagrams of the pages: `python -m scripts.diagrams` writes them to `docs/diagrams`."""

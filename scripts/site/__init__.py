@@ -1,0 +1,1 @@
+"""The site of all pages: `python -m scripts.site`."""
