@@ -31,7 +31,11 @@ _ENVIRONMENT = {
 
 
 class OwnCluster:
-    """The cluster of one host. Lives on the event loop."""
+    """The cluster of one host. Lives on the event loop.
+
+    Attributes:
+        is_found: an earlier process of the host started it.
+    """
 
     def __init__(self, directory: Path, host_id: str, on_gone: Callable[[], None]) -> None:
         """A cluster whose file and log are in a directory; `on_gone` is told when it has ended by itself."""
@@ -41,6 +45,7 @@ class OwnCluster:
         self._sessions = Path(tempfile.gettempdir()) / f"halimede-ray-{host_id[:8]}"
         self._watched: Watched | None = None
         self._stopping = False
+        self.is_found = False
 
     async def start(self) -> str:
         """Find the cluster, or start it: its address.
@@ -50,6 +55,7 @@ class OwnCluster:
         """
         self._stopping = False
         found = self._found()
+        self.is_found = found is not None
         if found is not None:
             return found
         port = _free_port()
@@ -60,9 +66,13 @@ class OwnCluster:
         ]  # fmt: skip
         process = await asyncio.to_thread(self._spawn, command)
         self._watched = Watched(process.pid, lambda: self._ended(process))
-        address = await self._address(process.pid, port)
-        document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
-        self._file.write_bytes(orjson.dumps(document))
+        try:
+            address = await self._address(process.pid, port)
+            document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
+            self._file.write_bytes(orjson.dumps(document))
+        except BaseException:
+            await self.stop()  # nobody would find it
+            raise
         return address
 
     def _spawn(self, command: list[str]) -> "subprocess.Popen[bytes]":
@@ -101,7 +111,6 @@ class OwnCluster:
                         if "Local node IP:" in line:
                             return f"{line.rpartition(':')[2].strip()}:{port}"
                     await asyncio.sleep(_POLL_S)
-        await self.stop()
         raise EngineError(f"Ray does not start on this machine (process {pid}); {self._log} says why")
 
     def _ended(self, process: "subprocess.Popen[bytes] | None" = None) -> None:
