@@ -327,3 +327,45 @@ def test_what_cannot_be_done_is_refused(
         code, text = host.refused(operation, **request_)
         assert code == refusal[0]
         assert refusal[1] in text
+
+
+def test_message_that_cannot_be_logged_is_logged_when_that_is_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with topic_host(tmp_path) as host:
+        host.client().create_topic(Name="done")
+        with monkeypatch.context() as full:
+
+            def fail(*_: Any, **__: Any) -> None:
+                raise OSError(28, "No space left on device")
+
+            full.setattr("halimede.hosting.notifications.message_log.write", fail)
+            host.loop.run(host.notifications.publish(DONE, "first"))
+            host.until(lambda: "No space left on device" in caplog.text)
+        host.loop.run(host.notifications.tidy())
+        host.until(lambda: host.log("done"))
+        host.loop.run(host.notifications.publish(DONE, "second"))
+        host.until(lambda: len(host.log("done")) == 2)
+        assert [line["Message"] for line in host.log("done")] == ["first", "second"]
+
+
+def test_messages_are_delivered_after_an_error_that_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with topic_host(tmp_path) as host, fake_instance() as endpoint:
+        host.client().create_topic(Name="done")
+        host.subscribed(DONE, endpoint)
+        file: Any = host.notifications._file
+        deliveries = file.deliveries
+        failed: list[None] = []
+
+        async def fail_once(*arguments: Any) -> Any:
+            if not failed:
+                failed.append(None)
+                raise RuntimeError("nobody foresaw this")
+            return await deliveries(*arguments)
+
+        monkeypatch.setattr(file, "deliveries", fail_once)
+        host.client().publish(TopicArn=DONE, Message="x")
+        host.until(lambda: len(endpoint.seen) == 2)
+        assert failed

@@ -34,6 +34,8 @@ _THREADS = 16
 _AT_A_TIME = 8
 _AGENT = "Amazon Simple Notification Service Agent"
 _LONGEST_PAUSE_S = 60.0
+_AGAIN_S = 1.0
+"""After an error of the host itself."""
 
 _TRY_AGAIN = (408, 429)
 """Statuses below 500 after which a message is sent once more; others say that it never will be taken."""
@@ -148,11 +150,19 @@ class Deliveries:
                 found = await self._file.deliveries(arn, _AT_A_TIME)
                 now = self._now()
                 due = [each for each in found if each.due <= now]
-                await asyncio.gather(*(self._try(arn, each) for each in due))
+                outcomes = await asyncio.gather(
+                    *(self._try(arn, each) for each in due), return_exceptions=True
+                )
+                for outcome in outcomes:  # all of them are over: none is sent twice at a time
+                    if outcome is not None:
+                        raise outcome
                 pause = None if not found else max(found[0].due - now, 0.0)
             except ApiError as error:
                 logger.error("%s: %s", arn, error.message)
-                due, pause = [], 1.0
+                due, pause = [], _AGAIN_S
+            except Exception:  # of one subscription, and the log has what nobody foresaw
+                logger.exception("%s: messages are not delivered yet", arn)
+                due, pause = [], _AGAIN_S
             if due:
                 continue
             with suppress(TimeoutError):
