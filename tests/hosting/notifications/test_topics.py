@@ -1,6 +1,8 @@
 """Topics, as boto3 sees them, and what becomes of messages."""
 
 import json
+import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -369,3 +371,32 @@ def test_messages_are_delivered_after_an_error_that_nobody_foresaw(
         host.client().publish(TopicArn=DONE, Message="x")
         host.until(lambda: len(endpoint.seen) == 2)
         assert failed
+
+
+def test_endpoint_that_takes_nothing_is_tried_with_one_message_at_a_time(tmp_path: Path) -> None:
+    """Those that hang would otherwise leave no threads to others."""
+    with topic_host(tmp_path) as host, fake_instance() as endpoint:
+        host.client().create_topic(Name="done")
+        host.subscribed(DONE, endpoint)
+        lock, asked, at_once = threading.Lock(), [0, 0], [0]
+
+        def refuse(_: Received) -> Reply:
+            with lock:
+                asked[0] += 1
+                asked[1] += 1
+                if asked[1] > 8:  # the first ones are sent together
+                    at_once[0] = max(at_once[0], asked[0])
+            time.sleep(0.01)
+            with lock:
+                asked[0] -= 1
+            return Reply(503)
+
+        endpoint.invoke = refuse
+        for number in range(20):
+            host.client().publish(TopicArn=DONE, Message=str(number))
+        host.until(lambda: asked[1] > 30)
+        assert at_once == [1]
+        endpoint.invoke = lambda _: Reply()
+        host.until(
+            lambda: host.loop.run(host.notifications._file._file.rows("SELECT 1 FROM deliveries")) == []
+        )
