@@ -108,3 +108,17 @@ def test_long_queue_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         host.settle()
         assert host.object(answer["OutputLocation"]) == b"x"
         assert failed
+
+
+def test_request_of_which_nobody_can_be_told_is_answered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_always(*_: Any) -> str:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr("halimede.hosting.asynchronous.answers.message_of", fail_always)
+    with async_host(tmp_path) as host, fake_instance() as instance:
+        host.publish_route(instance)
+        [answer] = ask(host)
+        assert host.object(answer["OutputLocation"]) == b"0"
+        assert host.notices == []

@@ -33,10 +33,10 @@ from halimede.hosting.store.records import SmallPut
 
 logger = logging.getLogger("halimede")
 
-_TOGETHER = 256
-_MANY = 4
+_BATCH_RESULTS = 256
+_FEW_RESULTS = 4
 _GATHER_S = 0.01
-"""If more than `_MANY` results are to be written, others are about to come: one write of all costs much less."""
+"""If more than `_FEW_RESULTS` results are to be written, others are about to come: one write of all costs much less."""
 
 _WRITE_AGAIN_S = 1.0
 
@@ -107,9 +107,9 @@ class Answers:
 
     async def _answer_together(self) -> None:
         try:
-            if len(self._small) > _MANY:
+            if len(self._small) > _FEW_RESULTS:
                 await self._host.sleep(_GATHER_S)
-            some = [self._small.popleft() for _ in range(min(len(self._small), _TOGETHER))]
+            some = [self._small.popleft() for _ in range(min(len(self._small), _BATCH_RESULTS))]
             written = await self._put_together(some)
         finally:
             # the journal is still to be written, but the store need not wait for that
@@ -194,8 +194,14 @@ class Answers:
         """Count them, and have it on disk that they are answered."""
         notices = []
         for request, outcome in answered:
-            self._count(request, outcome)
-            notice = self._notice(request, outcome)
+            try:
+                self._count(request, outcome)
+                notice = self._notice(request, outcome)
+            except Exception:  # it is answered all the same
+                logger.exception(
+                    "endpoint '%s': nobody is told of request %s", self._endpoint.name, request.id
+                )
+                continue
             if notice is not None:
                 notices.append(notice)
         requests = [request for request, _ in answered]
