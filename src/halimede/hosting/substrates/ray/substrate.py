@@ -203,7 +203,7 @@ class RaySubstrate:
                     self._address = await self._own.start()
                 await self._connect()
                 await self._reconcile()
-            except (EngineError, EngineLostError, ApiError) as error:
+            except (EngineError, EngineLostError, ApiError, OSError) as error:
                 logger.warning("%s; trying again", str(error) or "the connection to Ray was lost again")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_RECONNECTING_S)
