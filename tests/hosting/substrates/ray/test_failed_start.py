@@ -18,10 +18,14 @@ from halimede.hosting.substrates.ray.substrate import RaySubstrate
 
 _CLUSTER = """#!/bin/sh
 echo $$ > {directory}/pid
+echo "$RAY_AUTH_MODE" > {directory}/modes
 echo "Local node IP: 127.0.0.1"
 exec sleep 600
 """
-_ENGINE = "#!/bin/sh\nexit 1\n"
+_ENGINE = """#!/bin/sh
+echo "$RAY_AUTH_MODE" >> {directory}/modes
+exit 1
+"""
 
 
 @pytest.fixture
@@ -29,8 +33,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a `ray` that starts at once, and a Python whose engine gives no answer."""
     directory = tmp_path / "bin"
     directory.mkdir()
-    for name, text in (("ray", _CLUSTER.format(directory=directory)), ("python", _ENGINE)):
-        (directory / name).write_text(text)
+    for name, text in (("ray", _CLUSTER), ("python", _ENGINE)):
+        (directory / name).write_text(text.format(directory=directory))
         (directory / name).chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(directory / "python"))
     return directory
@@ -77,3 +81,18 @@ def test_cluster_of_an_earlier_process_runs_on_with_its_instances(
     assert earlier.poll() is None
     assert (tmp_path / "ray.json").exists()
     os.kill(earlier.pid, 0)
+
+
+@pytest.mark.parametrize(("has_token", "mode"), [(True, "token"), (False, "disabled")])
+def test_cluster_and_its_clients_agree_on_whether_there_is_a_token(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, has_token: bool, mode: str
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if has_token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
+    with pytest.raises(EngineError):
+        open_substrate(tmp_path)
+    assert (programs / "modes").read_text().split() == [mode, mode]

@@ -30,11 +30,15 @@ _ENVIRONMENT = {
 }
 
 
+_AUTH_MODE = "RAY_AUTH_MODE"
+
+
 class OwnCluster:
     """The cluster of one host. Lives on the event loop.
 
     Attributes:
         is_found: an earlier process of the host started it.
+        variables: those with which processes connect to it.
     """
 
     def __init__(self, directory: Path, host_id: str, on_gone: Callable[[], None]) -> None:
@@ -46,6 +50,7 @@ class OwnCluster:
         self._watched: Watched | None = None
         self._stopping = False
         self.is_found = False
+        self.variables: Mapping[str, str] = {}
 
     async def start(self) -> str:
         """Find the cluster, or start it: its address.
@@ -58,6 +63,7 @@ class OwnCluster:
         self.is_found = found is not None
         if found is not None:
             return found
+        self.variables = {_AUTH_MODE: _auth_mode()}
         port = _free_port()
         command = [
             str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}",
@@ -68,7 +74,12 @@ class OwnCluster:
         self._watched = Watched(process.pid, lambda: self._ended(process))
         try:
             address = await self._address(process.pid, port)
-            document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
+            document = {
+                "address": address,
+                "pid": process.pid,
+                "began": start_time(process.pid),
+                "auth": self.variables[_AUTH_MODE],
+            }
             self._file.write_bytes(orjson.dumps(document))
         except BaseException:
             await self.stop()  # nobody would find it
@@ -82,7 +93,7 @@ class OwnCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **_ENVIRONMENT, **self.variables},
                 start_new_session=True,
             )
 
@@ -95,6 +106,7 @@ class OwnCluster:
         except (OSError, ValueError, KeyError):
             return None
         if began and start_time(pid) == began:
+            self.variables = {_AUTH_MODE: str(document["auth"])} if "auth" in document else {}
             return str(document["address"])
         self._watched.forget()
         self._watched = None
@@ -132,6 +144,18 @@ class OwnCluster:
         """Let it run on."""
         if self._watched is not None:
             self._watched.forget()
+
+
+def _auth_mode() -> str:
+    """How processes prove that they belong to the cluster: as its user says, or by a token if the user has one.
+
+    `ray start` decides so too, but whoever connects to its address does not.
+    """
+    mode = os.environ.get(_AUTH_MODE)
+    if mode is not None:
+        return mode
+    is_given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return "token" if is_given or (Path.home() / ".ray" / "auth_token").exists() else "disabled"
 
 
 def _free_port() -> int:

@@ -149,7 +149,8 @@ class RaySubstrate:
         """Start an engine for the cluster."""
         self._engine = EngineProcess(self._happened, self._lost)
         log = self._directory / "ray-engine.log"
-        await self._engine.start(self._address, f"halimede-{self._node_settings.host_id}", log)
+        variables = {} if self._own is None else self._own.variables
+        await self._engine.start(self._address, f"halimede-{self._node_settings.host_id}", log, variables)
         nodes = await self._engine.call("nodes")
         self._know(nodes)
         logger.info("connected to the Ray cluster at %s, which has %d nodes", self._address, len(nodes))
