@@ -10,7 +10,7 @@ from examples.hosting.build import build
 from halimede.hosting.substrates.processes import marked
 from tests.support.host import start_host
 
-NAMES = ("single_model", "multi_model", "ab_test", "autoscaling", "batch_transform")
+NAMES = ("single_model", "multi_model", "ab_test", "autoscaling", "batch_transform", "sessions")
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,4 +35,5 @@ def test_walk_throughs_print_on_a_cluster_what_they_print_on_one_machine(tmp_pat
     assert "weights: current 1, candidate 0\n" in printed["ab_test"]
     assert "Successful: Setting desired instance count to 3. (AlarmHigh)\n" in printed["autoscaling"]
     assert printed["batch_transform"].splitlines()[-1] == "deleted"
+    assert printed["sessions"].splitlines()[-1] == "deleted"
     assert marked(tmp_path / "nodes") == {}

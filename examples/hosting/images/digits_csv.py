@@ -70,5 +70,5 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     print(f"converts {os.environ['CONVERTS']}", flush=True)
-    address = ("127.0.0.1", int(os.environ["SAGEMAKER_BIND_TO_PORT"]))
+    address = ("", int(os.environ["SAGEMAKER_BIND_TO_PORT"]))
     ThreadingHTTPServer(address, Handler).serve_forever()

@@ -60,5 +60,5 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    address = ("127.0.0.1", int(os.environ["SAGEMAKER_BIND_TO_PORT"]))
+    address = ("", int(os.environ["SAGEMAKER_BIND_TO_PORT"]))
     ThreadingHTTPServer(address, Handler).serve_forever()

@@ -282,6 +282,7 @@ class Host:
             directory, caller = self._settings.directory, self._settings.caller
             await asyncio.to_thread(take_over, directory, caller.scope)
             reached_at = self._reached_at(await self._substrate.open())
+            parts.push_async_callback(self._stop_substrate)  # if the controller never has it
             await asyncio.to_thread(self._roles.open, reached_at, port)
             await asyncio.to_thread(self._sessions.open, directory)
             parts.callback(self._sessions.end)
@@ -355,6 +356,9 @@ class Host:
         if self._routers is not None:
             self._routers.close()
         self._denials.close()
+
+    async def _stop_substrate(self) -> None:
+        await self._substrate.stop(leave=self._keep_instances)
 
     async def _stop_controller(self) -> None:
         await self._controller.stop(leave=self._keep_instances)

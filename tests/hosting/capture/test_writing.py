@@ -334,6 +334,19 @@ def test_damage_in_the_middle_of_a_complete_file_is_told(abandoned: Path) -> Non
     assert (done.count, done.cut) == (1, True)
 
 
+@pytest.mark.parametrize("damage", [(b'"eventId"', b'"eventJd"'), (b'"time":', b'"tim":"')])
+def test_damage_that_is_json_all_the_same_is_told(abandoned: Path, damage: tuple[bytes, bytes]) -> None:
+    """The records before it are good, and no other file waits for this one."""
+    complete_abandoned(abandoned)
+    complete = abandoned.with_suffix(RAW)
+    data = complete.read_bytes()
+    second = data.index(b"hal1", data.index(b"hal1") + 1)
+    assert damage[0] in data[second:]
+    complete.write_bytes(data[:second] + data[second:].replace(*damage, 1))
+    done = convert(complete)
+    assert (done.count, done.cut) == (1, True)
+
+
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     """Its writer holds its lock."""
     file = SpoolFile(tmp_path, _PLACE, NOON)

@@ -29,8 +29,8 @@ class FakeGuest:
             self.told.append(f"{instance_id}: {reason}")
         return instance_id in self.adopted
 
-    def arns(self, scope: Scope) -> Collection[str]:
-        return {ARN} if scope == CALLER.scope else ()
+    async def has_made(self, arn: str, scope: Scope) -> bool:
+        return (arn, scope) == (ARN, CALLER.scope)
 
 
 _: type[Guest] = FakeGuest

@@ -4,6 +4,9 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
+from halimede.hosting.errors import ApiError
 from halimede.hosting.monitoring.scheduler import SETTLE_S
 from tests.hosting.monitoring.serving import HOUR, NOON, Monitored
 
@@ -74,3 +77,24 @@ def test_alerts_that_are_not_there_or_make_no_sense_are_refused(host: Monitored)
 def test_a_host_starts_without_the_library_of_the_jobs() -> None:
     program = "import sys; import halimede.hosting.host; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=100).returncode == 0
+
+
+def test_an_alert_that_cannot_be_written_down_at_once_is_later(
+    host: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.schedule()
+    run(host, {})
+    state: Any = host.monitoring._state
+    put = state.put_schedule
+    failed: list[None] = []
+
+    async def fail_once(schedule: Any) -> None:
+        if not failed:
+            failed.append(None)
+            raise ApiError("InternalFailure", "the disk is full", 500)
+        await put(schedule)
+
+    monkeypatch.setattr(state, "put_schedule", fail_once)
+    run(host, {"violations": 3})
+    assert failed
+    assert alert(host)["AlertStatus"] == "InAlert"

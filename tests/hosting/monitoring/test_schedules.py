@@ -275,6 +275,23 @@ def test_a_deleted_schedule_ends_its_job_and_leaves_its_executions(host: Monitor
     host.finish()
 
 
+def test_the_oldest_executions_of_deleted_schedules_are_forgotten(
+    host: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halimede.hosting.monitoring.state._KEPT_OF_DELETED", 2)
+    window = {"DataAnalysisStartTime": "-PT1H", "DataAnalysisEndTime": "-PT0H"}
+    for number in range(5):
+        host.schedule(f"s{number}", "NOW", **window)
+        host.tick(after=1.0)
+        host.finish()
+        if number < 4:
+            host.client().delete_monitoring_schedule(MonitoringScheduleName=f"s{number}")
+    expected = ["s4", "s3", "s2"]
+    assert [each["MonitoringScheduleName"] for each in host.executions()] == expected
+    host.restart()
+    assert [each["MonitoringScheduleName"] for each in host.executions()] == expected
+
+
 def test_an_execution_can_be_stopped_as_a_processing_job(host: Monitored) -> None:
     host.schedule()
     host.tick()

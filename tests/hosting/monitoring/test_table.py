@@ -221,3 +221,15 @@ def test_lines_that_are_json_but_no_records_are_skipped_over(data: bytes) -> Non
     captured = Captured()
     assert [each.event_id for each in captured.records([bad, line("a"), END])] == ["a"]
     assert captured.unreadable == 1
+
+
+def test_reasons_why_bodies_cannot_be_read_take_bounded_memory() -> None:
+    """They say which datatype it is that nobody knows, which may be another one each time."""
+    table = Table()
+    for number in range(1_500):
+        entry = {"name": "x", "datatype": f"T{number}", "shape": [1], "data": [1]}
+        body = orjson.dumps({"inputs": [entry]})
+        table.add_record(record(Payload(body, "application/json", JSON)))
+    assert sum(table.undecodable.values()) == 1_500
+    assert len(table.undecodable) <= 1_001
+    assert table.undecodable["input: other reasons"] == 500

@@ -1,6 +1,8 @@
 """Topics, as boto3 sees them, and what becomes of messages."""
 
 import json
+import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -327,3 +329,74 @@ def test_what_cannot_be_done_is_refused(
         code, text = host.refused(operation, **request_)
         assert code == refusal[0]
         assert refusal[1] in text
+
+
+def test_message_that_cannot_be_logged_is_logged_when_that_is_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with topic_host(tmp_path) as host:
+        host.client().create_topic(Name="done")
+        with monkeypatch.context() as full:
+
+            def fail(*_: Any, **__: Any) -> None:
+                raise OSError(28, "No space left on device")
+
+            full.setattr("halimede.hosting.notifications.message_log.write", fail)
+            host.loop.run(host.notifications.publish(DONE, "first"))
+            host.until(lambda: "No space left on device" in caplog.text)
+        host.loop.run(host.notifications.tidy())
+        host.until(lambda: host.log("done"))
+        host.loop.run(host.notifications.publish(DONE, "second"))
+        host.until(lambda: len(host.log("done")) == 2)
+        assert [line["Message"] for line in host.log("done")] == ["first", "second"]
+
+
+def test_messages_are_delivered_after_an_error_that_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with topic_host(tmp_path) as host, fake_instance() as endpoint:
+        host.client().create_topic(Name="done")
+        host.subscribed(DONE, endpoint)
+        file: Any = host.notifications._file
+        deliveries = file.deliveries
+        failed: list[None] = []
+
+        async def fail_once(*arguments: Any) -> Any:
+            if not failed:
+                failed.append(None)
+                raise RuntimeError("nobody foresaw this")
+            return await deliveries(*arguments)
+
+        monkeypatch.setattr(file, "deliveries", fail_once)
+        host.client().publish(TopicArn=DONE, Message="x")
+        host.until(lambda: len(endpoint.seen) == 2)
+        assert failed
+
+
+def test_endpoint_that_takes_nothing_is_tried_with_one_message_at_a_time(tmp_path: Path) -> None:
+    """Those that hang would otherwise leave no threads to others."""
+    with topic_host(tmp_path) as host, fake_instance() as endpoint:
+        host.client().create_topic(Name="done")
+        host.subscribed(DONE, endpoint)
+        lock, asked, at_once = threading.Lock(), [0, 0], [0]
+
+        def refuse(_: Received) -> Reply:
+            with lock:
+                asked[0] += 1
+                asked[1] += 1
+                if asked[1] > 8:  # the first ones are sent together
+                    at_once[0] = max(at_once[0], asked[0])
+            time.sleep(0.01)
+            with lock:
+                asked[0] -= 1
+            return Reply(503)
+
+        endpoint.invoke = refuse
+        for number in range(20):
+            host.client().publish(TopicArn=DONE, Message=str(number))
+        host.until(lambda: asked[1] > 30)
+        assert at_once == [1]
+        endpoint.invoke = lambda _: Reply()
+        host.until(
+            lambda: host.loop.run(host.notifications._file._file.rows("SELECT 1 FROM deliveries")) == []
+        )

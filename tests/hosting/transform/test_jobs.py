@@ -9,7 +9,7 @@ import pytest
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.call import CallError
 from halimede.hosting.identity import Caller
-from tests.hosting.transform.fakes import IN, OUT, World, in_world, request
+from tests.hosting.transform.fakes import CALLER, IN, OUT, World, in_world, request
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/j"
 
@@ -513,6 +513,35 @@ async def test_jobs_of_other_accounts_and_regions_are_not_seen(world: World) -> 
         for name in ("DescribeTransformJob", "StopTransformJob"):
             with pytest.raises(ApiError, match="Could not find transform job"):
                 await operations[name]({"TransformJobName": "j"}, other)
-        assert not world.transforms.arns(other.scope)
+        assert not await world.transforms.has_made(ARN, other.scope)
         assert (await operations["CreateTransformJob"](request(), other))["TransformJobArn"] != ARN
     assert (await world.settled())["TransformJobStatus"] == "Completed"
+
+
+@in_world
+async def test_settled_jobs_take_no_memory_and_are_known_nevertheless(world: World) -> None:
+    world.objects.objects[f"{IN}/a"] = b"1"
+    for number in range(3):
+        await world.create(f"job-{number}")
+        await world.settled(f"job-{number}")
+        assert not world.transforms._state.unsettled
+        assert len(world.transforms._jobs) <= 1
+    await world.restart()
+    assert not world.transforms._state.unsettled
+    summaries = (await world.call("ListTransformJobs", SortOrder="Ascending"))["TransformJobSummaries"]
+    assert [each["TransformJobName"] for each in summaries] == ["job-0", "job-1", "job-2"]
+    assert (await world.describe("job-1"))["ModelName"] == "m"
+    assert await world.transforms.has_made(f"{ARN.removesuffix('j')}job-1", CALLER.scope)
+    assert not await world.transforms.has_made(f"{ARN.removesuffix('j')}job-3", CALLER.scope)
+    with pytest.raises(ApiError, match="already exists"):
+        await world.create("JOB-1")
+    with pytest.raises(ApiError, match="is in status Completed"):
+        await world.call("StopTransformJob", TransformJobName="job-1")
+
+
+@in_world
+async def test_of_two_jobs_of_one_name_that_are_created_at_once_one_is_made(world: World) -> None:
+    world.objects.objects[f"{IN}/a"] = b"1"
+    outcomes = await asyncio.gather(world.create("j"), world.create("J"), return_exceptions=True)
+    assert [type(each) for each in outcomes].count(ApiError) == 1
+    await world.settled("j" if isinstance(outcomes[0], dict) else "J")

@@ -9,14 +9,22 @@ the journal. Others are written each by itself, and so is what could not be writ
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.meter import PROCESSING, UPLOAD
-from halimede.hosting.asynchronous.outcomes import Kind, Outcome, failed, message_of, topic_of
+from halimede.hosting.asynchronous.outcomes import (
+    Kind,
+    Outcome,
+    error_text,
+    failed,
+    host_failure,
+    message_of,
+    topic_of,
+)
 from halimede.hosting.asynchronous.requests import AsyncRequest, Notice
 from halimede.hosting.asynchronous.slots import FindRoute
 from halimede.hosting.errors import ApiError
@@ -25,10 +33,10 @@ from halimede.hosting.store.records import SmallPut
 
 logger = logging.getLogger("halimede")
 
-_TOGETHER = 256
-_MANY = 4
+_BATCH_RESULTS = 256
+_FEW_RESULTS = 4
 _GATHER_S = 0.01
-"""If more than `_MANY` results are to be written, others are about to come: one write of all costs much less."""
+"""If more than `_FEW_RESULTS` results are to be written, others are about to come: one write of all costs much less."""
 
 _WRITE_AGAIN_S = 1.0
 
@@ -81,15 +89,6 @@ class Answers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _leave(self, requests: Iterable[AsyncRequest], error: Exception) -> None:
-        """Log an error that nobody foresaw."""
-        logger.error(
-            "endpoint '%s': %s left until the host is started again",
-            self._endpoint.name,
-            ", ".join(f"request {request.id} is" for request in requests),
-            exc_info=error,
-        )
-
     def stop(self) -> Sequence["asyncio.Task[None]"]:
         """Write no more; the tasks that are ending. What is not written is asked for again by the next process."""
         self._is_stopped = True
@@ -107,26 +106,27 @@ class Answers:
             self._begin(self._answer_together())
 
     async def _answer_together(self) -> None:
-        some: list[tuple[AsyncRequest, Outcome, SmallPut]] = []
         try:
-            try:
-                if len(self._small) > _MANY:
-                    await self._host.sleep(_GATHER_S)
-                some += [self._small.popleft() for _ in range(min(len(self._small), _TOGETHER))]
-                written = await self._put_together(some)
-            finally:
-                # the journal is still to be written, but the store need not wait for that
-                self._write_some()
-            await self._forget(written)
-        except Exception as error:
-            self._leave((request for request, _, _ in some), error)
+            if len(self._small) > _FEW_RESULTS:
+                await self._host.sleep(_GATHER_S)
+            some = [self._small.popleft() for _ in range(min(len(self._small), _BATCH_RESULTS))]
+            written = await self._put_together(some)
+        finally:
+            # the journal is still to be written, but the store need not wait for that
+            self._write_some()
+        await self._forget(written)
 
     async def _put_together(
         self, some: Sequence[tuple[AsyncRequest, Outcome, SmallPut]]
     ) -> Sequence[Answered]:
         """Write objects; those of them that are written. The others are tried one by one."""
         began = self._host.now()
-        refusals = await self._objects.write_small([put for _, _, put in some])
+        refusals: Sequence[object | None]
+        try:
+            refusals = await self._objects.write_small([put for _, _, put in some])
+        except Exception as error:
+            logger.exception("endpoint '%s': cannot write results together", self._endpoint.name)
+            refusals = [error] * len(some)
         took = self._host.now() - began
         written: list[Answered] = []
         for (request, outcome, _), refusal in zip(some, refusals, strict=True):
@@ -143,8 +143,6 @@ class Answers:
         try:
             outcome = await self._write(request, outcome)
             await self._forget([(request, outcome)])
-        except Exception as error:
-            self._leave([request], error)
         finally:
             if isinstance(outcome.body, Path):
                 await asyncio.shield(asyncio.to_thread(outcome.body.unlink, missing_ok=True))
@@ -179,13 +177,16 @@ class Answers:
         while True:
             try:
                 await self._objects.write(url, outcome.body, outcome.content_type)
-            except ApiError:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                await self._host.sleep(pause)
-            else:
                 return
+            except ApiError as error:
+                refusal = error
+            except Exception as error:  # the log has what nobody foresaw
+                logger.exception("endpoint '%s': cannot write %s", self._endpoint.name, url)
+                refusal = host_failure(error)
+            pause = next(pauses, None)
+            if pause is None:
+                raise refusal
+            await self._host.sleep(pause)
 
     # the journal
 
@@ -193,8 +194,14 @@ class Answers:
         """Count them, and have it on disk that they are answered."""
         notices = []
         for request, outcome in answered:
-            self._count(request, outcome)
-            notice = self._notice(request, outcome)
+            try:
+                self._count(request, outcome)
+                notice = self._notice(request, outcome)
+            except Exception:  # it is answered all the same
+                logger.exception(
+                    "endpoint '%s': nobody is told of request %s", self._endpoint.name, request.id
+                )
+                continue
             if notice is not None:
                 notices.append(notice)
         requests = [request for request, _ in answered]
@@ -202,8 +209,9 @@ class Answers:
             try:
                 await self._host.journal.remove(requests, notices)
                 break
-            except ApiError as error:
-                logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
+            except Exception as error:  # whatever it is, they would be worked on again by the next process
+                text = error_text(error)
+                logger.error("endpoint '%s': cannot forget answered requests: %s", self._endpoint.name, text)
                 await self._host.sleep(_WRITE_AGAIN_S)
         for notice in notices:
             self._host.tell(notice)

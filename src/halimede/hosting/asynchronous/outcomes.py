@@ -63,6 +63,16 @@ def failed(kind: Kind, error: ApiError, variant: str = "") -> Outcome:
     return Outcome(kind, orjson.dumps(document), "application/json", reason, variant)
 
 
+def error_text(error: Exception) -> str:
+    """What the log, and the client, are told of an error; of one that nobody foresaw its class as well."""
+    return error.message if isinstance(error, ApiError) else f"{type(error).__name__}: {error}"
+
+
+def host_failure(error: Exception) -> ApiError:
+    """An error of the host that nobody foresaw, as the client is told."""
+    return ApiError("InternalFailure", f"the host failed: {error_text(error)}", 500)
+
+
 def topic_of(spec: AsyncSpec, outcome: Outcome) -> str:
     """The ARN of the topic that is told; "" for none."""
     return spec.success_topic if outcome.is_success else spec.error_topic

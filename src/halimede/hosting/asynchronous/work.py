@@ -7,11 +7,11 @@ from typing import Any
 
 from halimede.hosting.asynchronous.answers import Answers
 from halimede.hosting.asynchronous.dependencies import Dependencies
+from halimede.hosting.asynchronous.outcomes import Kind, Outcome, error_text, failed, host_failure
 from halimede.hosting.asynchronous.processing import Processing, expired
 from halimede.hosting.asynchronous.queue import Queue
 from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.asynchronous.slots import FindRoute, Slots
-from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 
 logger = logging.getLogger("halimede")
@@ -88,14 +88,7 @@ class EndpointWork:
         """Process a request and those that follow, as a task for each would cost as much as the rest of the work."""
         try:
             while request is not None:
-                try:
-                    self._answers.add(request, await self._processing.outcome(request))
-                except Exception:  # of one request, and the log has what nobody foresaw
-                    logger.exception(
-                        "endpoint '%s': request %s is left until the host is started again",
-                        self._endpoint.name,
-                        request.id,
-                    )
+                self._answers.add(request, await self._outcome(request))
                 request = self._next() if len(self._tasks) <= self._limit else None
         finally:
             task = asyncio.current_task()
@@ -103,11 +96,24 @@ class EndpointWork:
             self._tasks.discard(task)
         self.pump()
 
+    async def _outcome(self, request: AsyncRequest) -> Outcome:
+        """What becomes of a request, which is tried again after an error that nobody foresaw, and fails in the end."""
+        pauses = iter(self._host.settings.pauses_s)
+        while True:
+            try:
+                return await self._processing.outcome(request)
+            except Exception as error:  # of one request
+                logger.exception("endpoint '%s': request %s", self._endpoint.name, request.id)
+                pause = next(pauses, None)
+                if pause is None:
+                    return failed(Kind.FAILED, host_failure(error))
+            await self._host.sleep(pause)
+
     async def _read(self) -> None:
         try:
             await self.queue.read()
-        except ApiError as error:
-            logger.error("endpoint '%s': %s", self._endpoint.name, error.message)
+        except Exception as error:  # whatever it is, the requests are still there
+            logger.error("endpoint '%s': cannot read its queue: %s", self._endpoint.name, error_text(error))
             await self._host.sleep(_READ_AGAIN_S)
         finally:
             self._reading = None

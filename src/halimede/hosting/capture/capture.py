@@ -14,7 +14,7 @@ from halimede.hosting.store.objects import Objects
 
 _CONTENT_TYPE = "application/jsonlines"
 
-_LAST_S = 10.0
+_LAST_UPLOADS_S = 10.0
 """So long the host waits for the last records to be uploaded when it stops."""
 
 
@@ -62,4 +62,4 @@ class Capture:
     async def stop(self) -> None:
         """Write what was captured, and upload it; what cannot be is kept for the next start."""
         await self._writer.close()
-        await self._uploader.stop(_LAST_S)
+        await self._uploader.stop(_LAST_UPLOADS_S)

@@ -83,7 +83,12 @@ def convert(path: Path) -> Converted:
 
 def _lines(path: Path) -> Iterator[bytes]:
     for frame in read_frames(path):
-        yield write_record(_record(frame))
+        try:
+            line = write_record(_record(frame))
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+            # damaged in a way that is JSON all the same; no other file is to wait for it
+            raise SpoolError(frame.end) from None
+        yield line
 
 
 def _record(frame: Frame) -> CaptureRecord:

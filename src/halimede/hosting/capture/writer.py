@@ -30,7 +30,7 @@ _RESUME = 1.25
 _MEASURE_S = 1.0
 """How often it is looked at what all processes have written."""
 
-_QUIET_S = 60.0
+_LOG_AGAIN_S = 60.0
 """A failure is told again if there was none for so long."""
 
 
@@ -238,7 +238,7 @@ class SpoolFiles:
         self._settings = settings
         self._now = now
         self._files: dict[CapturePlace, SpoolFile] = {}
-        self._failed = -_QUIET_S
+        self._failed = -_LOG_AGAIN_S
 
     @property
     def is_open(self) -> bool:
@@ -263,7 +263,7 @@ class SpoolFiles:
 
     def _fail(self, error: OSError) -> None:
         now = self._now()
-        if not 0 <= now - self._failed < _QUIET_S:
+        if not 0 <= now - self._failed < _LOG_AGAIN_S:
             reason = error.strerror or error
             logger.error(
                 "data capture: records are dropped, as %s cannot take them: %s", self._directory, reason

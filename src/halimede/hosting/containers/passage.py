@@ -26,7 +26,7 @@ _TEXT_BYTES = 16_384
 _BAD_GATEWAY = 502
 
 
-class Asked(Protocol):
+class InvokedContainer(Protocol):
     """A container, as requests know it."""
 
     @property
@@ -72,7 +72,7 @@ class Step:
         "since_ns",
     )
 
-    def __init__(self, container: Asked, passage: "Passage", number: int) -> None:
+    def __init__(self, container: InvokedContainer, passage: "Passage", number: int) -> None:
         self.container = container
         self.is_over = False
         self.response: ResponseHead | None = None
@@ -205,7 +205,7 @@ class Passage:
     def __init__(
         self,
         request: Request,
-        containers: Sequence[Asked],
+        containers: Sequence[InvokedContainer],
         connect: Connect,
         on_done: "Callable[[Passage], None]",
     ) -> None:

@@ -385,12 +385,14 @@ class Controller:
 
     # tags
 
-    def _check_arn(self, arn: str, caller: Caller) -> None:
+    async def _check_arn(self, arn: str, caller: Caller) -> None:
         endpoints = {record.arn for record in self._records(caller)}
-        guests = {arn for guest in self._guests for arn in guest.arns(caller.scope)}
-        known = endpoints | guests | self._models.arns(caller.scope) | self._configs.arns(caller.scope)
-        if arn not in known:
-            raise invalid(f'Could not find resource "{arn}".')
+        if arn in endpoints | self._models.arns(caller.scope) | self._configs.arns(caller.scope):
+            return
+        for guest in self._guests:
+            if await guest.has_made(arn, caller.scope):
+                return
+        raise invalid(f'Could not find resource "{arn}".')
 
     async def put_tags(self, arn: str, tags: Mapping[str, str]) -> None:
         """Add tags to what a guest has made."""
@@ -398,7 +400,7 @@ class Controller:
 
     async def _add_tags(self, request: Request, caller: Caller) -> Answer:
         arn = request["ResourceArn"]
-        self._check_arn(arn, caller)
+        await self._check_arn(arn, caller)
         tags = tags_of(request)
         every = {**await self._database.tags(arn), **tags}
         if len(every) > _MAX_TAGS:
@@ -409,11 +411,11 @@ class Controller:
         return {"Tags": _tag_list(every)}
 
     async def _list_tags(self, request: Request, caller: Caller) -> Answer:
-        self._check_arn(request["ResourceArn"], caller)
+        await self._check_arn(request["ResourceArn"], caller)
         return {"Tags": _tag_list(await self._database.tags(request["ResourceArn"]))}
 
     async def _delete_tags(self, request: Request, caller: Caller) -> Answer:
-        self._check_arn(request["ResourceArn"], caller)
+        await self._check_arn(request["ResourceArn"], caller)
         await self._database.remove_tags(request["ResourceArn"], request["TagKeys"])
         return {}
 

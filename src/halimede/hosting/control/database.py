@@ -131,14 +131,29 @@ class Database:
 
         await self._run(work)
 
-    async def documents(self, kind: str) -> Mapping[DocumentKey, Document]:
-        """All documents of a kind."""
+    async def documents(self, kind: str, scope: Scope | None = None) -> Mapping[DocumentKey, Document]:
+        """All documents of a kind, of one account and region or of all."""
+        where, values = "kind = ?", [kind]
+        if scope is not None:
+            where += " AND account = ? AND region = ?"
+            values += scope
 
         def read(connection: sqlite3.Connection) -> dict[DocumentKey, Document]:
-            rows = connection.execute("SELECT * FROM documents WHERE kind = ?", (kind,))
+            rows = connection.execute(f"SELECT * FROM documents WHERE {where}", values)  # noqa: S608 - ours alone
             return {DocumentKey(*key): orjson.loads(document) for *key, document in rows}
 
         return await self._run(read)
+
+    async def document(self, key: DocumentKey) -> Document | None:
+        """A document; None if there is none."""
+        statement = f"SELECT document FROM documents WHERE {_THIS}"  # noqa: S608 - ours alone
+        row = await self._run(lambda connection: connection.execute(statement, key).fetchone())
+        return None if row is None else orjson.loads(row[0])
+
+    async def is_taken(self, key: DocumentKey) -> bool:
+        """Whether there is a document whose name is the same but for the case of its letters."""
+        statement = f"SELECT 1 FROM documents WHERE {_THIS} COLLATE NOCASE"  # noqa: S608 - ours alone
+        return await self._run(lambda connection: connection.execute(statement, key).fetchone()) is not None
 
     async def add(
         self, key: DocumentKey, document: Mapping[str, Any], arn: str, tags: Mapping[str, str]

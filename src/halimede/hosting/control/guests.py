@@ -19,5 +19,9 @@ class Guest(Protocol):
     def ended(self, instance_id: str, reason: str) -> bool:
         """An instance has ended by itself: whether it is one of its."""
 
-    def arns(self, scope: Scope) -> Collection[str]:
-        """The ARNs of what it has made in an account and region."""
+    async def has_made(self, arn: str, scope: Scope) -> bool:
+        """Whether an ARN is that of something that it has made in an account and region.
+
+        Raises:
+            ApiError: that cannot be found out.
+        """

@@ -32,7 +32,7 @@ NO_DATA = "Job inputs had no data"
 OUTPUTS = ("statistics.json", "constraints.json", "constraint_violations.json", "report.html")
 RESULT = "result.json"
 
-_POLITE = 10
+_NICENESS = 10
 _SHOWN = 5
 
 
@@ -225,7 +225,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Run the plan that the command line names; the exit status."""
     plan = Plan.read(Path(sys.argv[1]))
-    os.nice(_POLITE)
+    os.nice(_NICENESS)
     try:
         result = run(plan, sys.stdin.buffer)
     except CutOffError:

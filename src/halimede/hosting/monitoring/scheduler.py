@@ -229,8 +229,11 @@ class Scheduler:
         """Whether it could be written down what came out of a job, or nobody asks for that any more."""
         async with self._state.changing:
             try:
-                if self._state.executions.get((execution.scope, execution.name)) is execution:
-                    await self._end(execution, result)
+                known = self._state.executions.get((execution.scope, execution.name))
+                if known is execution:
+                    known = await self._end(execution, result)
+                if known is not None:
+                    await self._look_for_alert(known)
             except ApiError as error:
                 logger.error("monitoring job %s: %s", execution.name, error.message)
                 return False
@@ -239,7 +242,8 @@ class Scheduler:
             self._task = self._running = None
             return True
 
-    async def _end(self, execution: Execution, result: Result) -> None:
+    async def _end(self, execution: Execution, result: Result) -> Execution:
+        """Keep what came out of a job: its execution, which has ended."""
         now = self._now()
         ended = replace(execution, ended=now)
         if result.failure:
@@ -257,8 +261,8 @@ class Scheduler:
             ended.move(ExecutionStatus.COMPLETED, now)
             ended.message = "Completed: Job completed successfully with no violations."
         await self._state.put_execution(ended)
-        await self._look_for_alert(ended)
         self._done(ended, result)
+        return ended
 
     async def _look_for_alert(self, execution: Execution) -> None:
         """Keep what the schedule's latest executions make of its alert."""

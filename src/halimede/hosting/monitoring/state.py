@@ -16,6 +16,9 @@ _EXECUTION = "monitoring-execution"
 _KEPT = 1_000
 """So many executions of a schedule are kept."""
 
+_KEPT_OF_DELETED = 10_000
+"""And so many of all schedules that have been deleted."""
+
 Name = tuple[Scope, str]
 
 
@@ -107,7 +110,11 @@ class MonitoringState:
         await self._database.put(key, execution.document())
         self.executions[execution.scope, execution.name] = execution
         if is_new:
-            for old in self.executions_of(execution.scope, execution.schedule)[:-_KEPT]:
+            of_deleted = [
+                each for each in self.executions.values() if (each.scope, each.schedule) not in self.schedules
+            ]
+            of_this = self.executions_of(execution.scope, execution.schedule)
+            for old in (*of_this[:-_KEPT], *of_deleted[:-_KEPT_OF_DELETED]):
                 await self._database.remove(DocumentKey(_EXECUTION, *old.scope, old.name), "")
                 del self.executions[old.scope, old.name]
 

@@ -28,6 +28,9 @@ INPUT, OUTPUT = "input.", "output."
 _LINES = ("application/jsonlines", "application/x-jsonlines", "application/x-ndjson")
 
 
+_MAX_REASONS = 1_000
+"""So many reasons why bodies cannot be read are told apart: they may say what is in a body."""
+
 _BATCH_ROWS = 512
 _BATCH_BYTES = 256 << 10
 """Rows are collected until there are so many, or so many bytes of them."""
@@ -148,7 +151,11 @@ class Table:
         try:
             tensors = payload.tensors()
         except UndecodableError as error:
-            self.undecodable[f"{lead.rstrip('.')}: {error}"] += 1
+            what = lead.rstrip(".")
+            why = f"{what}: {error}"
+            if why not in self.undecodable and len(self.undecodable) >= _MAX_REASONS:
+                why = f"{what}: other reasons"
+            self.undecodable[why] += 1
             return
         is_lines = _is_lines(payload)
         self.add_rows({lead + name: _rows(array, is_lines=is_lines) for name, array in tensors.items()}, lead)

@@ -32,8 +32,12 @@ NOTIFICATION = "Notification"
 _TIMEOUT_S = 15.0
 _THREADS = 16
 _AT_A_TIME = 8
+"""Of one subscription; one only while its endpoint takes none, so that those that hang leave threads to others."""
+
 _AGENT = "Amazon Simple Notification Service Agent"
 _LONGEST_PAUSE_S = 60.0
+_AGAIN_S = 1.0
+"""After an error of the host itself."""
 
 _TRY_AGAIN = (408, 429)
 """Statuses below 500 after which a message is sent once more; others say that it never will be taken."""
@@ -142,30 +146,41 @@ class Deliveries:
 
     async def _deliver(self, arn: str) -> None:
         wake = self._wakes[arn]
+        limit = _AT_A_TIME
         while True:
             wake.clear()
             try:
-                found = await self._file.deliveries(arn, _AT_A_TIME)
+                found = await self._file.deliveries(arn, limit)
                 now = self._now()
                 due = [each for each in found if each.due <= now]
-                await asyncio.gather(*(self._try(arn, each) for each in due))
+                outcomes = await asyncio.gather(
+                    *(self._try(arn, each) for each in due), return_exceptions=True
+                )
+                for outcome in outcomes:  # all of them are over: none is sent twice at a time
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                if due:
+                    limit = _AT_A_TIME if any(outcomes) else 1
                 pause = None if not found else max(found[0].due - now, 0.0)
             except ApiError as error:
                 logger.error("%s: %s", arn, error.message)
-                due, pause = [], 1.0
+                due, pause = [], _AGAIN_S
+            except Exception:  # of one subscription, and the log has what nobody foresaw
+                logger.exception("%s: messages are not delivered yet", arn)
+                due, pause = [], _AGAIN_S
             if due:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await wake.wait()
 
-    async def _try(self, arn: str, delivery: Delivery) -> None:
-        """Send a message once."""
+    async def _try(self, arn: str, delivery: Delivery) -> bool:
+        """Send a message once: whether the endpoint has taken it, or need not."""
         subscription = self._subscriptions.get(arn)
         message = delivery.message
         if subscription is None or (subscription.is_confirmed and message.kind == CONFIRMATION):
             await self._file.delivered(arn, message.id)
-            return
+            return True
         headers, body = request_of(message, subscription, self._host_url())
         loop = asyncio.get_running_loop()
         try:
@@ -195,6 +210,7 @@ class Deliveries:
             )
             due = self._now() + self._settings.pause_after(attempts)
             await self._file.put_off(arn, message.id, attempts, due)
+        return not why
 
 
 def request_of(message: Message, subscription: Subscription, host_url: str) -> tuple[dict[str, str], bytes]:

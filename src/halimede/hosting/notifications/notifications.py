@@ -72,6 +72,7 @@ class Notifications:
         self._deliveries = Deliveries(self._file, host_url, now, settings, send)
         self._unlogged: deque[Message] = deque()
         self._logging: asyncio.Task[None] | None = None
+        self._is_log_behind = False
         # not at once: whoever publishes again what it had published asks first
         self._tidying = EachSecond("topics", self.tidy, lambda: _TIDY_S)
         self._changing = asyncio.Lock()
@@ -264,10 +265,20 @@ class Notifications:
         return message.id
 
     async def _log_on(self) -> None:
-        while self._unlogged:
-            messages, self._unlogged = list(self._unlogged), deque()
-            await self._log(messages, may_be_there=False)
-        self._logging = None
+        """Have in their logs what is published, and what could not be written there before if `tidy` wants that."""
+        try:
+            may_be_there = self._is_log_behind
+            if self._is_log_behind:
+                self._is_log_behind = False
+                await self._log(await self._file.unlogged(), may_be_there=True)
+            while self._unlogged:
+                messages, self._unlogged = list(self._unlogged), deque()
+                await self._log(messages, may_be_there=may_be_there)
+        except Exception:  # they are in the file, and the log has what nobody foresaw
+            logger.exception("topics: messages are not in their logs yet")
+            self._is_log_behind = True
+        finally:
+            self._logging = None
 
     async def _log(self, messages: Sequence[Message], *, may_be_there: bool) -> None:
         """Have messages in their logs."""
@@ -275,13 +286,20 @@ class Notifications:
             await asyncio.to_thread(message_log.write, self._logs, messages, may_be_there=may_be_there)
             await self._file.logged(messages)
         except OSError as error:
-            logger.error("messages cannot be written to the logs of topics: %s", error)
+            logger.error("messages cannot be written to the logs of topics yet: %s", error)
+            self._is_log_behind = True
         except ApiError as error:
             logger.error("topics: %s", error.message)
+            self._is_log_behind = True
 
     async def tidy(self) -> None:
-        """Forget what is old: messages that have been delivered, and subscriptions that nobody has confirmed."""
+        """Forget what is old: messages that have been delivered, and subscriptions that nobody has confirmed.
+
+        Messages that could not be written to their logs are tried again.
+        """
         now = self._now()
+        if self._is_log_behind and self._logging is None:
+            self._logging = asyncio.get_running_loop().create_task(self._log_on())
         await self._file.forget_messages(now - _REMEMBERED_S)
         async with self._changing:
             late = [

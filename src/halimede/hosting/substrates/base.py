@@ -271,4 +271,7 @@ class Substrate(Protocol):
         """The most that one instance can have."""
 
     async def stop(self, *, leave: bool) -> None:
-        """End; `leave` lets the instances run on, for the next process of the host to find."""
+        """End; `leave` lets the instances run on, for the next process of the host to find.
+
+        It may be called again. Before `start`, the instances of an earlier process of the host run on in any case.
+        """

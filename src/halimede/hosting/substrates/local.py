@@ -92,6 +92,7 @@ class LocalSubstrate:
         self._clearing: set[asyncio.Task[None]] = set()
         self._on_exit: OnExit = _ignore
         self._isolates = False
+        self._is_stopped = False
         self._usage = UsageMeter(self.instances)
 
     async def open(self) -> str:
@@ -329,7 +330,10 @@ class LocalSubstrate:
         await self._clear(instance)
 
     async def stop(self, *, leave: bool) -> None:
-        """End; `leave` lets the instances run on, for the next process of the host to find."""
+        """End, once; `leave` lets the instances run on, for the next process of the host to find."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         if leave:
             for instance in self._instances.values():
                 if instance.watched is not None:

@@ -10,7 +10,7 @@ from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.transform.lanes import Lane
 
 _PIECE_BYTES = 1 << 20
-_MOST = 512 << 20
+_ANSWER_BYTES = 512 << 20
 """Of an answer that is kept in memory."""
 
 _ERROR_BYTES = 1 << 16
@@ -58,8 +58,8 @@ class _Answer:
         if self._pauses and len(self.body) > _PIECE_BYTES:
             self._connection.pause()
             self.readable.set()
-        elif len(self.body) > _MOST:
-            self.fail(f"the answer has more than {_MOST:,} bytes")
+        elif len(self.body) > _ANSWER_BYTES:
+            self.fail(f"the answer has more than {_ANSWER_BYTES:,} bytes")
 
     def response_ended(self) -> None:
         if not self.done.done():

@@ -115,12 +115,12 @@ class ObjectReader:
         self._raw.close()
 
 
-_MOST = 100 << 20
+_PAYLOAD_BYTES = 100 << 20
 """Of a payload that is sent at once: the most that AWS allows."""
 
 
 def _payloads(file: BinaryIO, split: Split) -> Generator[Payload, None, None]:
-    limit = split.payload_bytes or _MOST
+    limit = split.payload_bytes or _PAYLOAD_BYTES
     if split.kind == "None":
         yield _whole(file, limit, split.processing)
         return

@@ -24,7 +24,7 @@ logger = logging.getLogger("halimede")
 _OBJECTS = 16
 """So many objects are open at a time."""
 
-_HOPELESS = 10
+_FAILURES_IN_A_ROW = 10
 """So many objects in a row that cannot be transformed, and the job is given up."""
 
 _WRITES = 4
@@ -193,7 +193,7 @@ class Run:
             self._progress.failed = len(self._failures)
             self._tell(failure.reason)
             self._fails_in_a_row += 1
-            if self._fails_in_a_row >= _HOPELESS:
+            if self._fails_in_a_row >= _FAILURES_IN_A_ROW:
                 raise JobError(
                     failure.kind, f"{failure.message} ({self._fails_in_a_row} objects in a row failed)"
                 ) from None

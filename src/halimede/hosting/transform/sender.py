@@ -11,7 +11,7 @@ from halimede.hosting.transform.failures import TransformError
 from halimede.hosting.transform.lanes import Lane, Lanes
 from halimede.hosting.transform.spec import TransformSpec
 
-_LOST = 3
+_LOST_TRIES = 3
 """So often at least a request is done again that was lost with its instance."""
 
 _BACKOFF_S = 0.5
@@ -108,7 +108,7 @@ class Sender:
                     raise failure
             finally:
                 self._lanes.release(lane)
-            if tries > self._retries or lost > max(_LOST, self._retries):
+            if tries > self._retries or lost > max(_LOST_TRIES, self._retries):
                 raise failure
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, _LONGEST_BACKOFF_S)

@@ -10,7 +10,7 @@ from typing import Any
 
 from halimede.hosting.api.services import Operation
 from halimede.hosting.control.listing import page_of
-from halimede.hosting.control.resources import is_taken, tags_of
+from halimede.hosting.control.resources import tags_of
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller, Scope
 from halimede.hosting.substrates.base import RunningInstance
@@ -78,10 +78,9 @@ class Transforms:
 
     def start(self) -> None:
         """Go on with what was there, after the control plane has."""
-        for key, record in self._state.jobs.items():
-            if not record.is_settled:
-                job = self._jobs[key] = Job(self._dependencies, record, self._adopted.get(record.fleet, ()))
-                job.work()
+        for key, record in self._state.unsettled.items():
+            job = self._jobs[key] = Job(self._dependencies, record, self._adopted.get(record.fleet, ()))
+            job.work()
         self._adopted = {}
 
     def release(self) -> None:
@@ -99,7 +98,7 @@ class Transforms:
 
     def fleets(self) -> Collection[str]:
         """The ids of the fleets of jobs that are not settled."""
-        return [record.fleet for record in self._state.jobs.values() if not record.is_settled]
+        return [record.fleet for record in self._state.unsettled.values()]
 
     def adopt(self, instances: Mapping[str, RunningInstance]) -> None:
         """Instances that still run, by id."""
@@ -113,21 +112,23 @@ class Transforms:
         self._forget_settled()
         return any(job.ended(instance_id, reason) for job in self._jobs.values())
 
-    def arns(self, scope: Scope) -> Collection[str]:
-        """The ARNs of the jobs of an account and region."""
-        return {record.arn for record in self._records(scope)}
+    async def has_made(self, arn: str, scope: Scope) -> bool:
+        """Whether an ARN is that of a job of an account and region.
+
+        Raises:
+            ApiError: the file of the jobs cannot be read.
+        """
+        name = arn.rpartition("/")[2]
+        return arn == scope.arn(_KIND, name) and await self._state.find(scope, name) is not None
 
     def _forget_settled(self) -> None:
         self._jobs = {key: job for key, job in self._jobs.items() if not job.record.is_settled}
 
     # operations
 
-    def _records(self, scope: Scope) -> list[JobRecord]:
-        return [record for (where, _), record in self._state.jobs.items() if where == scope]
-
-    def _record(self, request: Request, caller: Caller) -> JobRecord:
+    async def _record(self, request: Request, caller: Caller) -> JobRecord:
         name = request["TransformJobName"]
-        record = self._state.jobs.get((caller.scope, name))
+        record = await self._state.find(caller.scope, name)
         if record is None:
             arn = caller.scope.arn(_KIND, name)
             raise ApiError("ResourceNotFound", f'Could not find transform job "{arn}".')
@@ -137,26 +138,26 @@ class Transforms:
         name = request["TransformJobName"]
         scope = caller.scope
         arn = scope.arn(_KIND, name)
-        if is_taken(name, (record.name for record in self._records(scope))):
-            msg = "Job name must be unique within an AWS account and region, and a job with this name already exists"
-            raise ApiError("ResourceInUse", f"{msg} ({arn})")
         check_job(request)
         tags = tags_of(request)
         model = dict(self._find_model(request["ModelName"], caller))
         check_model(request["ModelName"], model)
         self._check_type(request["TransformResources"]["InstanceType"])
+        if await self._state.is_taken(scope, name):
+            msg = "Job name must be unique within an AWS account and region, and a job with this name already exists"
+            raise ApiError("ResourceInUse", f"{msg} ({arn})")
         now = self._dependencies.now()
         document = {key: value for key, value in request.items() if key != "Tags"}
         record = JobRecord(
             name, *scope, arn, Status.IN_PROGRESS, document, model, f"f-{secrets.token_hex(8)}", now, now
         )
-        self._state.jobs[scope, name] = record  # so that nobody else takes the name meanwhile
+        self._state.unsettled[scope, name] = record  # so that nobody else takes the name meanwhile
         try:
             if tags:
                 await self._put_tags(arn, tags)
             await self._state.put(record)
         except ApiError:
-            del self._state.jobs[scope, name]
+            del self._state.unsettled[scope, name]
             raise
         self._forget_settled()
         job = self._jobs[scope, name] = Job(self._dependencies, record)
@@ -164,7 +165,7 @@ class Transforms:
         return {"TransformJobArn": arn}
 
     async def _describe(self, request: Request, caller: Caller) -> Answer:
-        record = self._record(request, caller)
+        record = await self._record(request, caller)
         job = self._jobs.get((caller.scope, record.name))
         if job is not None and self._hold_s and not record.is_settled:
             await job.settled(self._hold_s)
@@ -174,11 +175,11 @@ class Transforms:
         return {**complete_job(record.request), **summary, **_started(record)}
 
     async def _list(self, request: Request, caller: Caller) -> Answer:
-        entries = [_summary(record) for record in self._records(caller.scope)]
+        entries = [_summary(record) for record in await self._state.all(caller.scope)]
         return page_of(entries, request, "TransformJobName", _LISTED, "TransformJobStatus")
 
     async def _stop(self, request: Request, caller: Caller) -> Answer:
-        record = self._record(request, caller)
+        record = await self._record(request, caller)
         if record.is_settled:
             raise invalid(f"The request was rejected because the transform job is in status {record.status}.")
         job = self._jobs.get((caller.scope, record.name))

@@ -11,7 +11,7 @@ from math import ceil
 from halimede.hosting.control.deployments.policy import Policy, Strategy
 from halimede.hosting.control.deployments.progress import BACK, ENDED, WAITING, Progress, Stage
 
-_TINY = 1e-9
+_TOLERANCE = 1e-9
 """What sums of shares may be wrong by."""
 
 
@@ -130,7 +130,7 @@ class Plan:
 
     def _rest(self, share: float) -> Mapping[str, int]:
         """The instances that the old fleet needs when the new one takes a share."""
-        return {name: ceil(count * (1 - share) - _TINY) for name, count in self.old.items()}
+        return {name: ceil(count * (1 - share) - _TOLERANCE) for name, count in self.old.items()}
 
     def _grow_back(self, progress: Progress, now: float) -> Progress:
         """Have another batch of the old fleet."""
@@ -144,9 +144,12 @@ class Plan:
     def _left(self, progress: Progress) -> tuple[float, Mapping[str, int]]:
         """The share and the instances that the new fleet keeps when the old one has grown."""
         share = min(progress.share, 1 - _part(progress.old, self.old))
-        if share < _TINY:
+        if share < _TOLERANCE:
             return 0.0, dict.fromkeys(self.new, 0)
-        new = {name: min(progress.new[name], ceil(count * share - _TINY)) for name, count in self.new.items()}
+        new = {
+            name: min(progress.new[name], ceil(count * share - _TOLERANCE))
+            for name, count in self.new.items()
+        }
         return share, new
 
 

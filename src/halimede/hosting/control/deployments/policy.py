@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-_CRUMB = 0.1
+_SHORTEST_STEP = 0.1
 """A rest of less than so much of a step is shifted with the last step: 33 % has three steps, not four."""
 
 
@@ -114,7 +114,7 @@ class Policy:
         if self.strategy is Strategy.CANARY:
             return [first, 1.0] if first < 1 else [1.0]
         steps: list[float] = []
-        while (share := (len(steps) + 1) * first) < 1 - _CRUMB * first:
+        while (share := (len(steps) + 1) * first) < 1 - _SHORTEST_STEP * first:
             steps.append(share)
         return [*steps, 1.0]
 

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,16 @@ class EngineProcess:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def start(self, address: str, namespace: str, log: Path) -> None:
+    async def start(
+        self, address: str, namespace: str, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Start the process, and connect to a cluster.
 
         Args:
             address: the cluster's.
             namespace: that of the actors.
             log: a file for what the process prints.
+            variables: further ones of its environment.
 
         Raises:
             EngineError: the cluster cannot be reached.
@@ -70,7 +73,7 @@ class EngineProcess:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", _PROGRAM, str(theirs.fileno()), str(os.getpid()),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                pass_fds=[theirs.fileno()], start_new_session=True,
+                pass_fds=[theirs.fileno()], start_new_session=True, env={**os.environ, **(variables or {})},
             )  # fmt: skip
         reader, self._writer = await asyncio.open_connection(sock=ours)
         try:

@@ -30,8 +30,16 @@ _ENVIRONMENT = {
 }
 
 
+_AUTH_MODE = "RAY_AUTH_MODE"
+
+
 class OwnCluster:
-    """The cluster of one host. Lives on the event loop."""
+    """The cluster of one host. Lives on the event loop.
+
+    Attributes:
+        is_found: an earlier process of the host started it.
+        variables: those with which processes connect to it.
+    """
 
     def __init__(self, directory: Path, host_id: str, on_gone: Callable[[], None]) -> None:
         """A cluster whose file and log are in a directory; `on_gone` is told when it has ended by itself."""
@@ -41,6 +49,8 @@ class OwnCluster:
         self._sessions = Path(tempfile.gettempdir()) / f"halimede-ray-{host_id[:8]}"
         self._watched: Watched | None = None
         self._stopping = False
+        self.is_found = False
+        self.variables: Mapping[str, str] = {}
 
     async def start(self) -> str:
         """Find the cluster, or start it: its address.
@@ -50,8 +60,10 @@ class OwnCluster:
         """
         self._stopping = False
         found = self._found()
+        self.is_found = found is not None
         if found is not None:
             return found
+        self.variables = {_AUTH_MODE: _auth_mode()}
         port = _free_port()
         command = [
             str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}",
@@ -60,9 +72,18 @@ class OwnCluster:
         ]  # fmt: skip
         process = await asyncio.to_thread(self._spawn, command)
         self._watched = Watched(process.pid, lambda: self._ended(process))
-        address = await self._address(process.pid, port)
-        document = {"address": address, "pid": process.pid, "began": start_time(process.pid)}
-        self._file.write_bytes(orjson.dumps(document))
+        try:
+            address = await self._address(process.pid, port)
+            document = {
+                "address": address,
+                "pid": process.pid,
+                "began": start_time(process.pid),
+                "auth": self.variables[_AUTH_MODE],
+            }
+            self._file.write_bytes(orjson.dumps(document))
+        except BaseException:
+            await self.stop()  # nobody would find it
+            raise
         return address
 
     def _spawn(self, command: list[str]) -> "subprocess.Popen[bytes]":
@@ -72,7 +93,7 @@ class OwnCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **_ENVIRONMENT, **self.variables},
                 start_new_session=True,
             )
 
@@ -85,6 +106,7 @@ class OwnCluster:
         except (OSError, ValueError, KeyError):
             return None
         if began and start_time(pid) == began:
+            self.variables = {_AUTH_MODE: str(document["auth"])} if "auth" in document else {}
             return str(document["address"])
         self._watched.forget()
         self._watched = None
@@ -101,7 +123,6 @@ class OwnCluster:
                         if "Local node IP:" in line:
                             return f"{line.rpartition(':')[2].strip()}:{port}"
                     await asyncio.sleep(_POLL_S)
-        await self.stop()
         raise EngineError(f"Ray does not start on this machine (process {pid}); {self._log} says why")
 
     def _ended(self, process: "subprocess.Popen[bytes] | None" = None) -> None:
@@ -123,6 +144,18 @@ class OwnCluster:
         """Let it run on."""
         if self._watched is not None:
             self._watched.forget()
+
+
+def _auth_mode() -> str:
+    """How processes prove that they belong to the cluster: as its user says, or by a token if the user has one.
+
+    `ray start` decides so too, but whoever connects to its address does not.
+    """
+    mode = os.environ.get(_AUTH_MODE)
+    if mode is not None:
+        return mode
+    is_given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return "token" if is_given or (Path.home() / ".ray" / "auth_token").exists() else "disabled"
 
 
 def _free_port() -> int:

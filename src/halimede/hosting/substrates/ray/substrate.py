@@ -121,6 +121,7 @@ class RaySubstrate:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wishes: asyncio.Task[None] | None = None
         self._wished: Sequence[Mapping[str, float]] = []
+        self._is_started = False
         self._stopped = False
         self._largest = Resources(0, 0)
 
@@ -130,18 +131,26 @@ class RaySubstrate:
         """Connect to the cluster: the address at which its nodes reach this machine.
 
         Raises:
-            EngineError: it cannot be reached.
+            EngineError: it cannot be reached. A cluster that was started for this is ended.
         """
-        if self._own is not None:
-            self._address = await self._own.start()
-        await self._connect()
+        try:
+            if self._own is not None:
+                self._address = await self._own.start()
+            await self._connect()
+        except EngineLostError:
+            await self.stop(leave=False)
+            raise EngineError(f"the connection to the Ray cluster at {self._address} was lost") from None
+        except BaseException:
+            await self.stop(leave=False)
+            raise
         return self._engine.address
 
     async def _connect(self) -> None:
         """Start an engine for the cluster."""
         self._engine = EngineProcess(self._happened, self._lost)
         log = self._directory / "ray-engine.log"
-        await self._engine.start(self._address, f"halimede-{self._node_settings.host_id}", log)
+        variables = {} if self._own is None else self._own.variables
+        await self._engine.start(self._address, f"halimede-{self._node_settings.host_id}", log, variables)
         nodes = await self._engine.call("nodes")
         self._know(nodes)
         logger.info("connected to the Ray cluster at %s, which has %d nodes", self._address, len(nodes))
@@ -195,7 +204,7 @@ class RaySubstrate:
                     self._address = await self._own.start()
                 await self._connect()
                 await self._reconcile()
-            except (EngineError, EngineLostError, ApiError) as error:
+            except (EngineError, EngineLostError, ApiError, OSError) as error:
                 logger.warning("%s; trying again", str(error) or "the connection to Ray was lost again")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_RECONNECTING_S)
@@ -232,6 +241,7 @@ class RaySubstrate:
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
         """Begin; the instances that an earlier process of the host left, and that still run."""
         self._on_exit = on_exit
+        self._is_started = True
         names = await self._engine.call("actors")
         await asyncio.gather(*(self._take_over(name) for name in names))
         self._spawn(self._look())
@@ -449,7 +459,13 @@ class RaySubstrate:
         return "" if instance is None else await asyncio.to_thread(failure_in, self.log(instance.request))
 
     async def stop(self, *, leave: bool) -> None:
-        """End; `leave` lets the instances run on, for the next process of the host to find."""
+        """End, once; `leave` lets the instances run on, for the next process of the host to find.
+
+        Before `start`, the instances of an earlier process of the host run on in any case.
+        """
+        if self._stopped:
+            return
+        leave = leave or not self._is_started
         if not leave:
             await asyncio.gather(*(self.terminate(each) for each in list(self._instances)))
             if self._own is None and not self._connected.is_set():
@@ -463,7 +479,7 @@ class RaySubstrate:
                 await self._engine.call("request_resources", [])
         await self._engine.close()
         if self._own is not None:
-            if leave:
+            if leave and (self._is_started or self._own.is_found):
                 self._own.leave()
             else:
                 await self._own.stop()
