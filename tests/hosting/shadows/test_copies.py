@@ -377,11 +377,11 @@ def test_the_process_that_sends_is_there_before_the_first_copy_unless_hardly_any
 
 @one_process
 @pytest.mark.usefixtures("processes")
-def test_copies_take_the_processors_that_nobody_else_wants() -> None:
+def test_the_process_that_sends_copies_makes_way_for_others() -> None:
     with shadowed() as of:
         invoke(of.host.client())
         of.until(lambda: of.agreement.whole.agreed == 1)
-        assert os.sched_getscheduler(of.copies.sender) == os.SCHED_IDLE
+        assert os.getpriority(os.PRIO_PROCESS, of.copies.sender) == os.getpriority(os.PRIO_PROCESS, 0) + 10
 
 
 def test_an_instance_is_asked_so_many_copies_at_a_time() -> None:

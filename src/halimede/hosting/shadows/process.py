@@ -1,8 +1,9 @@
 """The process that sends copies and compares answers: `python -m halimede.hosting.shadows.process CHANNEL`.
 
-So a copy takes none of the event loop's time that answers clients, but for handing it over, and no processor that
-anybody else wants: if the processors do not suffice for all, copies are lost. Each process that answers invocations has
-one of its own once there is something to copy. It ends with that process, whatever that ends by.
+So a copy takes none of the event loop's time that answers clients, but for handing it over. Where the processors do not
+suffice for all, this process gets a tenth of what others get, and copies that it cannot keep up with are lost. Each
+process that answers invocations has one of its own once there is something to copy. It ends with that process, whatever
+that ends by.
 """
 
 import asyncio
@@ -18,13 +19,15 @@ from typing import Any
 
 import uvloop
 
-from halimede.core.cpus import yield_processors
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
 from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Returned, Sent
 from halimede.hosting.shadows.instance import Instance
 from halimede.hosting.shadows.sending import Sending
+
+_NICENESS = 10
+"""As of `nice(1)`. It has 11 % of the share of another process: little, but never nothing, so that copies go on."""
 
 _COMPARISONS = 1024
 """So many wait at most; answers that come then are not compared."""
@@ -145,7 +148,7 @@ async def _run(channel: int) -> None:
 
 def main() -> None:
     """Run until the other process is gone."""
-    yield_processors()
+    os.nice(_NICENESS)
     sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_run(int(sys.argv[1])))
 
