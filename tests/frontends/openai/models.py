@@ -168,11 +168,45 @@ TEMPLATE = (
 )
 
 
+VLLM_EMBEDDER_CONFIG = """
+model_transaction_policy { decoupled: true }
+input [
+  { name: "text_input" data_type: TYPE_STRING dims: [1] },
+  { name: "embedding_request" data_type: TYPE_STRING dims: [1] optional: true },
+  { name: "return_num_input_tokens" data_type: TYPE_BOOL dims: [1] optional: true }
+]
+output [
+  { name: "text_output" data_type: TYPE_STRING dims: [-1] },
+  { name: "num_input_tokens" data_type: TYPE_UINT32 dims: [1] }
+]
+"""
+"""The tensors of Triton's vLLM backend that embeddings need."""
+
+VLLM_EMBEDDER = """
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            value = lambda name: pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0]
+            asked = json.loads(value("embedding_request"))
+            assert bool(value("return_num_input_tokens"))
+            length = asked.get("pooling_params", {}).get("dimensions", [4])[0]
+            vector = [len(asked["input"]) + 0.25] * length
+            request.get_response_sender().send(
+                pb_utils.InferenceResponse([
+                    pb_utils.Tensor("text_output", np.array([json.dumps(vector)], object)),
+                    pb_utils.Tensor("num_input_tokens", np.array([len(asked["input"].split())], np.uint32)),
+                ]),
+                pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+            )
+"""
+
+
 def write_repository(directory: Path) -> None:
     """Write the models."""
     python_model(directory, "writer", WRITER, WRITER_CONFIG)
     config = {"chat_template": TEMPLATE, "bos_token": {"content": "<s>"}}
     (directory / "writer" / "1" / "tokenizer_config.json").write_text(json.dumps(config))
+    python_model(directory, "embedder", VLLM_EMBEDDER, VLLM_EMBEDDER_CONFIG)
     python_model(directory, "squash", SQUASH, SQUASH_CONFIG)
     python_model(directory, "tools", TOOLS, TOOLS_CONFIG)
     python_model(directory, "plain", PLAIN, PLAIN_CONFIG)
@@ -191,4 +225,6 @@ def write_tokenizer(path: Path) -> None:
 
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.enable_padding(length=100)  # as some files have it, which is not what a text has of tokens
+    tokenizer.enable_truncation(2)
     tokenizer.save(str(path))

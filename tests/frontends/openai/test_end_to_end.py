@@ -26,7 +26,7 @@ def said(client: OpenAI, content: str, **options: Any) -> Any:
 
 
 def test_models_are_listed_that_serve_some_call(client: OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["plain", "squash", "tools", "writer"]
+    assert [model.id for model in client.models.list()] == ["embedder", "plain", "squash", "tools", "writer"]
     assert client.models.retrieve("squash").id == "squash"
     with pytest.raises(openai.NotFoundError, match="no model 'other'"):
         client.models.retrieve("other")
@@ -157,6 +157,14 @@ def test_embeddings_of_any_number_of_texts(client: OpenAI, count: int) -> None:
     assert [each.index for each in packed.data] == list(range(count))
     plain = client.embeddings.create(model="squash", input=texts, encoding_format="float")
     assert [each.embedding for each in plain.data] == expected
+
+
+def test_embeddings_of_a_model_for_tritons_vllm_backend(client: OpenAI) -> None:
+    reply = client.embeddings.create(model="embedder", input=["one two", "three"])
+    assert [each.embedding for each in reply.data] == [[7.25] * 4, [5.25] * 4]
+    assert reply.usage.prompt_tokens == 3
+    short = client.embeddings.create(model="embedder", input="one", dimensions=2)
+    assert short.data[0].embedding == [3.25] * 2
 
 
 def test_base64_is_little_endian(server: ServerProcess, client: OpenAI) -> None:

@@ -119,6 +119,8 @@ def _read_tokenizer(places: list[Path]) -> Count | None:
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
     except ImportError:
         logger.warning("OpenAI: '%s' is not used: pip install 'halimede[openai]' to count tokens", path)
         return None
