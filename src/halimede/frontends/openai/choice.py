@@ -84,7 +84,8 @@ class Choice:
                 if reason not in _NO_REASON:
                     self._reason = reason
             elif field == "num_input_tokens":
-                self.prompt_tokens = count_of(told)
+                if self.prompt_tokens is None:  # every response tells it
+                    self.prompt_tokens = count_of(told)
             elif field == "num_output_tokens":
                 self.tokens = (self.tokens or 0) + count_of(told)
             elif field == "tool_calls":

@@ -8,7 +8,7 @@ import orjson
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import InternalError
-from halimede.core.tensors import Array, Tensor, encode_bytes
+from halimede.core.tensors import Array, Tensor, decode_bytes, encode_bytes
 from halimede.frontends.openai.errors import FieldError
 
 _ONE: Final = 1
@@ -78,6 +78,8 @@ def _shape(signature: Signature, spec: TensorSpec, count: int) -> tuple[int, ...
 
 def text_bytes(tensor: Tensor) -> bytes:
     """The text of an output: its elements, one after another."""
+    if tensor.is_encoded:
+        return b"".join(decode_bytes(tensor.data))
     return b"".join(tensor.array.ravel().tolist())
 
 
@@ -88,7 +90,8 @@ def text_of(tensor: Tensor) -> str:
 
 def count_of(tensor: Tensor) -> int:
     """The number that an output tells: the sum of its elements."""
-    return int(tensor.array.sum())
+    array = tensor.array
+    return int(array.item() if array.size == 1 else array.sum())
 
 
 def json_of(name: str, tensor: Tensor) -> Any:
