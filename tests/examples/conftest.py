@@ -40,5 +40,5 @@ def embeddings_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     script = "examples/sentence-embeddings/build.py"
     packages = "--packages=build/sentence-embeddings/packages"
     subprocess.run([sys.executable, script, directory, packages], check=True)
-    with start_server(directory / "models") as running:
+    with start_server(directory / "models", "--allow-openai=true") as running:
         yield running

@@ -28,10 +28,12 @@ from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.timed import TimedExchange
 from halimede.frontends.http.transport.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
-from halimede.frontends.http.transport.head import JsonLength, json_length
-from halimede.frontends.http.transport.protocol import HttpProtocol
+from halimede.frontends.http.transport.head import Head, JsonLength, json_length
+from halimede.frontends.http.transport.protocol import HttpProtocol, RefusalBody, refusal_body
 from halimede.frontends.http.transport.web_access import WebAccess
 from halimede.frontends.metrics import Metrics
+from halimede.frontends.openai.errors import refusal_body as openai_refusal_body
+from halimede.frontends.openai.routes import group_of as openai_group_of
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.request_log.log import EntryLog
 from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
@@ -95,6 +97,7 @@ class _Shared:
         group_of: GroupOf,
         is_health: Callable[[str], bool],
         json_length: JsonLength = json_length,
+        refusal_body: RefusalBody = refusal_body,
     ) -> Endpoint:
         """A front end over HTTP.
 
@@ -107,6 +110,7 @@ class _Shared:
             group_of: the groups of its calls.
             is_health: whether a path is that of a health check.
             json_length: where binary tensors begin in a body.
+            refusal_body: the JSON that tells why a request is refused.
         """
         connections: Connections[HttpProtocol] = Connections()
         handler = self.services.handlers[protocol]
@@ -123,6 +127,7 @@ class _Shared:
                 counts=counts,
                 make_exchange=make_exchange,
                 bearers=bearers,
+                refusal_body=refusal_body,
             )
 
         limits = HttpLimits(json_bytes=self.options.http_max_input_size)
@@ -280,10 +285,15 @@ def _http(shared: _Shared) -> Endpoint:
         ("--http-port", options.http_address, options.http_port),
         front_end="HTTP",
         service="HTTP",
-        group_of=lambda head: group_of(head.path),
+        group_of=_openai_or_http_group if options.allow_openai else lambda head: group_of(head.path),
         is_health=is_health,
+        refusal_body=openai_refusal_body if options.allow_openai else refusal_body,
     )
     return replace(endpoint, reuse_port=options.reuse_http_port, tls=shared.http_identity)
+
+
+def _openai_or_http_group(head: Head) -> str:
+    return openai_group_of(head.path) or group_of(head.path)
 
 
 def _vertex_ai(shared: _Shared) -> Endpoint:

@@ -20,6 +20,8 @@ from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.transport.exchange import Handler
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
+from halimede.frontends.openai.handler import create_handler as create_openai_handler
+from halimede.frontends.openai.settings import OpenaiSettings
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
@@ -93,6 +95,8 @@ def services(
         settings = _http_settings(options, log, regions)
         console = _console(options, engine, log, traffic).calls if options.allow_console else None
         handlers[HTTP] = create_handler(engine, settings, further=console)
+        if options.allow_openai:
+            handlers[HTTP] = create_openai_handler(engine, _openai_settings(options), handlers[HTTP])
     if options.allow_sagemaker:
         handlers[SAGEMAKER] = create_sagemaker_handler(engine, _sagemaker_settings(options, regions))
     if options.allow_vertex_ai:
@@ -133,6 +137,14 @@ def _http_settings(options: ServeOptions, log: LogControl, regions: Regions) -> 
         code_upload=CodeUpload(options.allow_model_code_upload),
         regions=regions,
         sampler=_sampler() if options.profile else None,
+    )
+
+
+def _openai_settings(options: ServeOptions) -> OpenaiSettings:
+    return OpenaiSettings(
+        max_input_size=options.http_max_input_size,
+        restrictions=parse_restrictions(options.http_restricted_api),
+        forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
     )
 
 

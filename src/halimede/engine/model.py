@@ -41,6 +41,7 @@ class Model:
     Attributes:
         name: the model's name.
         version: the version.
+        directory: where its files are.
         config: the final configuration.
         signature: what it takes and gives.
         labels: output → class labels.
@@ -76,6 +77,7 @@ class Model:
         self.name = loaded.source.client_name
         self.identifier = loaded.source.name
         self.version = loaded.source.version
+        self.directory = loaded.source.directory
         self.config: ModelConfig = loaded.source.config
         self.signature: Signature = loaded.signature
         self.labels = loaded.labels

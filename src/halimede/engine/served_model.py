@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from halimede.config.model_config_pb2 import ModelConfig
@@ -45,6 +46,10 @@ class ServedModel(Protocol):
     @property
     def version(self) -> int:
         """The version."""
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are: `config.pbtxt`, and the directories of its versions."""
 
     @property
     def config(self) -> ModelConfig:

@@ -115,6 +115,7 @@ class FakeModel:
     def __init__(self, config: ModelConfig, answer: Answer | None = None) -> None:
         self.name = self.identifier = config.name
         self.version = 3
+        self.directory = Path(config.name)
         self.config = config
         self.signature = Signature.from_config(config)
         self.labels: dict[str, list[str]] = {}

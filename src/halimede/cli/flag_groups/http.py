@@ -23,6 +23,12 @@ class HttpOptions:
         "Let several server processes listen on the same HTTP port; the kernel distributes connections among "
         "them.",
     )
+    allow_openai: bool = setting(
+        HTTP,
+        BOOL,
+        False,
+        "Serve OpenAI's API on the HTTP port under /v1: models, chat completions, completions and embeddings.",
+    )
     http_use_ssl: bool = setting(
         HTTP, BOOL, False, "Serve HTTP over TLS. Needs --http-server-cert and --http-server-key."
     )

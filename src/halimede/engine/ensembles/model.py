@@ -25,6 +25,7 @@ class EnsembleModel:
     Attributes:
         name: the model's name.
         version: the version.
+        directory: where its files are.
         config: the final configuration; its transaction policy says whether the ensemble is decoupled.
         plan: what runs when.
         signature: what it takes and gives.
@@ -63,6 +64,7 @@ class EnsembleModel:
         self.name = source.client_name
         self.identifier = source.name
         self.version = source.version
+        self.directory = source.directory
         self.config = ModelConfig()
         self.config.CopyFrom(source.config)
         for step in self.config.ensemble_scheduling.step:

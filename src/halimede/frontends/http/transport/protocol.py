@@ -10,7 +10,7 @@ A request costs no task, no timer and, when its head was seen before, no parsing
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property
 from time import monotonic_ns
@@ -58,6 +58,14 @@ class State(Enum):
     CLOSING = "nothing: no more requests are taken, and the last response closes the connection"
 
 
+def refusal_body(refusal: Refusal) -> bytes:
+    """The JSON that tells why a request is refused."""
+    return orjson.dumps({"error": refusal.message})
+
+
+RefusalBody = Callable[[Refusal], bytes]
+
+
 class HttpProtocol(asyncio.Protocol):
     """One connection.
 
@@ -72,6 +80,7 @@ class HttpProtocol(asyncio.Protocol):
         make_exchange: what makes an exchange of a request; one that logs it, perhaps.
         budget: the memory of unfinished bodies, of all connections together.
         bearers: which requests need a bearer token; None for none.
+        refusal_body: the JSON that tells why a request is refused.
 
     Attributes:
         counts: as above.
@@ -91,6 +100,7 @@ class HttpProtocol(asyncio.Protocol):
         make_exchange: MakeExchange = Exchange,
         budget: ReceiveBudget | None = None,
         bearers: BearerCheck | None = None,
+        refusal_body: RefusalBody = refusal_body,
     ) -> None:
         self.counts = new_counts() if counts is None else counts
         self._make_exchange = make_exchange
@@ -106,6 +116,7 @@ class HttpProtocol(asyncio.Protocol):
         self.body_began_ns = 0
         self._access = access
         self._bearers = bearers
+        self._refusal_body = refusal_body
         self._admitted: Head | None = None  # the latest head that needed no further look
         self.write_paused = False
         self._exchanges: deque[Exchange] = deque()
@@ -364,7 +375,7 @@ class HttpProtocol(asyncio.Protocol):
         self._lingering = True
         exchange = self._make_exchange(self, refusal.head or _UNKNOWN_HEAD, _EMPTY)
         self._exchanges.append(exchange)
-        body = orjson.dumps({"error": refusal.message})
+        body = self._refusal_body(refusal)
         exchange.respond(refusal.status, (body,), headers=refusal.headers)
 
     # responses

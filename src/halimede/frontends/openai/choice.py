@@ -1,0 +1,145 @@
+"""One choice of a reply, as the model's responses come."""
+
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
+from typing import Any, Final
+
+from halimede.core.requests import InferResponse
+from halimede.frontends.openai.profile import Profile
+from halimede.frontends.openai.replies import Output
+from halimede.frontends.openai.stop_words import StopWords
+from halimede.frontends.openai.tensors import count_of, json_of, text_bytes, text_of
+
+_DECODER: Final = getincrementaldecoder("utf-8")
+_NO_REASON: Final = frozenset(("", "None"))
+"""What models give as the reason before the last response."""
+
+
+class Choice:
+    """What has come so far.
+
+    Attributes:
+        ended: it is complete.
+        pieces: its text.
+        tool_calls: calls of tools that the model has made.
+        logprobs: log probabilities so far, or None.
+        new_logprobs: those of the last response.
+        new_calls: the calls of the last response.
+        prompt_tokens: as the model says; None if it does not.
+        tokens: tokens of the output, likewise.
+        finish: why it ended; "" until then.
+    """
+
+    __slots__ = (
+        "_decoder",
+        "_max_tokens",
+        "_profile",
+        "_reason",
+        "_stop",
+        "ended",
+        "finish",
+        "logprobs",
+        "new_calls",
+        "new_logprobs",
+        "pieces",
+        "prompt_tokens",
+        "tokens",
+        "tool_calls",
+    )
+
+    def __init__(self, profile: Profile, stop: Sequence[str], max_tokens: int, echo: str = "") -> None:
+        self._profile = profile
+        self._stop = StopWords(stop)
+        self._max_tokens = max_tokens
+        self._decoder = _DECODER("replace")
+        self._reason = ""
+        self.ended = False
+        self.pieces = [echo] if echo else []
+        self.tool_calls: list[Any] = []
+        self.logprobs: Any = None
+        self.new_logprobs: Any = None
+        self.new_calls: list[Any] = []
+        self.prompt_tokens: int | None = None
+        self.tokens: int | None = None
+        self.finish = ""
+
+    def take(self, response: InferResponse) -> str:
+        """The text that a response adds. A character that is cut waits for its rest.
+
+        Raises:
+            InternalError: an output is not what it should be.
+        """
+        outputs = response.outputs
+        tensor = outputs.get(self._profile.output.name)
+        piece = "" if tensor is None else self._decoder.decode(text_bytes(tensor))
+        text = self._stop.take(piece)
+        self.new_calls = []
+        self.new_logprobs = None
+        for field, spec in self._profile.outputs.items():
+            told = outputs.get(spec.name)
+            if told is None:
+                continue
+            if field == "finish_reason":
+                reason = text_of(told)
+                if reason not in _NO_REASON:
+                    self._reason = reason
+            elif field == "num_input_tokens":
+                if self.prompt_tokens is None:  # every response tells it
+                    self.prompt_tokens = count_of(told)
+            elif field == "num_output_tokens":
+                self.tokens = (self.tokens or 0) + count_of(told)
+            elif field == "tool_calls":
+                calls = json_of(spec.name, told)
+                self.new_calls = calls if isinstance(calls, list) else []
+                self.tool_calls += self.new_calls
+            elif field == "logprobs" and "logprobs" in self._profile.inputs:
+                self.new_logprobs = json_of(spec.name, told)
+                self.logprobs = _merged(self.logprobs, self.new_logprobs)
+        if text:
+            self.pieces.append(text)
+        return text
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop word was found, so that the rest of the output is not wanted."""
+        return self._stop.found
+
+    def end(self) -> str:
+        """The text that was held back, now that nothing more comes."""
+        self.ended = True
+        text = ""
+        if not self._stop.found:
+            text = self._stop.take(self._decoder.decode(b"", final=True)) + self._stop.end()
+        if text:
+            self.pieces.append(text)
+        if self._stop.found:
+            self.finish = "stop"
+        elif self._reason:
+            self.finish = self._reason
+        elif self.tool_calls:
+            self.finish = "tool_calls"
+        elif self._max_tokens and self.tokens is not None and self.tokens >= self._max_tokens:
+            self.finish = "length"
+        else:
+            self.finish = "stop"
+        return text
+
+    @property
+    def text(self) -> str:
+        """Its text so far."""
+        return "".join(self.pieces)
+
+    def output(self) -> Output:
+        """The whole of it."""
+        return Output(self.text, self.finish, self.tool_calls, self.logprobs)
+
+
+def _merged(before: Any, new: Any) -> Any:
+    """Log probabilities of two responses: lists one after another."""
+    if not (isinstance(before, dict) and isinstance(new, dict)):
+        return before if new is None else new
+    merged = dict(before)
+    for name, value in new.items():
+        both = isinstance(merged.get(name), list) and isinstance(value, list)
+        merged[name] = merged[name] + value if both else value
+    return merged

@@ -1,0 +1,174 @@
+"""Fields of a request's JSON: read, checked, and unknown ones noted in the log."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from halimede.core.tensors import Buffer
+from halimede.frontends.http.codec.json_text import parse_json
+from halimede.frontends.http.codec.request import too_large
+from halimede.frontends.openai.errors import FieldError
+
+logger = logging.getLogger("halimede")
+
+MAX_CHOICES: Final = 128
+"""The largest `n`."""
+
+MAX_PROMPTS: Final = 2048
+"""The most texts in one request."""
+
+_MAX_STOP_WORDS: Final = 16
+_MAX_NOTED: Final = 256
+"""Names of ignored fields that are remembered, so that each is logged once."""
+_SHOWN: Final = 64
+
+
+class IgnoredFields:
+    """Logs each field that has no effect, once."""
+
+    def __init__(self) -> None:
+        self._noted: set[str] = set()
+
+    def note(self, name: str) -> None:
+        """A request has this field."""
+        if name in self._noted or len(self._noted) >= _MAX_NOTED:
+            return
+        self._noted.add(name)
+        logger.info("OpenAI: the request field %r is not known and is ignored", name[:_SHOWN])
+
+
+def read_object(body: Buffer, max_bytes: int) -> dict[str, Any]:
+    """The JSON object that a body is.
+
+    Raises:
+        InvalidArgumentError: it is too large, or something else.
+    """
+    if len(body) > max_bytes:
+        raise too_large(len(body), max_bytes)
+    document = parse_json(body)
+    if not isinstance(document, dict):
+        raise FieldError("", "the request body must be a JSON object")
+    return document
+
+
+def text(document: dict[str, Any], name: str) -> str:
+    """A field that must be there and be a string."""
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise FieldError(name, f"'{name}' must be a string that is not empty")
+    return checked_text(name, value)
+
+
+def checked_text(name: str, value: str) -> str:
+    """A text that can be encoded.
+
+    Raises:
+        FieldError: it has half of a surrogate pair.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise FieldError(name, f"'{name}' has half of a surrogate pair, which is no character") from None
+    return value
+
+
+def flag(document: dict[str, Any], name: str) -> bool:
+    """A field that is a boolean, False if it is not there."""
+    value = document.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise FieldError(name, f"'{name}' must be a boolean")
+    return value
+
+
+def choices(document: dict[str, Any]) -> int:
+    """How many choices are wanted for each prompt."""
+    value = document.get("n")
+    return 1 if value is None else int(_integer("n", value, 1, MAX_CHOICES))
+
+
+def stop_words(document: dict[str, Any]) -> tuple[str, ...]:
+    """The texts before which an output ends."""
+    value = document.get("stop")
+    if value is None:
+        return ()
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or len(words) > _MAX_STOP_WORDS:
+        msg = f"'stop' must be a string or a list of at most {_MAX_STOP_WORDS} strings"
+        raise FieldError("stop", msg)
+    for word in words:
+        if not isinstance(word, str) or not word:
+            raise FieldError("stop", "each element of 'stop' must be a string that is not empty")
+        checked_text("stop", word)
+    return tuple(words)
+
+
+def texts(document: dict[str, Any], name: str) -> list[str]:
+    """A field that is a string or a list of strings."""
+    value = document.get(name)
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not values:
+        raise FieldError(name, f"'{name}' must be a string or a list of strings that is not empty")
+    if len(values) > MAX_PROMPTS:
+        raise FieldError(name, f"'{name}' has {len(values)} elements; at most {MAX_PROMPTS} are allowed")
+    for each in values:
+        if isinstance(each, int | list):
+            raise FieldError(name, f"token ids in '{name}' are not supported; send text")
+        if not isinstance(each, str):
+            raise FieldError(name, f"'{name}' must be a string or a list of strings")
+        checked_text(name, each)
+    return values
+
+
+Check = Callable[[str, Any], Any]
+
+
+def _integer(name: str, value: Any, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise FieldError(name, f"'{name}' must be an integer from {low} to {high}")
+    return value
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        raise FieldError(name, f"'{name}' must be a number from {low:g} to {high:g}")
+    return value
+
+
+def _object(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise FieldError(name, f"'{name}' must be an object")
+    return value
+
+
+_INT64: Final = 1 << 63
+_INT32: Final = (1 << 31) - 1
+
+SAMPLING: Final[dict[str, Check]] = {
+    "temperature": lambda name, value: _number(name, value, 0, 2),
+    "top_p": lambda name, value: _number(name, value, 0, 1),
+    "frequency_penalty": lambda name, value: _number(name, value, -2, 2),
+    "presence_penalty": lambda name, value: _number(name, value, -2, 2),
+    "seed": lambda name, value: _integer(name, value, -_INT64, _INT64 - 1),
+    "max_tokens": lambda name, value: _integer(name, value, 1, _INT32),
+    "logit_bias": _object,
+}
+"""Fields of OpenAI's that shape the output → what checks a value."""
+
+EXTENSIONS: Final[dict[str, Check]] = {
+    "top_k": lambda name, value: _integer(name, value, -1, _INT32),
+    "min_p": lambda name, value: _number(name, value, 0, 1),
+    "repetition_penalty": lambda name, value: _number(name, value, 0, 10),
+    "min_tokens": lambda name, value: _integer(name, value, 0, _INT32),
+}
+"""The same, of fields that servers of language models have beyond OpenAI's."""
+
+DEFAULTS: Final[dict[str, Any]] = {
+    "temperature": 1,
+    "top_p": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "logit_bias": {},
+}
+"""Values that ask for nothing special, so that any model may get them."""

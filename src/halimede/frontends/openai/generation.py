@@ -1,0 +1,202 @@
+"""Chat and completions: a request's choices run on the model, and told whole or as they come."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import orjson
+
+from halimede.core.errors import HalimedeError
+from halimede.core.requests import InferResponse
+from halimede.engine.engine import Engine
+from halimede.frontends.http.generate import EVENT_STREAM
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.streaming import ResponseStream
+from halimede.frontends.openai.choice import Choice
+from halimede.frontends.openai.errors import error_document, respond_error
+from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.replies import DONE, EVENT, EVENT_END, Replies, Usage
+from halimede.frontends.openai.requests import Requests
+from halimede.frontends.openai.text_request import TextRequest
+from halimede.frontends.restrictions import HeaderPattern
+
+_INLINE_CHARACTERS: Final = 16_384
+"""Up to so many characters tokens are counted on the loop, beyond in a thread."""
+
+
+class Generation:
+    """The answer to one request. Lives on the event loop.
+
+    Args:
+        engine: what runs requests.
+        exchange: what is answered.
+        known: the model.
+        asked: what is asked for.
+        received_ns: when, on the engine's clock.
+    """
+
+    def __init__(
+        self, engine: Engine, exchange: Exchange, known: KnownModel, asked: TextRequest, received_ns: int
+    ) -> None:
+        self._exchange = exchange
+        self._known = known
+        self._asked = asked
+        self._replies = Replies(
+            known.model.name, chat=asked.chat, stream=asked.stream, include_usage=asked.include_usage
+        )
+        self._choices = [Choice(known.profile, asked.stop, asked.max_tokens, echo) for echo in asked.echo]
+        self._left = len(self._choices)
+        self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
+        self._stream: ResponseStream | None = None
+        self._begun: set[int] = set()
+        self._over = False
+
+    def start(self, pattern: HeaderPattern | None) -> None:
+        """Have the model run it; `pattern` finds the headers that become parameters.
+
+        Raises:
+            HalimedeError: the request is answered with this.
+        """
+        try:
+            self._requests.run(self._replies.id, self._asked.inputs, pattern)
+        except HalimedeError:
+            self._over = True
+            raise
+
+    def _take(self, number: int, response: InferResponse | None, final: bool) -> None:
+        """A response for a choice."""
+        if self._over:
+            return
+        if self._exchange.closed:
+            self._over = True
+            self._requests.cancel()
+            return
+        try:
+            self._pass_on(number, response, final)
+        except HalimedeError as error:
+            self._fail(error)
+        except Exception as error:  # whoever responds has other requests to answer
+            self._over = True
+            self._requests.cancel()
+            self._exchange.fail(error)
+
+    def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
+        choice = self._choices[number]
+        if choice.ended:
+            return
+        if response is not None:
+            if response.error is not None:
+                raise response.error
+            text = choice.take(response)
+            if self._asked.stream:
+                self._write_text(number, choice, text)
+        if final or choice.stopped:
+            rest = choice.end()
+            self._left -= 1
+            if not final:
+                self._requests.cancel(number)
+            if self._asked.stream:
+                self._write(number, self._replies.text(number, rest) if rest else b"")
+                self._write(number, self._replies.end(number, choice.finish))
+        if not self._left:
+            self._over = True
+            self._count(self._complete)
+        elif self._stream is not None and self._stream.full:
+            self._requests.congest()
+
+    def _write_text(self, number: int, choice: Choice, text: str) -> None:
+        piece = b""
+        if text or choice.new_logprobs is not None:
+            piece = self._replies.text(number, text, choice.new_logprobs)
+        if choice.new_calls:
+            first = len(choice.tool_calls) - len(choice.new_calls)
+            piece += self._replies.tool_calls(number, choice.new_calls, first)
+        self._write(number, piece)
+
+    def _write(self, number: int, piece: bytes) -> None:
+        """Send a chunk of a choice; the first also says whose turn it is, and what is echoed."""
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = self._exchange.stream(200, EVENT_STREAM)
+            stream.on_room = self._requests.drain
+        if number not in self._begun:
+            self._begun.add(number)
+            first = self._replies.role(number)
+            if echo := self._asked.echo[number]:
+                first += self._replies.text(number, echo)
+            piece = first + piece
+        if piece:
+            stream.write(piece)
+
+    def _fail(self, error: HalimedeError) -> None:
+        self._over = True
+        self._requests.cancel()
+        stream = self._stream
+        if stream is None:
+            respond_error(self._exchange, error)
+            return
+        stream.write(EVENT + orjson.dumps(error_document(error)) + EVENT_END)
+        self._end(stream)
+
+    def _complete(self, usage: Usage | None) -> None:
+        if self._exchange.closed:
+            return
+        stream = self._stream
+        if stream is None:
+            outputs = [choice.output() for choice in self._choices]
+            self._exchange.respond(200, (self._replies.whole(outputs, usage),))
+            return
+        if self._asked.include_usage:
+            stream.write(self._replies.usage(usage))
+        stream.write(DONE)
+        self._end(stream)
+
+    def _end(self, stream: ResponseStream) -> None:
+        self._exchange.on_disconnect = None
+        stream.end()
+
+    # usage
+
+    def _count(self, then: Callable[[Usage | None], None]) -> None:
+        """Go on with the usage, now or once it is counted."""
+        if self._asked.stream and not self._asked.include_usage:
+            then(None)
+            return
+        told = self._told_usage()
+        count = self._known.files.count
+        if told is not None or count is None or not all(self._asked.prompts):
+            then(told)
+            return
+        texts = [
+            "".join(choice.pieces[1:] if echo else choice.pieces)
+            for choice, echo in zip(self._choices, self._asked.echo, strict=True)
+        ]
+        special = not self._asked.chat
+        prompts = self._asked.prompts
+
+        def add_up() -> Usage:
+            return Usage(
+                sum(count(prompt, special) for prompt in prompts), sum(count(text, False) for text in texts)
+            )
+
+        if sum(map(len, texts)) + sum(map(len, prompts)) <= _INLINE_CHARACTERS:
+            then(add_up())
+            return
+        counting = asyncio.get_running_loop().run_in_executor(None, add_up)
+        counting.add_done_callback(lambda done: self._counted(done, then))
+
+    def _counted(self, done: "asyncio.Future[Usage]", then: Callable[[Usage | None], None]) -> None:
+        try:
+            then(done.result())
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            self._exchange.fail(error)
+
+    def _told_usage(self) -> Usage | None:
+        """The usage as the model tells it, None if it does not."""
+        asked = self._asked
+        firsts = self._choices[:: asked.choices]
+        prompts = [choice.prompt_tokens for choice in firsts if choice.prompt_tokens is not None]
+        tokens = [choice.tokens for choice in self._choices if choice.tokens is not None]
+        if len(prompts) < len(firsts) or len(tokens) < len(self._choices):
+            return None
+        return Usage(sum(prompts), sum(tokens))

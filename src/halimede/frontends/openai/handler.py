@@ -1,0 +1,139 @@
+"""Answers every call of OpenAI's API, and leaves all other paths to the HTTP front end."""
+
+import time
+from typing import Any
+
+import orjson
+
+from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError, NotLoadedError
+from halimede.engine.engine import Engine
+from halimede.engine.served_model import ServedModel
+from halimede.frontends.http.answers import BackgroundAnswers
+from halimede.frontends.http.on_demand import wait_for_model
+from halimede.frontends.http.transport.exchange import Exchange, Handler
+from halimede.frontends.openai import fields
+from halimede.frontends.openai.embeddings import Embeddings
+from halimede.frontends.openai.errors import refuse, respond_error
+from halimede.frontends.openai.fields import IgnoredFields, read_object
+from halimede.frontends.openai.generation import Generation
+from halimede.frontends.openai.known_models import KnownModel, KnownModels
+from halimede.frontends.openai.profile import Task
+from halimede.frontends.openai.routes import PREFIX, Call, Route, find_route
+from halimede.frontends.openai.settings import OpenaiSettings
+from halimede.frontends.openai.text_request import read_chat, read_completion
+
+_TASKS = {
+    Call.CHAT_COMPLETIONS: Task.CHAT,
+    Call.COMPLETIONS: Task.COMPLETIONS,
+    Call.EMBEDDINGS: Task.EMBEDDINGS,
+}
+_OWNER = "halimede"
+
+
+def create_handler(engine: Engine, settings: OpenaiSettings, otherwise: Handler) -> Handler:
+    """What answers each request of an `HttpProtocol`; `otherwise` gets those of other paths."""
+    return _Frontend(engine, settings, otherwise).handle
+
+
+class _Frontend:
+    def __init__(self, engine: Engine, settings: OpenaiSettings, otherwise: Handler) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._otherwise = otherwise
+        self._models = KnownModels(engine)
+        self._ignored = IgnoredFields()
+        self._background = BackgroundAnswers()
+        self._began = int(time.time())
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer, now or later."""
+        if not exchange.path.startswith(PREFIX):
+            self._otherwise(exchange)
+            return
+        route = find_route(exchange.path)
+        if route is None:
+            refuse(exchange, 404, _unknown(exchange.path), "unknown_url")
+            return
+        call = route.call
+        exchange.route = call.label
+        if self._settings.restrictions and self._refuse_restricted(exchange, call):
+            return
+        if exchange.method != call.method:
+            refuse(exchange, 405, f"the method of this path is {call.method}", "method_not_supported")
+            return
+        try:
+            if call is Call.MODELS:
+                data = [self._describe(model) for model in self._models.listed()]
+                exchange.respond(200, (orjson.dumps({"object": "list", "data": data}),))
+            elif call is Call.MODEL:
+                self._model(exchange, route)
+            else:
+                self._infer(exchange, call)
+        except HalimedeError as error:
+            respond_error(exchange, error)
+
+    def _refuse_restricted(self, exchange: Exchange, call: Call) -> bool:
+        restriction = self._settings.restrictions.get(call.category)
+        if restriction is None or restriction.opened_by(exchange.headers.get(restriction.header)):
+            return False
+        refuse(exchange, 403, f"This API is restricted, expecting header '{restriction.name}'")
+        return True
+
+    def _model(self, exchange: Exchange, route: Route) -> None:
+        for model in self._models.listed():
+            if model.name == route.model:
+                exchange.respond(200, (orjson.dumps(self._describe(model)),))
+                return
+        raise NotFoundError(f"there is no model '{route.model}' that OpenAI's API can use")
+
+    def _describe(self, model: ServedModel) -> dict[str, Any]:
+        return {"id": model.name, "object": "model", "created": self._began, "owned_by": _OWNER}
+
+    def _infer(self, exchange: Exchange, call: Call) -> None:
+        received = self._engine.clock.now()
+        encoding = exchange.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+        document = read_object(exchange.body, self._settings.max_input_size)
+        name = fields.text(document, "model")
+        try:
+            known = self._models.find(name, _TASKS[call])
+        except NotLoadedError:
+            known = None
+        if known is not None:
+            self._run(exchange, call, document, known, received)
+        else:
+            self._background.answer(
+                exchange, self._run_later(exchange, call, document, name, received), respond_error
+            )
+
+    async def _run_later(
+        self, exchange: Exchange, call: Call, document: dict[str, Any], name: str, received: int
+    ) -> None:
+        """Have the model loaded if it has to be, and its files read; then run the request."""
+        try:
+            known = await self._models.look(name, _TASKS[call])
+        except NotLoadedError:
+            if not await wait_for_model(self._engine, exchange, name, -1):
+                return
+            known = await self._models.look(name, _TASKS[call])
+        if not exchange.closed:
+            self._run(exchange, call, document, known, received)
+
+    def _run(
+        self, exchange: Exchange, call: Call, document: dict[str, Any], known: KnownModel, received: int
+    ) -> None:
+        pattern = self._settings.forward_pattern
+        if call is Call.EMBEDDINGS:
+            Embeddings(self._engine, exchange, known, document, self._ignored, received).start(pattern)
+            return
+        read = read_chat if call is Call.CHAT_COMPLETIONS else read_completion
+        asked = read(document, known, self._ignored)
+        Generation(self._engine, exchange, known, asked, received).start(pattern)
+
+
+def _unknown(path: str) -> str:
+    served = "/v1/models, /v1/chat/completions, /v1/completions and /v1/embeddings"
+    if path.startswith("/v1/responses"):
+        return f"/v1/responses is not served; use /v1/chat/completions. Served are {served}"
+    return f"there is no such path; served are {served}"

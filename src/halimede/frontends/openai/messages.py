@@ -1,0 +1,67 @@
+"""The messages of a conversation."""
+
+from typing import Any, Final
+
+from halimede.frontends.openai.errors import FieldError
+
+_ROLES: Final = frozenset(("developer", "system", "user", "assistant", "tool", "function"))
+_MAX_MESSAGES: Final = 4096
+
+
+def read_messages(value: Any, *, raw: bool) -> list[dict[str, Any]]:
+    """The messages of a request.
+
+    Args:
+        value: what the request has.
+        raw: the model takes them as they are; otherwise they may consist of text only.
+
+    Raises:
+        FieldError: they are not messages, or not of text.
+    """
+    if not isinstance(value, list) or not value:
+        raise FieldError("messages", "'messages' must be a list of messages that is not empty")
+    if len(value) > _MAX_MESSAGES:
+        raise FieldError(
+            "messages", f"'messages' has {len(value)} elements; at most {_MAX_MESSAGES} are allowed"
+        )
+    for number, message in enumerate(value):
+        place = f"messages[{number}]"
+        if not isinstance(message, dict):
+            raise FieldError(place, f"'{place}' must be an object with a role and content")
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise FieldError(f"{place}.role", f"'{place}.role' must be one of {', '.join(sorted(_ROLES))}")
+        if not raw:
+            _check_content(message.get("content"), f"{place}.content", optional=role == "assistant")
+    return value
+
+
+def _check_content(content: Any, place: str, *, optional: bool) -> None:
+    if isinstance(content, str) or (content is None and optional):
+        return
+    if not isinstance(content, list):
+        raise FieldError(place, f"'{place}' must be a string or a list of parts")
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text" or not isinstance(part.get("text"), str):
+            shown = f"a part of type '{kind[:32]}'" if isinstance(kind, str) else "something else"
+            msg = f"'{place}' has {shown}; only parts of type 'text' are served"
+            raise FieldError(place, msg)
+
+
+def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as templates expect them: content as one string, and `system` for `developer`."""
+    return [
+        {
+            **message,
+            "role": "system" if message["role"] == "developer" else message["role"],
+            "content": _joined(message.get("content")),
+        }
+        for message in messages
+    ]
+
+
+def _joined(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content)
+    return content or ""

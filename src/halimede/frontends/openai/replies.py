@@ -1,0 +1,129 @@
+"""The JSON of OpenAI's replies to chat and completions, whole and in chunks."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+EVENT: Final = b"data: "
+EVENT_END: Final = b"\n\n"
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class Usage(NamedTuple):
+    """Tokens of a request and of its outputs."""
+
+    prompt: int
+    completion: int
+
+    def document(self) -> dict[str, int]:
+        """The JSON of it."""
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+        }
+
+
+class Output(NamedTuple):
+    """One choice, whole.
+
+    Attributes:
+        text: its text.
+        finish: why it ended.
+        tool_calls: the tools that the model calls, as OpenAI's JSON has them.
+        logprobs: log probabilities likewise, or None.
+    """
+
+    text: str
+    finish: str
+    tool_calls: list[Any]
+    logprobs: Any
+
+
+class Replies:
+    """Replies to one request.
+
+    Attributes:
+        id: of all of them.
+    """
+
+    __slots__ = ("_chat", "_delta", "_frame", "_plain_end", "id")
+
+    def __init__(self, model: str, *, chat: bool, stream: bool, include_usage: bool) -> None:
+        self._chat = chat
+        self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
+        kind = ("chat.completion" if chat else "text_completion") + (".chunk" if chat and stream else "")
+        self._frame: dict[str, Any] = {
+            "id": self.id,
+            "object": kind,
+            "created": int(time.time()),
+            "model": model,
+        }
+        usage = b',"usage":null' if include_usage else b""
+        self._delta = EVENT + orjson.dumps(self._frame)[:-1] + b',"choices":[{"index":'
+        self._plain_end = b"}]" + usage + b"}" + EVENT_END
+
+    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes:
+        """The reply that is not streamed."""
+        document = {**self._frame, "choices": [self._choice(*each) for each in enumerate(outputs)]}
+        if usage is not None:
+            document["usage"] = usage.document()
+        return orjson.dumps(document)
+
+    def _choice(self, index: int, output: Output) -> dict[str, Any]:
+        end = {"logprobs": output.logprobs, "finish_reason": output.finish}
+        if not self._chat:
+            return {"index": index, "text": output.text, **end}
+        message: dict[str, Any] = {"role": "assistant", "content": output.text, "refusal": None}
+        if output.tool_calls:
+            message["tool_calls"] = output.tool_calls
+            message["content"] = output.text or None
+        return {"index": index, "message": message, **end}
+
+    def role(self, index: int) -> bytes:
+        """The first chunk of a choice of a chat; nothing for completions."""
+        return self._event(index, {"role": "assistant", "content": ""}) if self._chat else b""
+
+    def text(self, index: int, text: str, logprobs: Any = None) -> bytes:
+        """A chunk of a choice's text."""
+        if not self._chat or logprobs is not None:
+            return self._event(index, {"content": text}, logprobs=logprobs, text=text)
+        return b'%b%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null%b' % (
+            self._delta,
+            index,
+            orjson.dumps(text),
+            self._plain_end,
+        )
+
+    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes:
+        """A chunk with calls of tools, numbered from `first` on if the model has not done so."""
+        numbered = [
+            {"index": number, **call} if isinstance(call, dict) else call
+            for number, call in enumerate(calls, first)
+        ]
+        return self._event(index, {"tool_calls": numbered})
+
+    def end(self, index: int, finish: str) -> bytes:
+        """The last chunk of a choice."""
+        return self._event(index, {}, finish=finish)
+
+    def usage(self, usage: Usage | None) -> bytes:
+        """The last chunk of a stream."""
+        document = {**self._frame, "choices": [], "usage": None if usage is None else usage.document()}
+        return EVENT + orjson.dumps(document) + EVENT_END
+
+    def _event(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        *,
+        finish: str | None = None,
+        logprobs: Any = None,
+        text: str = "",
+    ) -> bytes:
+        content = {"delta": delta} if self._chat else {"text": text}
+        rest = orjson.dumps({**content, "logprobs": logprobs, "finish_reason": finish})[1:-1]
+        return b"%b%d,%b%b" % (self._delta, index, rest, self._plain_end)

@@ -1,0 +1,68 @@
+"""Whatever a client sends, it gets an answer in OpenAI's shape, and the server goes on."""
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.frontends.http.serving import Client, post
+from tests.support.server import ServerProcess
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    (
+        "messages", "prompt", "input", "n", "stop", "seed", "max_tokens", "max_completion_tokens", "temperature",
+        "top_p", "stream", "stream_options", "logprobs", "top_logprobs", "tools", "tool_choice", "response_format",
+        "logit_bias", "dimensions", "encoding_format", "echo", "best_of", "suffix", "modalities", "top_k", "other",
+    )
+)  # fmt: skip
+MESSAGES = st.lists(
+    st.dictionaries(st.sampled_from(("role", "content", "name")), JSON | st.sampled_from(("user", "tool"))),
+    max_size=3,
+)
+CALLS = st.sampled_from(("chat/completions", "completions", "embeddings"))
+MODELS = st.sampled_from(("plain", "tools", "squash")) | JSON
+BODIES = st.builds(
+    lambda rest, known: rest | known,
+    st.dictionaries(FIELDS, JSON, max_size=6),
+    st.fixed_dictionaries(
+        {"model": MODELS},
+        optional={"messages": MESSAGES, "prompt": st.text(max_size=8), "input": st.text(max_size=8)},
+    ),
+)
+
+
+def ask(server: ServerProcess, call: str, body: bytes) -> None:
+    with Client(int(server.http.rpartition(":")[2])) as client:
+        answer = client.ask(post(body, f"/v1/{call}"))
+    assert answer.status in {200, 400, 404}, answer.body
+    if answer.status != 200:
+        error: Any = json.loads(answer.body)["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CALLS, BODIES)
+def test_objects_of_any_content(server: ServerProcess, call: str, body: dict[str, Any]) -> None:
+    ask(server, call, json.dumps(body).encode())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CALLS, st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_bodies_that_are_no_objects(server: ServerProcess, call: str, body: bytes) -> None:
+    ask(server, call, body)
+
+
+def test_half_of_a_surrogate_pair(server: ServerProcess) -> None:
+    ask(server, "completions", b'{"model": "plain", "prompt": "\\ud800"}')
+    ask(
+        server,
+        "chat/completions",
+        b'{"model": "tools", "messages": [{"role": "user", "content": "\\ud800"}], "x": NaN}',
+    )
