@@ -47,9 +47,11 @@ output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
 
 @contextmanager
 def serving(repository: Path, *flags: str) -> Iterator[ServerProcess]:
-    """A server whose front ends are all ready."""
+    """A server whose front ends are all ready, and have no connections."""
+    none_open = b'halimede_open_connections{protocol="http"} 0\n'
     with start_server(repository, f"--front-ends={FRONT_ENDS}", *flags) as server:
         until(lambda: len(front_ends(server)) == FRONT_ENDS)
+        until(lambda: none_open in server.get("/metrics", server.metrics)[1])
         yield server
 
 
@@ -111,8 +113,6 @@ def array_of(client: Any, name: str, array: NDArray[Any], module: Any) -> NDArra
 def test_connections_are_spread_evenly_also_if_they_stay(tmp_path: Path) -> None:
     write_model(tmp_path)
     with serving(tmp_path) as server, ExitStack() as stack:
-        none_open = b'halimede_open_connections{protocol="http"} 0\n'
-        until(lambda: none_open in server.get("/metrics", server.metrics)[1])
         before = {pid: len(sockets(pid)) for pid in front_ends(server)}
         for _ in range(6):
             stack.callback(connect(server).close)

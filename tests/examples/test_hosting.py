@@ -306,7 +306,7 @@ def test_clients_are_made_as_published_code_makes_them() -> None:
 def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(tmp_path: Path, built: Path) -> None:
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         done = subprocess.run(
-            [sys.executable, "-m", f"examples.hosting.{CANARY}", str(built), "6"],
+            [sys.executable, "-m", f"examples.hosting.{CANARY}", str(built), "15"],
             env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

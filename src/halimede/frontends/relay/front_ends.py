@@ -11,6 +11,7 @@ import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -33,6 +34,9 @@ logger = logging.getLogger("halimede")
 
 _RESTART_S: Final = 1.0
 """How long after its start a front end that ends is thought to end again: the next one waits for so long."""
+
+_LONGEST_START_S: Final = 10.0
+"""So long connections wait at most for front ends that start, while others take them."""
 
 _IDLE_S: Final = 3600.0
 
@@ -86,6 +90,7 @@ class FrontEnds:
         self._settings = {**settings, "methods": served.rows()}
         self._zygote = Zygote(Path(sys.executable), {}, main, _IDLE_S)
         self._members: list[FrontEnd | None] = [None] * number
+        self._starting = set(range(number))  # which have not been ready yet, nor failed to start
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: list[tuple[str, int]] = []
         self._messages: dict[str, tuple[Any, ...]] = {}  # what a new front end has to hear first
@@ -95,9 +100,11 @@ class FrontEnds:
         served.told.engine.tracing.on_change.append(self._tell_if_traced)
 
     def start(self) -> None:
-        """Start them; connections that come before one is ready wait."""
-        for index in range(len(self._members)):
+        """Start them. Connections wait until all of them have started, so that they are spread evenly."""
+        indices = range(len(self._members))
+        for index in indices:
             self._start(index, 0.0)
+        self._loop.call_later(_LONGEST_START_S, self._have_started, *indices)
 
     def _start(self, index: int, delay_s: float) -> None:
         task = self._loop.create_task(self._run(index, delay_s))
@@ -121,31 +128,30 @@ class FrontEnds:
             )
         except (InternalError, OSError) as error:
             logger.error("cannot start a front-end process: %s", error)
+            self._have_started(index)
             self._start(index, _RESTART_S)
             return
         process.on_output(_print)
-        member = FrontEnd(self._loop, process, self._served, self._ready)
+        member = FrontEnd(self._loop, process, self._served, partial(self._have_started, index))
         self._members[index] = member
         member.post(wire.MODELS, [], self._served.told.rows())
         for message in self._messages.values():
             member.post(*message)
         reason = await member.ended()
         self._members[index] = None
+        self._have_started(index)
         if not self._closing:
             logger.error(
                 "front-end process %d is gone: the process %s; it is started again", member.pid, reason
             )
             self._start(index, max(0.0, began + _RESTART_S - self._loop.time()))
 
-    def _ready(self) -> None:
+    def _have_started(self, *indices: int) -> None:
+        """These front ends take connections, have ended before they did, or are not waited for any longer."""
+        self._starting.difference_update(indices)
         waiting, self._waiting = self._waiting, []
         for protocol, descriptor in waiting:
             self._hand(protocol, descriptor)
-
-    @property
-    def ready(self) -> bool:
-        """Whether any takes connections."""
-        return bool(self._takers())
 
     def _takers(self) -> "list[FrontEnd]":
         return [member for member in self._members if member is not None and member.is_ready]
@@ -161,7 +167,7 @@ class FrontEnds:
 
     def _hand(self, protocol: str, descriptor: int) -> None:
         takers = self._takers()
-        if not takers:
+        if self._starting or not takers:
             self._waiting.append((protocol, descriptor))
             return
         least = min(takers, key=lambda member: member.connections)
