@@ -3,6 +3,7 @@
 # processes run at a time; what one has written comes in one piece, once it has ended. Those of whole servers run a
 # second time, with two front ends.
 set -eu
+export RAY_AUTH_MODE=disabled # a token that another program of this user has left is none of these tests'
 LOGS=$(mktemp -d)
 export LOGS
 trap 'rm -rf "$LOGS"' EXIT

@@ -145,7 +145,7 @@ def test_each_request_of_a_sequence_is_traced_as_any_other(traced: Traced, strat
 
 def test_a_request_whose_model_is_unloaded_meanwhile_is_traced_to_its_end(traced: Traced) -> None:
     models = traced.models
-    name = models.load(BY_REQUEST)
+    name = models.load(BY_REQUEST, ROWS)
     release = cancel_by_grpc(models, name, "outlives its model")
     until(lambda: said(models, name, "began outlives its model"), "the execution")
     models.http.unload_model(name)

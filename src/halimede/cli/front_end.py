@@ -227,6 +227,8 @@ class _FrontEnd:
 class _NoRegions:
     """In place of clients' shared memory, which only the engine's process has."""
 
+    state: Final = None
+
     def piece(self, _place: Place) -> Never:
         """Leave the request to it."""
         raise NotHereError

@@ -1,5 +1,6 @@
 """`halimede top`: a running server's figures in a terminal."""
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -46,6 +47,9 @@ def command(
         raise click.ClickException("halimede top needs rich: pip install 'halimede[top]'") from None
     if interval <= 0:
         raise click.UsageError("--interval must be above 0")
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which shells ignore in what they run in the background
     try:
         address = parse(url, _PORT, ca_file)
         source = Source(address, headers(header))

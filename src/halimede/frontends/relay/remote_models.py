@@ -220,9 +220,8 @@ class RemoteModels:
         """
         number = next(self._numbers)
         encoded = orjson.dumps(parameters) if parameters else b""
-        self._link.post(
-            wire.FORM, number, protocol, route, model.handle, inputs, outputs, encoded, scheduling
-        )
+        plain = None if scheduling is None else tuple(scheduling)  # a named tuple cannot be sent
+        self._link.post(wire.FORM, number, protocol, route, model.handle, inputs, outputs, encoded, plain)
         return number
 
     def forget(self, forms: list[int]) -> None:
