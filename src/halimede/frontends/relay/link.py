@@ -221,7 +221,10 @@ class Link:
             return
         try:
             self._channel.send((_BATCH, items, unviewed, gone), outgoing)
-        except (MemoryError, ValueError) as error:  # no room, or something that cannot be sent: nobody waits in vain
+        except (
+            MemoryError,
+            ValueError,
+        ) as error:  # no room, or something that cannot be sent: nobody waits in vain
             logger.error("%d calls between processes are lost: %s", len(items), error)
             self._channel.close()
 

@@ -128,6 +128,8 @@ class HttpReader:
             self._relay(exchange)
         else:
             exchange.relayed = not self._logged
+        finally:
+            models.end_reading()
 
     def _note(self, exchange: Exchange, key: _Key) -> None:
         """A request was read that may come again; at the second time, make a form of it."""
@@ -258,6 +260,9 @@ class GrpcReader:
             call.relayed = call.on_cancel is not None and not self._logged
             if call.relayed and self._forms_allowed:
                 self._note(call, plan)
+        finally:
+            del self._decoded  # which views the message
+            models.end_reading()
 
     def _note(self, call: Call, plan: GrpcPlan) -> None:
         """A request was read that may come again; at the second time, make a form of it."""

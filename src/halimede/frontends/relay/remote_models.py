@@ -155,6 +155,10 @@ class RemoteModels:
             raise NotHereError
         return model
 
+    def end_reading(self) -> None:
+        """What was read is relayed, asked or answered: hold it no more."""
+        self.relay = _unset
+
     def _ask(self, model: RemoteModel, request: InferRequest) -> None:
         if any(tensor.datatype is INVALID for tensor in request.inputs.values()):
             raise NotHereError
