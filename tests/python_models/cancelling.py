@@ -78,7 +78,7 @@ def cancel_by_grpc(
 
 def cancel_by_deadline(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
     """A request over gRPC, whose deadline passes."""
-    return cancel_by_grpc(models, name, request_id, sequence, deadline=1)
+    return cancel_by_grpc(models, name, request_id, sequence, deadline=3)
 
 
 def cancel_by_http(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
