@@ -23,7 +23,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -73,6 +73,9 @@ test: $(VENV)/.test ## Run the tests
 	scripts/need-npm-package.sh azurite@3.35.0 azurite-blob
 	scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js
 	scripts/test.sh $(BIN)/pytest
+
+test-front-ends: $(VENV)/.test ## Run the tests of Python models with two front ends
+	TEST_FRONT_ENDS=2 $(BIN)/pytest tests/python_models
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
 	$(BIN)/ruff check

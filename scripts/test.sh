@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run the tests of each directory in a process of its own, as some frameworks crash each other in one process. Two
-# processes run at a time; what one has written comes in one piece, once it has ended. Those of whole servers run a
-# second time, with two front ends.
+# processes run at a time; what one has written comes in one piece, once it has ended. Some of whole servers run a
+# second time, with two front ends; `make test-front-ends` runs those of Python models so, which takes minutes.
 set -eu
 export RAY_AUTH_MODE=disabled # a token that another program of this user has left is none of these tests'
 LOGS=$(mktemp -d)
@@ -10,7 +10,7 @@ trap 'rm -rf "$LOGS"' EXIT
 status=0
 {
     find tests -name 'test_*.py' -exec dirname {} + | sort -u | sed 's/$/ 1/'
-    for directory in tests/cli tests/frontends/shared_memory tests/python_models; do echo "$directory 2"; done
+    for directory in tests/cli tests/frontends/shared_memory; do echo "$directory 2"; done
 } | xargs -P 2 -I '{}' sh -c '
     directory=${1% *}
     export TEST_FRONT_ENDS="${1#* }"
