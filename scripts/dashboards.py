@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from scripts import generated
+
 DIRECTORY = Path(__file__).parents[1] / "deploy" / "grafana"
 
 _MODEL = '{job=~"$job",model=~"$model"}'
@@ -210,17 +212,11 @@ DASHBOARDS = {
 
 def main() -> int:
     """0, or 1 if a file is not what would be written."""
-    stale = 0
-    for name, content in DASHBOARDS.items():
-        path, text = DIRECTORY / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        if path.exists() and path.read_text() == text:
-            continue
-        if "--check" in sys.argv[1:]:
-            sys.stderr.write(f"{path} is stale; run `python -m scripts.dashboards`\n")
-            stale = 1
-        else:
-            path.write_text(text)
-    return stale
+    files = {
+        DIRECTORY / name: json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        for name, content in DASHBOARDS.items()
+    }
+    return generated.write(files, "python -m scripts.dashboards")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from halimede.cli.sagemaker.environment import environment_document
 _ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(_ROOT))  # some packages install tests too
 
-from tests.conformance.page import with_differences  # noqa: E402 - the tests are not installed
+from scripts import generated  # noqa: E402 - neither scripts nor tests are installed
+from tests.conformance.page import with_differences  # noqa: E402
 from tests.frameworks.matrix.table import with_table  # noqa: E402
 
 _CONFORMANCE = _ROOT / "docs" / "conformance.md"
@@ -28,18 +29,7 @@ PAGES: dict[Path, Callable[[], str]] = {
 
 def main() -> int:
     """0, or 1 if a page is not what would be generated."""
-    stale = 0
-    for path, document in PAGES.items():
-        text = document()
-        if path.exists() and path.read_text() == text:
-            continue
-        if "--check" in sys.argv[1:]:
-            sys.stderr.write(f"{path} is stale; run `make docs`\n")
-            stale = 1
-        else:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-    return stale
+    return generated.write({path: document() for path, document in PAGES.items()}, "make docs")
 
 
 if __name__ == "__main__":

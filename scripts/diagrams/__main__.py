@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from scripts import generated
 from scripts.diagrams.host import deployment, residency
 from scripts.diagrams.server import architecture, batching, sequences
 
@@ -18,17 +19,8 @@ DIAGRAMS = {
 
 def main() -> int:
     """0, or 1 if a file is not what would be written."""
-    stale = 0
-    for name, draw in DIAGRAMS.items():
-        path, text = DIRECTORY / name, draw().svg()
-        if path.exists() and path.read_text() == text:
-            continue
-        if "--check" in sys.argv[1:]:
-            sys.stderr.write(f"{path} is stale; run `python -m scripts.diagrams`\n")
-            stale = 1
-        else:
-            path.write_text(text)
-    return stale
+    files = {DIRECTORY / name: draw().svg() for name, draw in DIAGRAMS.items()}
+    return generated.write(files, "python -m scripts.diagrams")
 
 
 if __name__ == "__main__":
