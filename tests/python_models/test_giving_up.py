@@ -100,9 +100,7 @@ def test_thousands_of_requests_that_were_given_up_leave_nothing(models: Models) 
         until(
             lambda: metric(models, 'halimede_requests_in_flight{protocol="http"}') == 0, "the requests to end"
         )
-        until(
-            lambda: pending(models, name) == 0, "the queue to be empty"
-        )  # front ends may tell of some later
+        until(lambda: pending(models, name) == 0, "the queue, as front ends may tell of some later")
         memory.append(metric(models, "\nhalimede_resident_memory_bytes"))
     assert memory[-1] - memory[4] < 8 << 20
     release()

@@ -51,7 +51,16 @@ class ModelInfer:
     def __call__(self, call: Call, message: memoryview) -> None:
         """Answer the call, now or later."""
         try:
-            plan, identifier, tensors = self._decode(message)
+            decoded = self._decode(message)
+        except HalimedeError as error:
+            _fail(call, error)
+        else:
+            self.answer(call, message, decoded)
+
+    def answer(self, call: Call, message: memoryview, decoded: Decoded) -> None:
+        """Answer a call whose message is decoded, now or later."""
+        plan, identifier, tensors = decoded
+        try:
             model = self._find(plan.model_name, plan.model_version)
             if model.signature.decoupled:
                 raise UnsupportedError(_DECOUPLED)

@@ -221,10 +221,7 @@ class Link:
             return
         try:
             self._channel.send((_BATCH, items, unviewed, gone), outgoing)
-        except (
-            MemoryError,
-            ValueError,
-        ) as error:  # no room, or something that cannot be sent: nobody waits in vain
+        except (MemoryError, ValueError) as error:  # nobody is to wait for what cannot be sent
             logger.error("%d calls between processes are lost: %s", len(items), error)
             self._channel.close()
 

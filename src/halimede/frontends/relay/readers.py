@@ -6,13 +6,12 @@ A request that is like one before it, but for its id and the bytes of its tensor
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import ParameterValue
 from halimede.core.trace_context import TRACEPARENT
 from halimede.frontends.grpc.codec_plan import RequestPlan as GrpcPlan
-from halimede.frontends.grpc.codec_request import Decoded as GrpcDecoded
 from halimede.frontends.grpc.codec_request import RequestDecoder as GrpcDecoder
 from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.transport.call import Call, UnaryMethod
@@ -221,8 +220,8 @@ class GrpcReader:
         self._logged = logged
         self._models = models
         self._decode = GrpcDecoder().decode
-        self._decoded: GrpcDecoded
-        self._infer = ModelInfer(models, lambda _: self._decoded, forward_pattern, regions)  # type: ignore[arg-type]
+        engine: Any = models
+        self._infer = ModelInfer(engine, self._decode, forward_pattern, regions)
         self._forms_allowed = forward_pattern is None and not logged
         self._relay = relay.handler
         self._seen: set[GrpcPlan] = set()
@@ -247,13 +246,12 @@ class GrpcReader:
             except MemoryError:
                 self._relay(call, message)
             return
-        self._decoded = decoded
         models = self._models
         models.relay = partial(self._relay, call, message)
         models.protocol = "grpc"
         models.route = call.path
         try:
-            self._infer(call, message)
+            self._infer.answer(call, message, decoded)
         except (NotHereError, MemoryError):
             self._relay(call, message)
         else:
@@ -261,7 +259,6 @@ class GrpcReader:
             if call.relayed and self._forms_allowed:
                 self._note(call, plan)
         finally:
-            del self._decoded  # which views the message
             models.end_reading()
 
     def _note(self, call: Call, plan: GrpcPlan) -> None:

@@ -19,15 +19,13 @@ from typing import Any
 
 import uvloop
 
+from halimede.core.cpus import SMALL_SHARE
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
 from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Returned, Sent
 from halimede.hosting.shadows.instance import Instance
 from halimede.hosting.shadows.sending import Sending
-
-_NICENESS = 10
-"""As of `nice(1)`. It has 11 % of the share of another process: little, but never nothing, so that copies go on."""
 
 _COMPARISONS = 1024
 """So many wait at most; answers that come then are not compared."""
@@ -148,7 +146,7 @@ async def _run(channel: int) -> None:
 
 def main() -> None:
     """Run until the other process is gone."""
-    os.nice(_NICENESS)
+    os.nice(SMALL_SHARE)  # and not idle: copies go on where processors are short, too
     sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_run(int(sys.argv[1])))
 
