@@ -34,6 +34,9 @@ CALL = """
         )
 """
 RESULT = """
+        until = time.monotonic() + (20 if request.request_id() == "r" else 0)  # the server learns it after its client
+        while not request.is_cancelled() and time.monotonic() < until:
+            {sleep}(0.005)
         print("client", "gone" if request.is_cancelled() else "there")
         print("answer", answer.error().code() if answer.has_error() else "ok")
 """
@@ -47,7 +50,7 @@ class TritonPythonModel:
         request = requests[0]
         {CALL.format(called=called).strip()}
         {statements.strip()}
-        {RESULT.strip()}
+        {RESULT.format(sleep="await asyncio.sleep" if coroutine else "time.sleep").strip()}
         return [{OUT}]
 """
 
