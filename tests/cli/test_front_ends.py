@@ -70,6 +70,11 @@ def until(condition: Callable[[], object]) -> None:
     raise AssertionError("waited in vain")
 
 
+def has_metric(server: ServerProcess, line: str) -> bool:
+    """Whether the metrics have such a line."""
+    return line in server.get("/metrics", server.metrics)[1].decode()
+
+
 def connect(server: ServerProcess) -> HTTPConnection:
     """A connection that is kept, after one answer."""
     connection = HTTPConnection(server.http, timeout=30)
@@ -280,6 +285,18 @@ def test_client_that_goes_cancels_its_request(tmp_path: Path) -> None:
         cancelled = b'failure{model="echo",reason="CANCELED",version="1"} 2\n'
         until(lambda: cancelled in server.get("/metrics", server.metrics)[1])
         until(lambda: b'in_flight{protocol="http"} 0\n' in server.get("/metrics", server.metrics)[1])
+
+
+def test_deadline_that_passes_is_counted_as_one(tmp_path: Path) -> None:
+    write_slow_model(tmp_path, 1_000)
+    with serving(tmp_path) as server, grpcclient.InferenceServerClient(server.grpc) as client:
+        given = grpcclient.InferInput("INPUT0", [2], "FP32")
+        given.set_data_from_numpy(np.ones(2, np.float32))
+        for number in range(1, 4):  # the first is asked by itself, the others by their form
+            with pytest.raises(InferenceServerException, match="Deadline"):
+                client.infer("echo", [given], client_timeout=0.2)
+            line = f'{{method="ModelInfer",status="DEADLINE_EXCEEDED"}} {number}\n'
+            until(partial(has_metric, server, line))
 
 
 def test_requests_are_traced_once_tracing_is_on_and_not_before(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from tests.python_models.support import (
     http_inputs,
     until,
 )
-from tests.support.server import FRONT_ENDS
 
 IN_SERVER_TOO = True
 
@@ -250,10 +249,6 @@ def test_unary_grpc_infer_of_a_decoupled_model_says_why_not(models: Models) -> N
 
 
 def test_slow_reader_holds_the_model_back(models: Models, stream: Stream) -> None:
-    if FRONT_ENDS > 1 and models.in_server:
-        pytest.skip(
-            "a model in the server's own process is ahead of what front ends tell: docs/front-ends.md#limits"
-        )
     name = models.load(
         HELPERS
         + """

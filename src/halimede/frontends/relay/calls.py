@@ -18,6 +18,7 @@ from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
 from halimede.frontends.relay.traffic import RelayedTraffic
+from halimede.frontends.relay.windows import Window
 from halimede.frontends.request_log.log import RequestLog
 
 _NO_DEADLINE: Final = -1
@@ -110,13 +111,14 @@ class RelayedCalls:
             on_cancel()
         return True
 
-    def flow(self, number: int, *, paused: bool) -> bool:
-        """The client of a call reads too slowly, or again; False if there is no such call."""
+    def taken(self, number: int, size: int) -> bool:
+        """The client of a call has taken so many bytes more; False if there is no such call."""
         call = self._open.get(number)
         if call is None:
             return False
-        call.sender.paused = paused  # type: ignore[attr-defined]
-        if call.writable and call.on_writable is not None:
+        was_writable = call.writable
+        call.sender.window.unread -= size  # type: ignore[attr-defined]
+        if call.writable and not was_writable and call.on_writable is not None:
             call.on_writable()
         return True
 
@@ -142,7 +144,7 @@ class _Client:
         self.link = link
         self.peer = peer
         self.client = client
-        self.paused = False
+        self.window = Window()
 
     @property
     def inbound(self) -> "_Client":
@@ -160,7 +162,7 @@ class RelayedCall(Call):
     @property
     def writable(self) -> bool:
         """Whether the client takes what is sent, rather than letting it queue."""
-        return not (self.sender.paused or self.sender.link.congested)
+        return not (self.sender.window.is_full or self.sender.link.congested)
 
     def reply(self, parts: Sequence[Buffer]) -> None:
         """Send one message, and finish the call well."""
@@ -174,6 +176,7 @@ class RelayedCall(Call):
         """Send one message."""
         if not self.closed:
             link = self.sender.link
+            self.sender.window.unread += sum(map(len, parts))
             link.post(wire.SEND, self.stream, link.payloads(parts))
 
     def finish(self, status: int = 0, message: str = "") -> None:

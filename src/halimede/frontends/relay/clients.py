@@ -11,6 +11,7 @@ from halimede.frontends.http.answers import respond_error
 from halimede.frontends.http.transport.exchange import Exchange, Handler, Headers
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
+from halimede.frontends.relay.windows import TOLD_BYTES
 
 MethodRow = tuple[str, bool, int, str]
 """Of a method of gRPC: its full path, whether it is unary, how its answers are compressed, the group that it is in."""
@@ -28,6 +29,7 @@ class Relay:
         self._numbers = numbers
         self._exchanges: dict[int, Exchange] = {}
         self._calls: dict[int, Call] = {}
+        self._untold: dict[int, int] = {}  # bytes that clients have taken of answers that come in pieces
 
     def handlers(self) -> dict[int, Callable[..., None]]:
         """What takes items of the engine."""
@@ -77,6 +79,7 @@ class Relay:
 
     def _exchange_gone(self, number: int) -> None:
         if self._exchanges.pop(number, None) is not None:
+            self._untold.pop(number, None)
             self._link.post(wire.GONE, number, Status.CANCELLED.value)
 
     def _reply(
@@ -99,7 +102,7 @@ class Relay:
         if exchange is not None:
             exchange.route = route
             stream = exchange.stream(status, media_type)
-            stream.on_room = partial(self._link.post, wire.ROOM, number)
+            stream.on_room = partial(self._tell, number)
 
     def _piece(self, number: int, payload: Payload) -> None:
         data = self._link.bytes_of(payload)
@@ -108,12 +111,11 @@ class Relay:
             return
         stream = exchange.streamed
         assert stream is not None
-        was_full = stream.full
         stream.write(bytes(data))
-        if stream.full and not was_full:
-            self._link.post(wire.FULL, number)
+        self._took(number, len(data), tells=not stream.full)
 
     def _end(self, number: int) -> None:
+        self._untold.pop(number, None)
         exchange = self._exchanges.pop(number, None)
         if exchange is not None:
             exchange.on_disconnect = None
@@ -121,9 +123,24 @@ class Relay:
             exchange.streamed.end()
 
     def _abort(self, number: int) -> None:
+        self._untold.pop(number, None)
         exchange = self._exchanges.pop(number, None)
         if exchange is not None and exchange.streamed is not None:
             exchange.streamed.abort()
+
+    # answers in pieces
+
+    def _took(self, number: int, size: int, *, tells: bool) -> None:
+        """The connection of a client has so many more bytes; the engine may be told so, unless it is behind."""
+        untold = self._untold[number] = self._untold.get(number, 0) + size
+        if tells and untold >= TOLD_BYTES:
+            self._tell(number)
+
+    def _tell(self, number: int) -> None:
+        """Tell the engine what the connection of a client has taken."""
+        untold = self._untold.pop(number, 0)
+        if untold:
+            self._link.post(wire.TAKEN, number, untold)
 
     # gRPC
 
@@ -151,7 +168,7 @@ class Relay:
         number = self._opened(call)
         call.on_message = partial(self._message, number, call)
         call.on_half_close = partial(self._link.post, wire.HALF_CLOSE, number)
-        call.on_writable = partial(self._link.post, wire.ROOM, number)
+        call.on_writable = partial(self._tell, number)
         self._link.post(
             wire.STREAM_CALL, number, call.path, dict(call.metadata), call.peer, call.connection.client
         )
@@ -176,6 +193,7 @@ class Relay:
 
     def _call_gone(self, number: int, call: Call) -> None:
         if self._calls.pop(number, None) is not None:
+            self._untold.pop(number, None)
             self._link.post(wire.GONE, number, int(call.status))
 
     def _response(self, number: int, payloads: Sequence[Payload]) -> None:
@@ -189,12 +207,12 @@ class Relay:
         parts = [self._link.bytes_of(payload) for payload in payloads]
         call = self._calls.get(number)
         if call is not None:
-            was_writable = call.writable
+            size = sum(map(len, parts))
             call.send(parts)
-            if was_writable and not call.writable:
-                self._link.post(wire.FULL, number)
+            self._took(number, size, tells=call.writable)
 
     def _finish(self, number: int, status: int, message: str) -> None:
+        self._untold.pop(number, None)
         call = self._calls.pop(number, None)
         if call is not None:
             call.on_cancel = None

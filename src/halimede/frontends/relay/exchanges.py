@@ -9,6 +9,7 @@ from halimede.frontends.http.transport.head import Head
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
 from halimede.frontends.relay.traffic import RelayedTraffic
+from halimede.frontends.relay.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +76,18 @@ class RelayedExchanges:
             connection.gone()
         return connection is not None
 
-    def flow(self, number: int, *, paused: bool) -> bool:
-        """The client of an exchange reads too slowly, or again; False if there is no such exchange."""
+    def taken(self, number: int, size: int) -> bool:
+        """The client of an exchange has taken so many bytes more; False if there is no such exchange."""
         connection = self._open.get(number)
         if connection is not None:
-            connection.flow(paused=paused)
+            connection.window.unread -= size
+            connection.room()
         return connection is not None
 
     def room(self) -> None:
         """The front end takes items again."""
         for connection in list(self._open.values()):
-            connection.flow(paused=connection.paused)
+            connection.room()
 
     def close(self) -> None:
         """The front end is gone, and with it all of its clients."""
@@ -113,7 +115,7 @@ class _Connection:
         self.traffic = traffic
         self.counts = traffic.counts
         self.unsent = 0
-        self.paused = False
+        self.window = Window()
         self._owner = owner
         self._link = link
         self._number = number
@@ -121,7 +123,7 @@ class _Connection:
     @property
     def write_paused(self) -> bool:
         """The client, or its front end, is behind with what was sent."""
-        return self.paused or self._link.congested
+        return self.window.is_full or self._link.congested
 
     def reply_ready(self, exchange: Exchange) -> None:
         """The exchange has its reply."""
@@ -140,9 +142,10 @@ class _Connection:
         self._link.post(wire.STREAM, self._number, exchange.route, stream.status, stream.content_type)
         stream.start(b"")
 
-    def write(self, buffers: Sequence[Buffer], _size: int) -> None:
-        """Send pieces of the body."""
+    def write(self, buffers: Sequence[Buffer], size: int) -> None:
+        """Send pieces of the body, of so many bytes together."""
         link = self._link
+        self.window.unread += size
         for piece in buffers:
             link.post(wire.PIECE, self._number, link.payload(piece))
 
@@ -156,10 +159,9 @@ class _Connection:
         """Break the connection off."""
         self._link.post(wire.ABORT, self._number)
 
-    def flow(self, *, paused: bool) -> None:
-        """The client reads too slowly, or again."""
-        self.paused = paused
-        if not paused and self.exchange.streamed is not None:
+    def room(self) -> None:
+        """The client, or its front end, may take more."""
+        if self.exchange.streamed is not None:
             self.exchange.streamed.flush()
 
     def gone(self) -> None:

@@ -245,8 +245,7 @@ class FrontEnd:
         handlers |= self._calls.handlers()
         handlers |= {
             wire.GONE: self._client_gone,
-            wire.FULL: self._full,
-            wire.ROOM: self._client_room,
+            wire.TAKEN: self._taken,
             wire.CONNECTIONS: self._connections,
             wire.COUNTED: self._counted,
             wire.LOGGED: self._logged,
@@ -315,13 +314,9 @@ class FrontEnd:
         if not (self._inferences.gone(number, status) or self._exchanges.gone(number)):
             self._calls.gone(number, status)
 
-    def _full(self, number: int) -> None:
-        if not self._exchanges.flow(number, paused=True):
-            self._calls.flow(number, paused=True)
-
-    def _client_room(self, number: int) -> None:
-        if not self._exchanges.flow(number, paused=False):
-            self._calls.flow(number, paused=False)
+    def _taken(self, number: int, size: int) -> None:
+        if not self._exchanges.taken(number, size):
+            self._calls.taken(number, size)
 
     def _room(self) -> None:
         self._exchanges.room()

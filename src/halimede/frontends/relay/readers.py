@@ -248,6 +248,7 @@ class GrpcReader:
             return
         models = self._models
         models.relay = partial(self._relay, call, message)
+        models.call = call
         models.protocol = "grpc"
         models.route = call.path
         try:

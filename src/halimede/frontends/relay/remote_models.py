@@ -16,6 +16,8 @@ from halimede.core.datatypes import BY_NUMBER, INVALID
 from halimede.core.errors import HalimedeError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, ParameterValue, RepeatingResponse
 from halimede.core.tensors import Tensor
+from halimede.frontends.grpc.transport.call import Call
+from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.forms import Form, Layout
 from halimede.frontends.relay.link import Link, Payload
@@ -92,6 +94,7 @@ class RemoteModels:
         tracing: says that nothing is traced here.
         inflight: None: the engine counts.
         relay: has the engine's process answer the whole of what is read now.
+        call: of gRPC, that is read now; None for a request over HTTP.
         protocol: of what is read now.
         route: the same, as metrics name it.
         on_change: called when models have come or gone.
@@ -105,6 +108,7 @@ class RemoteModels:
         self.clock = clock
         self.tracing = _Untraced()
         self.relay: Callable[[], None] = _unset
+        self.call: Call | None = None
         self.protocol = ""
         self.route = ""
         self.on_change: list[Callable[[], None]] = []
@@ -158,6 +162,7 @@ class RemoteModels:
     def end_reading(self) -> None:
         """What was read is relayed, asked or answered: hold it no more."""
         self.relay = _unset
+        self.call = None
 
     def _ask(self, model: RemoteModel, request: InferRequest) -> None:
         if any(tensor.datatype is INVALID for tensor in request.inputs.values()):
@@ -186,7 +191,7 @@ class RemoteModels:
             )
         self._asked[number] = _SINGLE, request, b"", self.relay
         self.relay = _unset  # it holds what it relays
-        request.on_cancel = partial(self._gone, number)
+        request.on_cancel = partial(self._gone, number, self.call)
         link.post(
             wire.INFER,
             number,
@@ -258,12 +263,13 @@ class RemoteModels:
         number = next(self._numbers)
         link.post(wire.ASK, number, form.number, identifier, self._now(), *payloads)
         self._asked[number] = form, client, identifier, message
-        return partial(self._gone, number)
+        return partial(self._gone, number, client)
 
-    def _gone(self, number: int, _request: InferRequest | None = None) -> None:
-        """The client of a request is gone."""
+    def _gone(self, number: int, client: object, _request: InferRequest | None = None) -> None:
+        """The client of a request is gone, or its deadline has passed."""
         if self._asked.pop(number, None) is not None:
-            self._link.post(wire.GONE, number, 1)
+            status = client.status if isinstance(client, Call) else Status.CANCELLED
+            self._link.post(wire.GONE, number, int(status))
 
     def _learn_layout(self, number: int, outputs: Sequence[tuple[str, int, tuple[int, ...], int]]) -> None:
         self._layouts[number] = Layout(

@@ -19,29 +19,27 @@ HALF_CLOSE: Final = 4
 """number: the client has sent all of its stream"""
 GONE: Final = 5
 """number, gRPC status: the client has gone, or its deadline has passed; nobody waits for the rest of the answer"""
-FULL: Final = 6
-"""number: the client reads too slowly; send no more of the answer"""
-ROOM: Final = 7
-"""number: it takes more"""
-CONNECTIONS: Final = 8
+TAKEN: Final = 6
+"""number, bytes: the client's connection has taken so many more of an answer that comes in pieces"""
+CONNECTIONS: Final = 7
 """protocol, how many are open, how many had been handed over then, how many were refused"""
-COUNTED: Final = 9
+COUNTED: Final = 8
 """protocol, route, status: a request that the front end has answered itself"""
-LOGGED: Final = 10
+LOGGED: Final = 9
 """values of an entry of the log of requests, about a request that the front end has answered itself"""
-INFER: Final = 11
+INFER: Final = 10
 """number, protocol, route, handle of the model, id, inputs, outputs wanted, parameters as JSON, place in queues and
 sequences, when it was received: a request for inference that was read"""
-READY: Final = 12
+READY: Final = 11
 """it takes connections"""
-CLOSED: Final = 13
+CLOSED: Final = 12
 """whether each connection has got its answers: it has none any more"""
-FORM: Final = 14
+FORM: Final = 13
 """number, protocol, route, handle of the model, name, datatype and shape of each input, outputs wanted, parameters as
 JSON, place in queues and sequences: what requests have in common that come from now on"""
-FORGET: Final = 15
+FORGET: Final = 14
 """numbers of forms of which no requests come any more"""
-ASK: Final = 16
+ASK: Final = 15
 """number, number of the form, id, when it was received, payload of each input: a request for inference of that form"""
 
 # From the engine
