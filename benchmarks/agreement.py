@@ -71,12 +71,12 @@ parameters {{ key: "execute_delay_ms" value {{ string_value: "{milliseconds}" }}
 
 def cases() -> Iterator[Case]:
     """The workloads."""
-    slow, small = delayed(20), models.onnx_identity()
+    slow = delayed(20)
     yield Case("delayed-http-c4", slow, "delayed", ("--concurrency-range", "4"))
     yield Case("delayed-grpc-c1", slow, "delayed", ("--concurrency-range", "1"), grpc=True)
     yield Case("delayed-grpc-rate-25", slow, "delayed", ("--request-rate-range", "25"), grpc=True)
     yield Case("resnet50-http-c2", models.resnet50(), "resnet50", ("--concurrency-range", "2"))
-    yield Case("onnx-grpc-c16", small, "onnx_identity", ("--concurrency-range", "16"), grpc=True)
+    yield Case("resnet50-grpc-c1", models.resnet50(), "resnet50", ("--concurrency-range", "1"), grpc=True)
 
 
 def main() -> None:
