@@ -29,7 +29,7 @@ def workloads() -> list[Workload]:
     rows = [
         row for shared in (False, True) for protocol in ("http", "grpc") for row in small(protocol, shared)
     ]
-    rows += [asleep(protocol) for protocol in ("http", "grpc")]
+    rows += [watching(protocol) for protocol in ("http", "grpc")]
     rows += [
         large(name, protocol, concurrency)
         for name in LARGE
@@ -67,11 +67,11 @@ def small(protocol: str, shared: bool) -> list[Workload]:
     ]
 
 
-def asleep(protocol: str) -> Workload:
-    """One request at a time on all cores, as above, while the server and the worker sleep until they are woken."""
+def watching(protocol: str) -> Workload:
+    """One request at a time on all cores, as above, while the server and the worker watch for each other's messages."""
     load = partial(Load, "identity", protocol, 1)
-    opening = opener(python_models.identity, load, median_latency, shared=True, own=["--busy-wait=0"])
-    name = f"python-{protocol}-c1-all-cores-asleep"
+    opening = opener(python_models.identity, load, median_latency, shared=True, own=["--busy-wait=100"])
+    name = f"python-{protocol}-c1-all-cores-watching"
     return Workload(name, "µs, median", Compare.AT_MOST, None, opening, Against.TRITONSERVER)
 
 

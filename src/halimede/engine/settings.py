@@ -142,7 +142,7 @@ class EngineSettings:
     load_threads: int = 4
     load_retry_count: int = 0
     strict_readiness: bool = True
-    busy_wait_percent: int = 100
+    busy_wait_percent: int = 0
     max_inflight_requests: int = 0
     exit_on_error: bool = False
     model_namespacing: bool = False

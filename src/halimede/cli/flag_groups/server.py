@@ -59,10 +59,10 @@ class ServerOptions:
     busy_wait: int = setting(
         SERVER,
         count("PERCENT"),
-        100,
+        0,
         "Processor time, in percent of one core, that the server and the processes of its models may spend on "
         "watching for each other's messages instead of sleeping, while cores are idle and requests come one at a "
-        "time. 0 turns this off.",
+        "time. With 0 they never do.",
     )
     exit_timeout_secs: int = setting(
         SERVER,

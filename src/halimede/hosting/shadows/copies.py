@@ -29,8 +29,11 @@ from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import Copy, ShadowObserver
 
 _TICK_S = 1.0
-_BATCH_S = 0.002
+_BATCH_S = 0.01
 """How often copies are handed over: most requests find the event loop with nothing else to do."""
+
+_BATCH = 64
+"""So many copies of a variant are handed over at once, however soon they are there."""
 
 _BATCH_BYTES = 1 << 18
 """Of bodies that are handed over together, unless one alone is larger."""
@@ -71,7 +74,7 @@ class Copies:
         self._numbers = count(1)
         self._link = SenderLink(self._settings, self._on_message, self._hand_over, self._gone)
         self._timer: asyncio.TimerHandle | None = None
-        self._new = False
+        self._handing: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -113,16 +116,19 @@ class Copies:
             return
         copy.since_ns = self._now_ns()
         waiting.append(copy)
-        if not self._new:
-            self._new = True
-            loop = asyncio.get_running_loop()
-            loop.call_later(_BATCH_S, self._hand_over)
+        loop = asyncio.get_running_loop()
+        if len(waiting) == _BATCH:
+            loop.call_soon(self._hand_over)
+        elif self._handing is None:
+            self._handing = loop.call_later(_BATCH_S, self._hand_over)
             if self._timer is None:
                 self._timer = loop.call_later(_TICK_S, self._look)
 
     def _hand_over(self) -> None:
         """Give the sender what instances may be asked."""
-        self._new = False
+        if self._handing is not None:
+            self._handing.cancel()
+            self._handing = None
         frames = self._link.frames
         if frames is None:
             if not self._closed:

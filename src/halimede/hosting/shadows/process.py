@@ -1,7 +1,7 @@
 """The process that sends copies and compares answers: `python -m halimede.hosting.shadows.process CHANNEL`.
 
 So a copy takes none of the event loop's time that answers clients, but for handing it over. Where the processors do not
-suffice for all, this process gets a tenth of what others get, and copies that it cannot keep up with are lost. Each
+suffice for all, this process gets a sixtieth of what others get, and copies that it cannot keep up with are lost. Each
 process that answers invocations has one of its own once there is something to copy. It ends with that process, whatever
 that ends by.
 """
@@ -19,7 +19,6 @@ from typing import Any
 
 import uvloop
 
-from halimede.core.cpus import SMALL_SHARE
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
@@ -27,14 +26,20 @@ from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Resu
 from halimede.hosting.shadows.instance import Instance
 from halimede.hosting.shadows.sending import Sending
 
+_NICENESS = 19
+"""The sender has 1.5 % of another process's share of a busy processor: little, but its copies still go on."""
+
 _COMPARISONS = 1024
 """So many wait at most; answers that come then are not compared."""
 
 _SWITCH_S = 0.0005
 """So soon the thread that compares makes way for answers that come."""
 
-_DONE_S = 0.002
+_DONE_S = 0.01
 """How often is told what has been answered: so the other process has less to read."""
+
+_DONE = 64
+"""So many answers are told of at once, however soon they are there."""
 
 _RESULTS_S = 0.02
 """How often is told what has been compared."""
@@ -53,6 +58,7 @@ class Sender:
         self._instances: dict[tuple[str, int, str], Instance] = {}
         self._queue: queue.Queue[Sending] = queue.Queue(_COMPARISONS)
         self._done: list[Sending] = []
+        self._telling: asyncio.TimerHandle | None = None
         self._limits: Begin
 
     def _on_message(self, message: Any, data: bytes) -> None:
@@ -77,11 +83,16 @@ class Sender:
         return found
 
     def _sent(self, sending: Sending) -> None:
-        if not self._done:
-            self._loop.call_later(_DONE_S, self._tell)
         self._done.append(sending)
+        if len(self._done) >= _DONE:
+            self._tell()
+        elif self._telling is None:
+            self._telling = self._loop.call_later(_DONE_S, self._tell)
 
     def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         done, self._done = self._done, []
         for each in done:
             if each.job.returns and each.answer is not None:
@@ -146,7 +157,7 @@ async def _run(channel: int) -> None:
 
 def main() -> None:
     """Run until the other process is gone."""
-    os.nice(SMALL_SHARE)  # and not idle: copies go on where processors are short, too
+    os.nice(_NICENESS)
     sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_run(int(sys.argv[1])))
 
