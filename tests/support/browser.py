@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "build" / "console"
@@ -17,6 +17,7 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 _PATIENCE_S = 60
+expect.set_options(timeout=_PATIENCE_S * 1000)
 _POINTS = 8
 WINDOW: ViewportSize = {"width": 1440, "height": 900}
 
@@ -36,7 +37,7 @@ def chromium() -> Iterator[Browser]:
 def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     """A page of its own. What it logs as an error, such as a breach of its policy, is an error here."""
     context = browser.new_context(viewport=WINDOW, **options)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(_PATIENCE_S * 1000)
     page = context.new_page()
     errors: list[str] = []
 
