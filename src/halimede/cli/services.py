@@ -21,6 +21,7 @@ from halimede.frontends.http.transport.exchange import Handler
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.openai.handler import create_handler as create_openai_handler
+from halimede.frontends.openai.openapi import paths as openai_paths
 from halimede.frontends.openai.settings import OpenaiSettings
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
@@ -137,6 +138,7 @@ def _http_settings(options: ServeOptions, log: LogControl, regions: Regions) -> 
         code_upload=CodeUpload(options.allow_model_code_upload),
         regions=regions,
         sampler=_sampler() if options.profile else None,
+        further_paths=openai_paths() if options.allow_openai else {},
     )
 
 

@@ -11,7 +11,10 @@ from typing import Any
 import openai
 import pytest
 from openai import OpenAI
+from openapi_spec_validator import validate
 
+from halimede.frontends.openai.openapi import DESCRIBED
+from halimede.frontends.openai.routes import Call, find_route
 from halimede.frontends.tokens import token_line
 from tests.frontends.openai.models import PLAIN, PLAIN_CONFIG
 from tests.python_models.support import python_model
@@ -30,6 +33,17 @@ def test_models_are_listed_that_serve_some_call(client: OpenAI) -> None:
     assert client.models.retrieve("squash").id == "squash"
     with pytest.raises(openai.NotFoundError, match="no model 'other'"):
         client.models.retrieve("other")
+
+
+def test_the_openapi_document_has_the_calls(server: ServerProcess) -> None:
+    status, body = server.get("/openapi.json")
+    document = json.loads(body)
+    validate(document)
+    assert status == 200
+    paths = [path for described in DESCRIBED.values() for path in described.paths]
+    assert set(DESCRIBED) == set(Call)
+    assert set(paths) == {path for path in document["paths"] if path.startswith("/v1/")}
+    assert all(find_route(path) is not None for path in paths)
 
 
 def test_chat_renders_the_template_of_the_model(client: OpenAI) -> None:

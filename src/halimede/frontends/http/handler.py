@@ -169,7 +169,7 @@ class _Frontend:
         _respond_json(exchange, descriptions.server_metadata(self._settings.server_id))
 
     def _openapi(self, exchange: Exchange, _route: Route) -> None:
-        _respond_json(exchange, openapi({*self._calls, Call.INFER}))
+        _respond_json(exchange, openapi({*self._calls, Call.INFER}, self._settings.further_paths))
 
     def _models(self, exchange: Exchange, _route: Route) -> None:
         _respond_json(exchange, {"models": descriptions.ready_models(self._lifecycle)})

@@ -1,7 +1,7 @@
 """The calls over HTTP as an OpenAPI document, made from the routes that are served."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import halimede
@@ -13,7 +13,11 @@ _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 
 
-class _Described(NamedTuple):
+Paths = Mapping[str, Mapping[str, Any]]
+"""What an OpenAPI document says of paths."""
+
+
+class Described(NamedTuple):
     """What is said of a call.
 
     Attributes:
@@ -42,68 +46,68 @@ def _regions(kind: str, *rests: str) -> tuple[str, ...]:
 _REGION: Final = "region/{region}/"
 
 DESCRIBED: Final = {
-    Call.SERVER_METADATA: _Described(("/v2",), "Name, version and extensions of the server"),
-    Call.SERVER_LIVE: _Described(("/v2/health/live",), "Whether the server is live: 200 if so", answer=""),
-    Call.SERVER_READY: _Described(("/v2/health/ready",), "Whether the server is ready: 200 if so", answer=""),
-    Call.INFER: _Described(_versioned("infer"), "Run the model", "InferRequest", "InferResponse"),
-    Call.ALL_STATISTICS: _Described(("/v2/models/stats",), "Counts and times of all models"),
-    Call.MODELS: _Described(("/v2/models",), "The models that are ready", answer="Models"),
-    Call.MODEL_METADATA: _Described(_VERSIONS, "Inputs and outputs of a model", answer="Metadata"),
-    Call.MODEL_READY: _Described(_versioned("ready"), "Whether the model is ready: 200 if so", answer=""),
-    Call.MODEL_CONFIG: _Described(_versioned("config"), "The model's complete configuration"),
-    Call.MODEL_STATISTICS: _Described(_versioned("stats"), "Counts and times of a model"),
-    Call.INDEX: _Described(
+    Call.SERVER_METADATA: Described(("/v2",), "Name, version and extensions of the server"),
+    Call.SERVER_LIVE: Described(("/v2/health/live",), "Whether the server is live: 200 if so", answer=""),
+    Call.SERVER_READY: Described(("/v2/health/ready",), "Whether the server is ready: 200 if so", answer=""),
+    Call.INFER: Described(_versioned("infer"), "Run the model", "InferRequest", "InferResponse"),
+    Call.ALL_STATISTICS: Described(("/v2/models/stats",), "Counts and times of all models"),
+    Call.MODELS: Described(("/v2/models",), "The models that are ready", answer="Models"),
+    Call.MODEL_METADATA: Described(_VERSIONS, "Inputs and outputs of a model", answer="Metadata"),
+    Call.MODEL_READY: Described(_versioned("ready"), "Whether the model is ready: 200 if so", answer=""),
+    Call.MODEL_CONFIG: Described(_versioned("config"), "The model's complete configuration"),
+    Call.MODEL_STATISTICS: Described(_versioned("stats"), "Counts and times of a model"),
+    Call.INDEX: Described(
         ("/v2/repository/index", "/v2/repository/{repository}/index"),
         "Every model of the repositories, with its state",
         "Object",
         "Index",
     ),
-    Call.LOAD: _Described(
+    Call.LOAD: Described(
         ("/v2/repository/models/{model}/load",), "Load or reload a model", "Object", answer=""
     ),
-    Call.UNLOAD: _Described(("/v2/repository/models/{model}/unload",), "Unload a model", "Object", answer=""),
-    Call.GENERATE: _Described(_versioned("generate"), "Run the model: plain JSON in and out", "Object"),
-    Call.GENERATE_STREAM: _Described(
+    Call.UNLOAD: Described(("/v2/repository/models/{model}/unload",), "Unload a model", "Object", answer=""),
+    Call.GENERATE: Described(_versioned("generate"), "Run the model: plain JSON in and out", "Object"),
+    Call.GENERATE_STREAM: Described(
         _versioned("generate_stream"),
         "Run the model: plain JSON in, an event for each response out",
         "Object",
         media=_EVENTS,
     ),
-    Call.SYSTEM_SHARED_MEMORY_STATUS: _Described(
+    Call.SYSTEM_SHARED_MEMORY_STATUS: Described(
         _regions("system", "status", _REGION + "status"), "Regions of shared memory", answer="List"
     ),
-    Call.SYSTEM_SHARED_MEMORY_REGISTER: _Described(
+    Call.SYSTEM_SHARED_MEMORY_REGISTER: Described(
         _regions("system", _REGION + "register"), "Register a region", "Object", answer=""
     ),
-    Call.SYSTEM_SHARED_MEMORY_UNREGISTER: _Described(
+    Call.SYSTEM_SHARED_MEMORY_UNREGISTER: Described(
         _regions("system", "unregister", _REGION + "unregister"), "Forget regions", answer=""
     ),
-    Call.CUDA_SHARED_MEMORY_STATUS: _Described(
+    Call.CUDA_SHARED_MEMORY_STATUS: Described(
         _regions("cuda", "status", _REGION + "status"), "Regions of a GPU's memory", answer="List"
     ),
-    Call.CUDA_SHARED_MEMORY_REGISTER: _Described(
+    Call.CUDA_SHARED_MEMORY_REGISTER: Described(
         _regions("cuda", _REGION + "register"), "Register a region of a GPU", "Object", answer=""
     ),
-    Call.CUDA_SHARED_MEMORY_UNREGISTER: _Described(
+    Call.CUDA_SHARED_MEMORY_UNREGISTER: Described(
         _regions("cuda", "unregister", _REGION + "unregister"), "Forget regions of a GPU", answer=""
     ),
-    Call.TRACE: _Described(
+    Call.TRACE: Described(
         ("/v2/trace/setting", f"{_MODEL}/trace/setting"), "What is traced, and changes of it", "Object"
     ),
-    Call.LOGGING: _Described(("/v2/logging",), "What is logged, and changes of it", "Object"),
-    Call.PROFILE: _Described(
+    Call.LOGGING: Described(("/v2/logging",), "What is logged, and changes of it", "Object"),
+    Call.PROFILE: Described(
         ("/v2/debug/profile",),
         "Where the server spends its time, if it was started with --profile=true",
         "Object",
     ),
-    Call.LANDING: _Described(("/",), "A page for people", media="text/html"),
-    Call.OPENAPI: _Described(("/openapi.json",), "This document"),
-    Call.CONSOLE: _Described(("/console",), "The console, a page for people", media="text/html"),
-    Call.CONSOLE_SNAPSHOT: _Described(("/v2/console/snapshot",), "What the server is doing"),
-    Call.CONSOLE_EVENTS: _Described(
+    Call.LANDING: Described(("/",), "A page for people", media="text/html"),
+    Call.OPENAPI: Described(("/openapi.json",), "This document"),
+    Call.CONSOLE: Described(("/console",), "The console, a page for people", media="text/html"),
+    Call.CONSOLE_SNAPSHOT: Described(("/v2/console/snapshot",), "What the server is doing"),
+    Call.CONSOLE_EVENTS: Described(
         ("/v2/console/events",), "What the server is doing, each second", media=_EVENTS
     ),
-    Call.CONSOLE_LOGS: _Described(("/v2/console/logs",), "The log, as it goes on", media=_EVENTS),
+    Call.CONSOLE_LOGS: Described(("/v2/console/logs",), "The log, as it goes on", media=_EVENTS),
 }
 """What is said of each call."""
 
@@ -158,16 +162,13 @@ _SCHEMAS: Final[dict[str, Any]] = {
 }
 
 
-def openapi(calls: Iterable[Call]) -> dict[str, Any]:
-    """The document, of these calls."""
-    paths: dict[str, dict[str, Any]] = {}
+def openapi(calls: Iterable[Call], further: Paths | None = None) -> dict[str, Any]:
+    """The document, of these calls, and of `further` paths that others answer."""
+    paths: dict[str, Any] = {}
     for call in Call:
         if call in calls:
-            described = DESCRIBED[call]
-            for path in described.paths:
-                paths[path] = {
-                    method.lower(): _operation(call, described, path, method) for method in call.methods
-                }
+            paths |= paths_of(call.label, call.category, call.methods, DESCRIBED[call])
+    paths |= further or {}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Halimede", "version": halimede.__version__, "license": {"name": "Apache-2.0"}},
@@ -176,16 +177,42 @@ def openapi(calls: Iterable[Call]) -> dict[str, Any]:
     }
 
 
-def _operation(call: Call, described: _Described, path: str, method: str) -> dict[str, Any]:
-    several = (f"_{method.lower()}" if len(call.methods) > 1 else "") + _which(described, path)
+def paths_of(label: str, category: str, methods: Iterable[str], described: Described) -> dict[str, Any]:
+    """What the document says of a call.
+
+    Args:
+        label: the call's name; no other call has it.
+        category: what it is listed under.
+        methods: the HTTP methods that it takes.
+        described: what is said of it.
+    """
+    several = len(tuple(methods)) > 1
+    return {
+        path: {
+            method.lower(): _operation(
+                label + (f"_{method.lower()}" if several else "") + _which(described, path),
+                category,
+                described,
+                path,
+                method,
+            )
+            for method in methods
+        }
+        for path in described.paths
+    }
+
+
+def _operation(
+    identifier: str, category: str, described: Described, path: str, method: str
+) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "It is done."}
     if described.answer:
         schema = _schema(described.answer) if described.media == _JSON else _TEXT
         answer = {"description": "The answer.", "content": {described.media: {"schema": schema}}}
     operation: dict[str, Any] = {
-        "operationId": call.label + several,
+        "operationId": identifier,
         "summary": described.summary,
-        "tags": [call.category],
+        "tags": [category],
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": _TEXT}
             for name in re.findall(r"{(\w+)}", path)
@@ -205,7 +232,7 @@ def _operation(call: Call, described: _Described, path: str, method: str) -> dic
     return operation
 
 
-def _which(described: _Described, path: str) -> str:
+def _which(described: Described, path: str) -> str:
     """What tells the paths of a call apart in its identifiers: "" for the first."""
     place = described.paths.index(path)
     return f"_{place + 1}" if place else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from halimede.core.uploads import CodeUpload
 from halimede.frontends.log_settings import LogControl
@@ -58,6 +58,7 @@ class HttpSettings:
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
         regions: clients' shared memory.
         sampler: takes profiles; None if they are not allowed (`--profile`).
+        further_paths: what `/openapi.json` says of paths that another front end answers.
     """
 
     server_id: str = "triton"
@@ -68,3 +69,4 @@ class HttpSettings:
     code_upload: CodeUpload = CodeUpload.LOOPBACK
     regions: Regions = field(default_factory=Regions)
     sampler: "Sampler | None" = None
+    further_paths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -1,0 +1,25 @@
+"""What `/openapi.json` says of the calls of OpenAI's API."""
+
+from typing import Any, Final
+
+from halimede.frontends.http.openapi import Described, paths_of
+from halimede.frontends.openai.routes import Call
+
+DESCRIBED: Final = {
+    Call.MODELS: Described(("/v1/models",), "The models that serve calls of OpenAI's API"),
+    Call.MODEL: Described(("/v1/models/{model}",), "One of these models"),
+    Call.CHAT_COMPLETIONS: Described(
+        ("/v1/chat/completions",), "Answer a chat; as events with `stream`", "Object"
+    ),
+    Call.COMPLETIONS: Described(("/v1/completions",), "Complete a text; as events with `stream`", "Object"),
+    Call.EMBEDDINGS: Described(("/v1/embeddings",), "The embeddings of texts", "Object"),
+}
+"""What is said of each call."""
+
+
+def paths() -> dict[str, Any]:
+    """The paths of all calls."""
+    found: dict[str, Any] = {}
+    for call, described in DESCRIBED.items():
+        found |= paths_of(call.label, call.category, (call.method,), described)
+    return found
