@@ -59,7 +59,7 @@ def test_a_call_over_http_is_on_the_page(call: Call, path: str) -> None:
 def test_a_call_for_shared_memory_is_on_the_page(path: str) -> None:
     assert find_route(path) is not None
     assert is_listed(path.replace("cuda", "system"))
-    assert "the same of `/v2/cudasharedmemory`" in HTTP
+    assert "the same under `/v2/cudasharedmemory`" in HTTP
 
 
 def is_listed(path: str) -> bool:
