@@ -46,7 +46,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice([TENSORRT, AOTI]),
     default=TENSORRT,
     show_default=True,
-    help="What to build: an engine of an ONNX file, or a package of a program that torch.export.save has written.",
+    help="What to build: a TensorRT engine from an ONNX file, or a package from a torch.export.save program.",
 )
 @click.option("--onnx", type=_FILE, metavar="FILE", help="TensorRT: the model.")
 @click.option("--program", type=_FILE, metavar="FILE", help="aoti: the program.")
@@ -57,7 +57,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     type=_NEW_FILE,
     required=True,
     metavar="FILE",
-    help="Where to write: models/NAME/1/model.plan, or model.pt2 for aoti. Replaced if it is there already.",
+    help="Output file: models/NAME/1/model.plan, or model.pt2 for aoti. An existing file is replaced.",
 )
 @click.option(
     "--min-shapes",
@@ -65,7 +65,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     type=_ShapesType(),
     multiple=True,
     metavar=_SHAPES,
-    help="Least shapes of inputs.",
+    help="Minimum shapes of inputs.",
 )
 @click.option(
     "--opt-shapes",
@@ -73,7 +73,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     type=_ShapesType(),
     multiple=True,
     metavar=_SHAPES,
-    help="Shapes to be fastest for.",
+    help="Shapes to optimize for.",
 )
 @click.option(
     "--max-shapes",
@@ -81,13 +81,11 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     type=_ShapesType(),
     multiple=True,
     metavar=_SHAPES,
-    help="Largest shapes of inputs.",
+    help="Maximum shapes of inputs.",
 )
-@click.option("--fp16", is_flag=True, help="Layers may compute in FP16.")
-@click.option("--bf16", is_flag=True, help="Layers may compute in BF16.")
-@click.option(
-    "--int8", is_flag=True, help="Layers may compute in INT8, for models that say where (Q/DQ nodes)."
-)
+@click.option("--fp16", is_flag=True, help="Allow layers to compute in FP16.")
+@click.option("--bf16", is_flag=True, help="Allow layers to compute in BF16.")
+@click.option("--int8", is_flag=True, help="Allow layers to compute in INT8, for models with Q/DQ nodes.")
 @click.option(
     "--workspace",
     type=click.IntRange(min=1),
@@ -99,20 +97,21 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     "--timingCacheFile",
     type=_NEW_FILE,
     metavar="FILE",
-    help="What builds have measured; read if it is there, and written.",
+    help="Cache of build measurements; read if it exists, and written.",
 )
 @click.option(
     "--optimization-level",
     "--builderOptimizationLevel",
     type=click.IntRange(0, 5),
     metavar="0-5",
-    help="From quick to build to quick to run.  [default: TensorRT's, 3]",
+    help="From fast builds (0) to fast engines (5).  [default: TensorRT's, 3]",
 )
 @click.option(
     "--version-compatible",
     "--versionCompatible",
     is_flag=True,
-    help="The engine runs in later versions of TensorRT too, where --backend-config=tensorrt,version-compatible=true.",
+    help="Build an engine that also runs in later TensorRT versions, with "
+    "--backend-config=tensorrt,version-compatible=true.",
 )
 @click.option(
     "--device",
@@ -120,13 +119,13 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="DEVICE",
     help="The GPU's number; for aoti cpu, or cuda:NUMBER.  [default: the first GPU; for aoti without one, cpu]",
 )
-@click.option("--verbose", is_flag=True, help="Tell what TensorRT does.")
+@click.option("--verbose", is_flag=True, help="Show TensorRT's messages.")
 @click.pass_context
 def command(context: click.Context, /, form: str, output: Path, verbose: bool, **options: Any) -> None:
-    """Build an engine of a model for the GPU of this machine.
+    """Build an engine from a model for the GPU of this machine.
 
-    Options are named as those of trtexec, and its own spellings (--minShapes) are taken too. For several optimization
-    profiles, repeat --min-shapes, --opt-shapes and --max-shapes: the first of each make the first profile.
+    Options have the same names as those of trtexec, whose spellings (--minShapes) are accepted too. For several
+    optimization profiles, repeat --min-shapes, --opt-shapes and --max-shapes: the first of each define profile 0.
 
     With --format=aoti the result is a package of machine code that the backend pytorch serves, with no need of
     TensorRT; on a machine without a GPU, it is for CPUs.

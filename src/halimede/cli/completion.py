@@ -11,10 +11,10 @@ _FILES: Final = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(_FILES)))
 def command(shell: str) -> None:
-    """Print what completes commands, flags and files in SHELL.
+    """Print the completion script for commands, flags and files in SHELL.
 
-    bash and zsh: add `eval "$(halimede completion bash)"`, or zsh, to ~/.bashrc or ~/.zshrc. fish: write the output to
-    ~/.config/fish/completions/halimede.fish.
+    bash and zsh: add `eval "$(halimede completion bash)"` to ~/.bashrc, or the same with zsh to ~/.zshrc. fish: write
+    the output to ~/.config/fish/completions/halimede.fish.
     """
     from halimede.cli.main import halimede
 

@@ -23,14 +23,14 @@ from halimede.files.targets import TargetError, read_target
     default=Path("models"),
     show_default=True,
     metavar="DIRECTORY",
-    help="The repository, which is made if it is not there.",
+    help="The repository; it is created if it does not exist.",
 )
 @click.option("--link", is_flag=True, help="Link to the model's files instead of copying them.")
 def command(model: str, repository: Path, link: bool) -> None:
     """Put a model's file or directory into a model repository, with a config.pbtxt to edit.
 
-    The command opens the model as the server would, and writes what it finds, with a comment for each setting. A model
-    that is served as it is needs neither: `halimede serve PATH`.
+    The command opens the model as the server would, and writes its settings with comments. You need neither to serve
+    a model unchanged: `halimede serve PATH`.
     """
     try:
         target = read_target(model)

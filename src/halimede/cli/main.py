@@ -66,7 +66,7 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="halimede")
 def halimede() -> None:
-    """Serve machine-learning models from Triton model repositories."""
+    """Serve machine-learning models, and host them like SageMaker."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -8,10 +8,10 @@ from halimede.frontends.tokens import new_token, token_line
 @click.command("token", short_help="Make a bearer token for --token-file.")
 @click.argument("name")
 def command(name: str) -> int:
-    """Make a bearer token for NAME, who is to use it.
+    """Make a bearer token for the user NAME.
 
-    The token is written to standard error, once and nowhere else; the line for the server's --token-file, which holds
-    only its hash, to standard output:
+    The token is written to standard error, once and nowhere else. The line for the server's --token-file, with only the
+    token's hash, is written to standard output:
 
         halimede token ci >> tokens
     """

@@ -29,56 +29,67 @@ _SHOWN = 10
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command("tune", short_help="Search the settings with which a model serves best.")
-@click.option("-m", "--model", required=True, metavar="NAME", help="The model that is measured.")
+@click.command("tune", short_help="Find the best settings for a model.")
+@click.option("-m", "--model", required=True, metavar="NAME", help="Model to measure.")
 @click.option(
-    "--model-repository", "repository", required=True, type=click.Path(path_type=Path), help="With the model."
+    "--model-repository", "repository", required=True, type=click.Path(path_type=Path), help="Its repository."
 )
 @click.option(
     "--goal", default="most throughput", show_default=True, metavar="TEXT",
-    help="As 'most throughput at p99 <= 20ms', 'least memory at 200 requests/s', 'least p99 at 50 requests/s'.",
+    help="Such as 'most throughput at p99 <= 20ms', 'least memory at 200 requests/s', 'least p99 at 50 requests/s'.",
 )  # fmt: skip
 @click.option(
     "--also",
     multiple=True,
     metavar="NAME",
-    help="A further model to tune, such as one that is called by BLS.",
+    help="Another model to tune, such as one that is called with BLS.",
 )
 @click.option(
-    "--vary", metavar="LIST", help=f"What is varied, with commas. [default: all of {','.join(KINDS)}]"
+    "--vary", metavar="LIST", help=f"Settings to vary, separated by commas. [default: {','.join(KINDS)}]"
 )
 @click.option(
-    "--provider", multiple=True, metavar="NAME", help="Try it: openvino-backend, openvino, cuda, tensorrt."
+    "--provider",
+    multiple=True,
+    metavar="NAME",
+    help="Provider to try: openvino-backend, openvino, cuda, tensorrt.",
 )
 @click.option(
-    "--most-batch", type=click.IntRange(min=1), default=64, show_default=True, help="Largest max_batch_size."
+    "--most-batch", type=click.IntRange(min=1), default=64, show_default=True, help="Maximum max_batch_size."
 )
 @click.option(
-    "--trials", type=click.IntRange(min=1), default=30, show_default=True, help="Settings to measure."
+    "--trials",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="Number of settings to measure.",
 )
-@click.option("--study", "path", type=_FILE, help="The search's file. [default: tune-MODEL.journal]")
+@click.option(
+    "--study", "path", type=_FILE, help="File that keeps the measurements. [default: tune-MODEL.journal]"
+)
 @click.option(
     "-i",
     "--protocol",
     type=click.Choice(["http", "grpc"]),
     default="http",
     show_default=True,
-    help="Of the load.",
+    help="Protocol of the load.",
 )
 @click.option(
-    "-b", "--batch-size", type=click.IntRange(min=1), default=1, show_default=True, help="Rows of a request."
+    "-b", "--batch-size", type=click.IntRange(min=1), default=1, show_default=True, help="Rows per request."
 )
-@click.option("--shape", multiple=True, metavar="NAME:SIZES", help="Sizes of an input that vary.")
 @click.option(
-    "--input-data", type=click.Path(path_type=Path, exists=True), help="A file or directory, as of bench."
+    "--shape", multiple=True, metavar="NAME:SIZES", help="Shape of an input with variable dimensions."
 )
-@click.option("--streaming", is_flag=True, help="As of bench.")
+@click.option(
+    "--input-data", type=click.Path(path_type=Path, exists=True), help="File or directory, as for bench."
+)
+@click.option("--streaming", is_flag=True, help="As for bench.")
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
-    help="At most so many at once.",
+    help="Maximum number of requests at once.",
 )
 @click.option(
     "-p",
@@ -86,18 +97,20 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=values.Duration("ms"),
     default="1s",
     show_default=True,
-    help="Of a window.",
+    help="Length of a window.",
 )
-@click.option("--processes", type=click.IntRange(min=0), default=0, help="That send the load.")
-@click.option("--random-seed", type=int, default=0, show_default=True, help="Of the search and of the data.")
+@click.option("--processes", type=click.IntRange(min=0), default=0, help="Processes that send the load.")
+@click.option(
+    "--random-seed", type=int, default=0, show_default=True, help="Seed of the search and of the data."
+)
 @click.option("--html", "html_file", type=_FILE, help="Write a page with the Pareto front.")
-@click.option("--json", "json_file", type=_FILE, help="Write what was found, for programs.")
+@click.option("--json", "json_file", type=_FILE, help="Write the results for programs.")
 @click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), help="Write each MODEL.pbtxt there."
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory to write each MODEL.pbtxt to.",
 )
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Show how measurements proceed where there is no terminal, too."
-)
+@click.option("-v", "--verbose", is_flag=True, help="Show progress even without a terminal.")
 @click.argument("serve_flags", nargs=-1, type=click.UNPROCESSED)
 def command(
     model: str,
@@ -124,13 +137,13 @@ def command(
     verbose: bool,
     serve_flags: tuple[str, ...],
 ) -> int:
-    """Measure a model with many settings, and say which serve the goal best, and why.
+    """Measure a model with many settings, and report which are best for a goal, and why.
 
-    Each setting is measured by `halimede bench` on a server of its own, on free ports, with a copy of the repository
-    that has another configuration; the repository itself is left alone. Of an ensemble, the models that it is made of
-    are tuned. A search that was interrupted goes on where it was: its file keeps what was measured.
+    For each setting, the command starts a server on free ports with a changed copy of the repository, and measures it
+    with `halimede bench`. The repository itself is not changed. For an ensemble, its models are tuned. An interrupted
+    search can be continued: its file keeps all measurements.
 
-    SERVE_FLAGS behind -- are flags of `halimede serve`.
+    SERVE_FLAGS after -- are flags of `halimede serve`.
     """
     try:
         wanted = Goal.parse(goal)

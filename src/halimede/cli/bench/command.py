@@ -31,16 +31,16 @@ LIMIT_EXCEEDED = 3
 @options.options
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> int:
-    """Send load to a server and show latencies, throughput and what the server says of its time.
+    """Send load to a server and report latency, throughput and where the server spent its time.
 
-    The server speaks KServe v2 over HTTP or gRPC (Halimede, Triton), or has a SageMaker or OpenAI route. Options of
-    perf_analyzer mean what they mean there.
+    The server may speak KServe v2 over HTTP or gRPC (Halimede, Triton), or have a SageMaker or OpenAI route. Options
+    of perf_analyzer have the same meaning.
 
-    In an open loop latencies count from the time at which each request was due, so that a server that stalls is not
-    spared the requests that it delayed (coordinated omission).
+    In an open loop, latency is measured from the time at which a request was due, so that requests delayed by a stalled
+    server count (no coordinated omission).
 
-    Exit status: 0; 1 if it cannot be measured; 2 for wrong options; 3 if a limit (--p99, --min-throughput,
-    --max-errors) was exceeded.
+    Exit status: 0; 1 if nothing could be measured; 2 for wrong options; 3 if a limit (--p99, --min-throughput,
+    --max-errors) is exceeded.
     """
     if context.invoked_subcommand is not None:
         return 0

@@ -17,15 +17,20 @@ from halimede.cli.tables import table
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the output.",
 )
-@click.option("--fail-if-worse", is_flag=True, help="Exit with 3 if a figure is worse for sure.")
+@click.option("--fail-if-worse", is_flag=True, help="Exit with 3 if a figure is significantly worse.")
 def command(before: Path, after: Path, form: str, fail_if_worse: bool) -> int:
     """Compare BEFORE and AFTER, two files of `halimede bench --json`.
 
-    The intervals hold the ratio of AFTER to BEFORE with 95 % confidence: a bootstrap over the blocks of time of which
-    each measurement consists. It knows nothing of what changed between the measurements beside the server; measure in
-    turns where the machine is not quiet.
+    The intervals contain the ratio of AFTER to BEFORE with 95 % confidence, by a bootstrap over the time blocks of each
+    measurement. They do not cover other changes between the measurements; alternate the measurements if the machine is
+    not quiet.
     """
     try:
         differences = compare(read(before), read(after))

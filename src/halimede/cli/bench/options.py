@@ -19,52 +19,56 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 OPTIONS = (
-    click.option("-m", "--model", default="", metavar="NAME", help="The model."),
-    click.option("-x", "--model-version", default="", metavar="VERSION", help="Its version."),
-    click.option("-u", "--url", default="", metavar="HOST:PORT", help="The server; https://... for TLS."),
+    click.option("-m", "--model", default="", metavar="NAME", help="Name of the model."),
+    click.option("-x", "--model-version", default="", metavar="VERSION", help="Version of the model."),
+    click.option(
+        "-u", "--url", default="", metavar="HOST:PORT", help="Address of the server; https://... for TLS."
+    ),
     click.option(
         "-i",
         "--protocol",
         type=click.Choice(["http", "grpc"], case_sensitive=False),
         default="http",
         show_default=True,
-        help="Of KServe.",
+        help="Protocol for KServe.",
     ),
     click.option(
         "--service-kind",
         type=click.Choice([each.value for each in Kind]),
         default="triton",
         show_default=True,
-        help="triton: any server of KServe v2.",
+        help="Kind of server; triton: any KServe v2 server.",
     ),
     click.option(
         "--endpoint",
         default="",
         metavar="PATH",
-        help="OpenAI's route, or a SageMaker endpoint's name or path.",
+        help="OpenAI route, or name or path of a SageMaker endpoint.",
     ),
-    click.option("--ca-file", type=_FILE, help="Certificates to trust in place of the system's."),
-    click.option("-H", "header", multiple=True, metavar="NAME:VALUE", help="A header of each request."),
+    click.option("--ca-file", type=_FILE, help="Certificates to trust instead of the system's."),
+    click.option(
+        "-H", "header", multiple=True, metavar="NAME:VALUE", help="Header to send with each request."
+    ),
     click.option(
         "--request-parameter",
         multiple=True,
         metavar="NAME:VALUE:TYPE",
-        help="A parameter of each request; TYPE is bool, int or string.",
+        help="Parameter to send with each request; TYPE is bool, int or string.",
     ),
-    click.option("--streaming", is_flag=True, help="Over a gRPC stream; over HTTP: server-sent events."),
+    click.option("--streaming", is_flag=True, help="Use a gRPC stream, or server-sent events over HTTP."),
     click.option(
         "--concurrency-range",
         "--concurrency",
         type=values.Range(whole=True),
         default=None,
-        help="Closed loop: so many requests under way; a range, or a list such as 1,4,16. [default: 1]",
+        help="Closed loop: number of requests in flight; a range, or a list such as 1,4,16. [default: 1]",
     ),
     click.option(
         "--request-rate-range",
         "--rate",
         type=values.Range(whole=False),
         default=None,
-        help="Open loop: so many requests a second are sent, whatever becomes of them.",
+        help="Open loop: number of requests to send per second, regardless of answers.",
     ),
     click.option(
         "--request-distribution",
@@ -73,12 +77,12 @@ OPTIONS = (
         show_default=True,
         help="Gaps between the requests of an open loop.",
     ),
-    click.option("--request-intervals", type=_FILE, help="Open loop with recorded gaps in µs, one a line."),
-    click.option("--trace", type=_FILE, help="Open loop with recorded times in seconds, one a line."),
+    click.option("--request-intervals", type=_FILE, help="Open loop with recorded gaps in µs, one per line."),
+    click.option("--trace", type=_FILE, help="Open loop with recorded times in seconds, one per line."),
     click.option(
         "--binary-search",
         is_flag=True,
-        help="Search the highest load of the range within --latency-threshold.",
+        help="Search the range for the highest load within --latency-threshold.",
     ),
     click.option(
         "-l", "--latency-threshold", type=values.Duration("ms"), help="End a sweep at this latency (ms)."
@@ -89,33 +93,36 @@ OPTIONS = (
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
-        help="Rows of a request.",
+        help="Rows per request.",
     ),
     click.option(
         "--input-data",
         default="random",
         show_default=True,
         metavar="SOURCE",
-        help="random, zero, a JSON file in perf_analyzer's form, or a directory of a file for each input (raw, .npy). "
+        help="random, zero, a JSON file in perf_analyzer's format, or a directory with a file per input (raw, .npy). "
         "SageMaker: the body, or a directory of bodies.",
     ),
     click.option(
-        "--content-type", default="application/json", show_default=True, help="Of a SageMaker body."
+        "--content-type",
+        default="application/json",
+        show_default=True,
+        help="Content type of a SageMaker body.",
     ),
     click.option(
         "--shape",
         multiple=True,
         metavar="NAME:SIZES",
-        help="Sizes of an input that vary, as in INPUT:3,224,224.",
+        help="Shape of an input with variable dimensions, such as INPUT:3,224,224.",
     ),
     click.option(
         "--string-length",
         type=click.IntRange(min=0),
         default=128,
         show_default=True,
-        help="Of random strings.",
+        help="Length of random strings.",
     ),
-    click.option("--string-data", metavar="TEXT", help="This text in place of random ones."),
+    click.option("--string-data", metavar="TEXT", help="Text to send instead of random strings."),
     click.option(
         "--random-seed", type=int, default=0, show_default=True, help="The same seed sends the same data."
     ),
@@ -123,7 +130,7 @@ OPTIONS = (
         "--sequence-length",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Requests of a sequence. [default: 20]",
+        help="Requests per sequence. [default: 20]",
     ),
     click.option(
         "--sequence-length-variation",
@@ -131,15 +138,15 @@ OPTIONS = (
         default=20.0,
         show_default=True,
         metavar="PERCENT",
-        help="How far lengths differ.",
+        help="Variation of sequence lengths.",
     ),
-    click.option("--sequence-id-range", metavar="START:END", help="Correlation ids."),
+    click.option("--sequence-id-range", metavar="START:END", help="Range of correlation ids."),
     click.option(
         "--num-of-sequences",
         type=click.IntRange(min=1),
         default=4,
         show_default=True,
-        help="Sequences under way at a time in an open loop; in a closed one it is the concurrency.",
+        help="Active sequences in an open loop; in a closed loop, the concurrency sets this.",
     ),
     click.option(
         "-p",
@@ -161,13 +168,13 @@ OPTIONS = (
         type=click.IntRange(min=1),
         default=50,
         show_default=True,
-        help="Requests of a window, with count_windows.",
+        help="Requests per window, with count_windows.",
     ),
     click.option(
         "--request-count",
         type=click.IntRange(min=0),
         default=0,
-        help="Send so many requests, without windows.",
+        help="Send this number of requests, without windows.",
     ),
     click.option(
         "-s",
@@ -175,7 +182,7 @@ OPTIONS = (
         type=click.FloatRange(min=0),
         default=10.0,
         show_default=True,
-        help="Three windows that differ by less from their average are the result.",
+        help="Stop when three windows differ by less than this from their average.",
     ),
     click.option(
         "-r",
@@ -183,35 +190,35 @@ OPTIONS = (
         type=click.IntRange(min=1),
         default=10,
         show_default=True,
-        help="At most so many windows.",
+        help="Maximum number of windows.",
     ),
     click.option(
         "--warm-up",
         type=values.Duration(),
         default="1s",
         show_default=True,
-        help="Load before the first window.",
+        help="Time of load before the first window.",
     ),
     click.option(
         "--percentile",
         type=click.FloatRange(0, 100),
-        help="The latency that has to be stable; otherwise the mean.",
+        help="Latency percentile that must be stable. [default: the mean]",
     ),
     click.option(
         "--processes",
         type=click.IntRange(min=0),
         default=0,
-        help="That send the load. [default: half of the cores]",
+        help="Processes that send the load. [default: half of the cores]",
     ),
     click.option(
-        "--connections", type=click.IntRange(min=1), default=1024, show_default=True, help="At most so many."
+        "--connections", type=click.IntRange(min=1), default=1024, show_default=True, help="Maximum number."
     ),
     click.option(
         "--timeout",
         type=values.Duration(),
         default="60s",
         show_default=True,
-        help="No answer for so long is an error.",
+        help="Time without an answer that counts as an error.",
     ),
     click.option("--async", "-a", "_async", is_flag=True, hidden=True),
     click.option("--sync", "_sync", is_flag=True, hidden=True),
@@ -220,20 +227,26 @@ OPTIONS = (
         "--json", "json_file", type=_FILE, help="Write figures and histograms, for `bench compare`."
     ),
     click.option("--html", "html_file", type=_FILE, help="Write a page with plots."),
+    click.option("-v", "--verbose", is_flag=True, help="Show progress even without a terminal."),
     click.option(
-        "-v", "--verbose", is_flag=True, help="Show how it proceeds where there is no terminal, too."
+        "--p50",
+        type=values.Duration(),
+        metavar="TIME",
+        help="Limit: exit with 3 if p50 of a level exceeds it.",
+    ),
+    click.option("--p90", type=values.Duration(), metavar="TIME", help="The same for p90."),
+    click.option("--p95", type=values.Duration(), metavar="TIME", help="The same for p95."),
+    click.option(
+        "--p99", type=values.Duration(), metavar="TIME", help="The same for p99, such as --p99 20ms."
     ),
     click.option(
-        "--p50", type=values.Duration(), metavar="TIME", help="Limit: exit with 3 if a level is slower."
-    ),
-    click.option("--p90", type=values.Duration(), metavar="TIME", help="Likewise."),
-    click.option("--p95", type=values.Duration(), metavar="TIME", help="Likewise."),
-    click.option("--p99", type=values.Duration(), metavar="TIME", help="Likewise, as in --p99 20ms."),
-    click.option(
-        "--min-throughput", type=click.FloatRange(min=0), default=0.0, help="Limit: requests a second."
+        "--min-throughput",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Limit: minimum requests per second.",
     ),
     click.option(
-        "--max-errors", metavar="N", help="Limit: failed requests of a level, as a number or a share (0.1%)."
+        "--max-errors", metavar="N", help="Limit: failed requests per level, as a number or a share (0.1%)."
     ),
 )
 

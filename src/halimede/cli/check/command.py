@@ -39,7 +39,7 @@ class _Repository(click.Path):
     "repositories", metavar="REPOSITORY...", nargs=-1, required=True, type=_Repository(path_type=Path)
 )
 @click.option(
-    "--model-config-name", default="", metavar="NAME", help="Use configs/NAME.pbtxt where a model has it."
+    "--model-config-name", default="", metavar="NAME", help="Use configs/NAME.pbtxt for models that have it."
 )
 @click.option(
     "--format",
@@ -47,7 +47,7 @@ class _Repository(click.Path):
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to write what is found.",
+    help="Format of the output.",
 )
 @click.option(
     "--import-timeout",
@@ -55,14 +55,14 @@ class _Repository(click.Path):
     default=IMPORT_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long the import of a Python model may take; 0: run no model's code.",
+    help="Maximum time for the import of a Python model; 0: do not run models' code.",
 )
 @click.option(
     "--rate-limit-resource",
     "resources",
     multiple=True,
     metavar="NAME:COUNT[:DEVICE]",
-    help="How much there will be of a resource of the rate limiter, as the server is told. Repeatable.",
+    help="Amount of a rate limiter resource, as for `serve`. Repeatable.",
 )
 @click.option(
     "--repoagent-directory",
@@ -70,12 +70,12 @@ class _Repository(click.Path):
     default=AGENT_DIRECTORY,
     show_default=True,
     metavar="DIRECTORY",
-    help="Directory of repository agents, as the server is told.",
+    help="Directory of repository agents, as for `serve`.",
 )
 @click.option(
     "--model-namespacing",
     is_flag=True,
-    help="Several repositories may hold models of the same name, as the server is told.",
+    help="Allow models of the same name in several repositories, as for `serve`.",
 )
 @click.pass_context
 def command(
@@ -90,8 +90,8 @@ def command(
 ) -> None:
     """Report all problems of all models, with file, line and suggested fix.
 
-    Python models are imported, each in a process of its own. Exits with 1 if there is any problem. Settings that are
-    allowed, but without the effect that they seem to have, are warnings.
+    Python models are imported, each in a separate process. The exit status is 1 if there are problems. Valid settings
+    without the expected effect are reported as warnings.
     """
     try:
         check_repositories(repositories)

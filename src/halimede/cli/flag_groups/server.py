@@ -52,17 +52,17 @@ class ServerOptions:
         SERVER,
         FRONT_ENDS,
         1,
-        "Processes that hold the connections of clients, read requests and write responses, while the server's own "
-        "process schedules and runs models. With 1, one process does everything; auto takes one for every four "
-        "processors of the process's cgroup, from 1 to 4.",
+        "Number of processes that hold the connections of clients, read requests and write responses, while the "
+        "server's main process schedules and runs models. With 1, one process does everything. auto uses one for every "
+        "four processors of the process's cgroup, from 1 to 4.",
     )
     busy_wait: int = setting(
         SERVER,
         count("PERCENT"),
         0,
-        "Processor time, in percent of one core, that the server and the processes of its models may spend on "
-        "watching for each other's messages instead of sleeping, while cores are idle and requests come one at a "
-        "time. With 0 they never do.",
+        "CPU time, in percent of one core, that the server and the processes of its models may spend on polling for "
+        "each other's messages instead of sleeping, while cores are idle and requests come one at a time. 0 turns this "
+        "off.",
     )
     exit_timeout_secs: int = setting(
         SERVER,

@@ -7,10 +7,10 @@ from halimede.cli.settings import BOOL, COUNT, NUMBER, POSITIVE, Kind, Setting, 
 WITHOUT_EFFECT: Final = "Accepted without effect"
 
 _ONE_LOOP: Final = (
-    "one event loop serves all connections, and models run on threads and in processes of their own; to use more "
-    "cores for connections, start several servers with --reuse-http-port and --reuse-grpc-port"
+    "one event loop serves all connections, and models run on threads and in separate processes; to use more cores "
+    "for connections, set --front-ends"
 )
-_NO_POOL: Final = "memory is taken when a request comes, and given back when it is done"
+_NO_POOL: Final = "memory is allocated for each request and freed when it is done"
 _FRAMEWORKS: Final = "each framework manages GPU memory itself; see the parameters of its models"
 _INT_MAX: Final = 2_147_483_647
 
@@ -62,7 +62,7 @@ IGNORED: Final = (
         form("DEVICE:FRACTION"),
         (),
         "Share of a GPU's memory beyond which no model is loaded.",
-        "a model is loaded if its framework gets the memory for it; if not, loading fails with the reason",
+        "a load fails only if its framework cannot allocate the memory",
         repeatable=True,
     ),
     _ignored(

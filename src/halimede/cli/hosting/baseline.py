@@ -21,17 +21,17 @@ _FILES = ("statistics.json", "constraints.json")
 @click.command("baseline")
 @click.argument("data", required=False, metavar="[DATA]")
 @click.option("-o", "--output", required=True, metavar="URL", help="s3://BUCKET/PREFIX or a directory.")
-@click.option("--endpoint", default="", metavar="NAME", help="Take what was captured of this endpoint.")
+@click.option("--endpoint", default="", metavar="NAME", help="Use captured data of this endpoint.")
 @click.option(
     "--since",
     callback=_since,
     metavar="TIME",
-    help="With --endpoint: only later records: a duration such as 15m, 2h or 1d, or a time.",
+    help="With --endpoint: only records after this time: a duration such as 15m, 2h or 1d, or a time.",
 )
 @click.option(
     "--header/--no-header",
     default=None,
-    help="Whether the first row of CSV has the columns' names; by default it has if none of its cells is a number.",
+    help="Whether the first row of CSV has column names; by default yes if none of its cells is a number.",
 )
 @host_options
 def command(
@@ -46,7 +46,7 @@ def command(
     """Write the baseline of DATA: CSV (.csv), JSON lines or captured files (.jsonl), a directory of those, or an
     array of JSON (.json); a file, or s3://BUCKET/KEY.
 
-    The baseline is statistics.json and constraints.json, as SageMaker's Model Monitor has them.
+    The baseline consists of statistics.json and constraints.json, in the format of SageMaker's Model Monitor.
     """  # noqa: D205 - one paragraph of help
     if bool(data) is bool(endpoint):
         raise click.UsageError("give either DATA or --endpoint")

@@ -49,22 +49,22 @@ def _since(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @click.command("capture")
 @click.argument("endpoint", metavar="NAME")
-@click.option("--variant", default="", help="Only of this variant.")
+@click.option("--variant", default="", help="Only records of this variant.")
 @click.option(
     "--since",
     callback=_since,
     metavar="TIME",
-    help="Only later ones: a duration such as 15m, 2h or 1d, or a time.",
+    help="Only records after this time: a duration such as 15m, 2h or 1d, or a time.",
 )
 @click.option("-n", "--last", type=click.IntRange(1), metavar="N",
-              help=f"The last so many; without --since the last {_LAST}.")  # fmt: skip
-@click.option("-f", "--follow", is_flag=True, help="Go on as more are captured.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each, with all values.")
+              help=f"The last N records; by default {_LAST} without --since.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Wait for new records and print them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per record, with all values.")
 @click.option(
     "--destination",
     default="",
     metavar="URL",
-    help="Where records are, as s3://BUCKET/PREFIX or a directory; by default where the endpoint has them written.",
+    help="Location of the records, as s3://BUCKET/PREFIX or a directory; by default that of the endpoint.",
 )
 @host_options
 def command(

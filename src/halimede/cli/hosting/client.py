@@ -19,13 +19,15 @@ _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER")
 
 def host_options(command: Command) -> Command:
     """The options that say which host a command speaks to."""
-    region = click.option("--region", envvar="AWS_DEFAULT_REGION", default="us-east-1", help="Its region.")
+    region = click.option(
+        "--region", envvar="AWS_DEFAULT_REGION", default="us-east-1", help="Region of the host."
+    )
     url = click.option(
         "--endpoint-url",
         envvar=_ENDPOINT_VARIABLES,
         default=DEFAULT_URL,
         show_default=True,
-        help="Where the host is; AWS_ENDPOINT_URL says it too.",
+        help="Address of the host; or set AWS_ENDPOINT_URL.",
     )
     return url(region(command))
 

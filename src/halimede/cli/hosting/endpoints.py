@@ -29,13 +29,13 @@ _RECENT_S = 120
 @click.option(
     "--wait",
     is_flag=True,
-    help="Wait until the endpoint NAME is not being changed any more; show what its instances print and wait for.",
+    help="Wait until the endpoint NAME has finished changing; show what its instances print and wait for.",
 )
 @host_options
 def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int:
-    """List the endpoints of a host, or describe the endpoint NAME; exit with 1 if that one has failed.
+    """List the endpoints of a host, or describe the endpoint NAME.
 
-    Of an endpoint NAME that is being updated, show how far that has come, and its alarms.
+    If NAME is being updated, show the progress of the update, and its alarms. The exit status is 1 if NAME has failed.
     """
     host = HostClient(endpoint_url, region)
     if name is None:

@@ -37,106 +37,103 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
 
 
 @click.command()
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8088, show_default=True, help="Where to listen."
+    "--port", type=click.IntRange(0, 65535), default=8088, show_default=True, help="Port to listen on."
 )
 @click.option("--router-processes", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="Processes that answer invocations; with 1 the host does everything in one.")  # fmt: skip
+              help="Number of processes that answer invocations; with 1, one process does everything.")  # fmt: skip
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("halimede-host"),
     show_default=True,
-    help="Where everything is kept: state, objects, logs, metrics.",
+    help="Directory for all data: state, objects, logs, metrics.",
 )
-@click.option("--region", default="us-east-1", show_default=True, help="Region of requests that say none.")
-@click.option(
-    "--account", default="000000000000", show_default=True, help="Account of requests that say none."
-)
+@click.option("--region", default="us-east-1", show_default=True, help="Region of requests without one.")
+@click.option("--account", default="000000000000", show_default=True, help="Account of requests without one.")
 @click.option(
     "--keys",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file of access keys: signatures are verified. HALIMEDE_HOST_KEYS=ID:SECRET gives a key too.",
+    help="TOML file of access keys; signatures are then verified. HALIMEDE_HOST_KEYS=ID:SECRET sets a key too.",
 )
 @click.option(
     "--generate-key",
     type=click.Choice(GENERATE),
     default="network",
     show_default=True,
-    help="When the first start generates a key and prints it, if none is given: when the host listens beyond "
-    "loopback, always or never. Without a key anybody may do anything.",
+    help="When to generate and print a key on the first start, if no key is given: if the host listens beyond "
+    "loopback (network), always or never. Without a key, everyone may do anything.",
 )
 @click.option(
     "--allow-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="A further name of this host, for requests from its own machine; * for any. May be given several times.",
+    help="Additional name of this host, for requests from its own machine; * for any. Repeatable.",
 )
 @click.option(
     "--allow-origin",
     "allowed_origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Origin of web pages that may send requests, such as https://app.example; * for any. May be given several "
-    "times.",
+    help="Origin of web pages that may send requests, such as https://app.example; * for any. Repeatable.",
 )
 @click.option(
     "--allow-program-images",
     type=click.Choice(["loopback", "all", "none"]),
     default="loopback",
     show_default=True,
-    help="From whom models are accepted whose image is the path of a program.",
+    help="Which clients may create models whose image is the path of a program.",
 )
 @click.option(
     "--catalogue",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file of further instance types.",
+    help="TOML file with additional instance types.",
 )
 @click.option(
     "--image-rules",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file that says which programs run in place of images.",
+    help="TOML file that maps images to programs.",
 )
 @click.option("--oversubscription", type=click.FloatRange(min=0.1), default=8.0, show_default=True,
-              help="How many times the machine's processors instances may be given.")  # fmt: skip
+              help="Ratio of processors given to instances to processors of the machine.")  # fmt: skip
 @click.option(
     "--s3-endpoint",
     default="",
     metavar="URL",
-    help="S3 service that has the buckets which the host's own store has not; aws for Amazon's.",
+    help="S3 service for buckets that the host's own store does not have; aws for Amazon's.",
 )
 @click.option(
     "--bucket",
     "buckets",
     multiple=True,
     metavar="NAME=DIRECTORY",
-    help="A directory whose files are model data at s3://NAME/. May be given several times.",
+    help="Directory whose files are model data at s3://NAME/. Repeatable.",
 )
 @click.option("--payload-mib", type=click.IntRange(1), default=25, show_default=True,
-              help="Largest body of an invocation, in MiB.")  # fmt: skip
+              help="Maximum body size of an invocation, in MiB.")  # fmt: skip
 @click.option("--receive-memory-budget", default="20%", show_default=True,
-              help="Memory that unfinished request bodies may take together: 1GiB, or a share.")  # fmt: skip
+              help="Memory for request bodies that are being received: a size, such as 1GiB, or a share.")  # fmt: skip
 @click.option("--invocation-timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
-              help="Seconds that an instance may take to answer.")  # fmt: skip
+              help="Maximum time for an instance to answer, in seconds.")  # fmt: skip
 @click.option("--describe-hold", type=click.FloatRange(0, 50), default=20.0, show_default=True,
-              help="Seconds that DescribeEndpoint may wait for an endpoint that is being changed.")  # fmt: skip
+              help="Maximum time in seconds that DescribeEndpoint waits for a change of the endpoint.")  # fmt: skip
 @click.option("--instance-log-mib", type=click.IntRange(1), default=100, show_default=True,
-              help="What the log of an instance may take on disk, in MiB; its oldest lines go.")  # fmt: skip
+              help="Maximum size of an instance's log on disk, in MiB; the oldest lines are deleted.")  # fmt: skip
 @click.option("--total-log-mib", type=click.IntRange(1), default=10_240, show_default=True,
-              help="What all logs may take, in MiB; the oldest of instances that are gone go.")  # fmt: skip
+              help="Maximum size of all logs, in MiB; the oldest logs of deleted instances are deleted.")  # fmt: skip
 @click.option("--metric-period", type=click.IntRange(1, 60), default=60, show_default=True,
-              help="Seconds that AWS's shortest period of metrics and alarms takes here; less shortens all periods of "
-              "alarms together. A divisor of 60.")  # fmt: skip
+              help="Length in seconds of AWS's 60-second period of metrics and alarms; a smaller value shortens all "
+              "periods of alarms. Must divide 60.")  # fmt: skip
 @click.option("--capture-file-seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
-              help="Seconds of which a file of captured invocations has the records.")  # fmt: skip
+              help="Time in seconds covered by a file of captured invocations.")  # fmt: skip
 @click.option("--capture-spool-mib", type=click.IntRange(1), default=1024, show_default=True,
-              help="What captured invocations may take on disk until they are in their bucket, in MiB.")  # fmt: skip
+              help="Disk space for captured invocations until they are in their bucket, in MiB.")  # fmt: skip
 @click.option(
     "--keep-instances",
     is_flag=True,
-    help="Let instances run on when the host stops; its next start finds them.",
+    help="Keep instances running when the host stops; its next start takes them over.",
 )
 @click.option(
     "--substrate",
@@ -149,8 +146,8 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
     "--ray-address",
     default="",
     metavar="ADDRESS",
-    help="Ray cluster, as HOST:PORT or auto; this machine must be one of its nodes. Without it the host starts one "
-    "on this machine.",
+    help="Ray cluster, as HOST:PORT or auto; this machine must be one of its nodes. By default the host starts a "
+    "cluster on this machine.",
 )
 @click.option(
     "--placement",
@@ -163,23 +160,23 @@ _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
     "--node-directory",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="With --substrate=ray: where nodes keep models and logs of instances; by default halimede-nodes in the "
-    "directory for temporary files.",
+    help="With --substrate=ray: directory of nodes for models and logs of instances; by default halimede-nodes in "
+    "the directory for temporary files.",
 )
 @click.option("--node-disk-gib", type=click.FloatRange(0), default=0.0, show_default=True,
-              help="With --substrate=ray: what models may take on a node's disk, in GiB; 0 for no limit.")  # fmt: skip
+              help="With --substrate=ray: disk space for models on a node, in GiB; 0 for no limit.")  # fmt: skip
 @click.option("--capacity-wait", type=click.FloatRange(0), default=1800.0, show_default=True,
-              help="With --substrate=ray: seconds that an instance waits for a node with room.")  # fmt: skip
+              help="With --substrate=ray: seconds that an instance may wait for a node with room.")  # fmt: skip
 @click.option(
     "--advertise-address",
     default="",
     metavar="ADDRESS",
-    help="Address at which instances reach this host; by default the one that it listens at.",
+    help="Address at which instances reach this host; by default the address that it listens on.",
 )
 @click.option(
     "--allow-console", type=bool, default=True, show_default=True, help="Serve the console at /console."
 )
-@click.option("--print-env", is_flag=True, help="Print the variables that point AWS's SDKs here, and exit.")
+@click.option("--print-env", is_flag=True, help="Print the environment variables for AWS's SDKs, and exit.")
 def command(
     address: str,
     port: int,
@@ -217,7 +214,7 @@ def command(
     allow_console: bool,
     print_env: bool,
 ) -> int:
-    """Host models as Amazon SageMaker does: boto3 and the SageMaker SDKs, pointed here, create and invoke endpoints."""
+    """Run SageMaker's hosting service here: boto3 and the SageMaker SDKs create and invoke endpoints on this host."""
     _check_region(region)
     if substrate != "ray":
         _check_no_ray_flags()

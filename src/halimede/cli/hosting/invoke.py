@@ -20,28 +20,33 @@ _TEXTS = ("application/json", "application/jsonlines", "application/x-ndjson", "
 @click.option(
     "--body",
     type=click.Path(allow_dash=True, dir_okay=False),
-    help="The file of the body; - for standard input.",
-)
-@click.option("--content-type", default="application/json", show_default=True, help="What the body is.")
-@click.option("--accept", help="What the answer is to be.")
-@click.option("--target-model", help="Which model of a multi-model endpoint.")
-@click.option("--target-variant", help="Which variant.")
-@click.option("--target-container", help="Which container of those that are side by side.")
-@click.option(
-    "--session", help="In which session; NEW_SESSION opens one, and writes its id to standard error."
+    help="File with the body; - for standard input.",
 )
 @click.option(
-    "--stream", is_flag=True, help="Show the answer as it comes (InvokeEndpointWithResponseStream)."
+    "--content-type", default="application/json", show_default=True, help="Content type of the body."
+)
+@click.option("--accept", help="Accepted content type of the answer.")
+@click.option("--target-model", help="Model of a multi-model endpoint.")
+@click.option("--target-variant", help="Variant to invoke.")
+@click.option("--target-container", help="Container of a multi-container endpoint in mode Direct.")
+@click.option(
+    "--session", help="Id of the session; NEW_SESSION opens one and writes its id to standard error."
+)
+@click.option(
+    "--stream", is_flag=True, help="Print the answer as it arrives (InvokeEndpointWithResponseStream)."
 )
 @click.option(
     "--async",
     "asynchronous",
     is_flag=True,
-    help="Put the request into the queue of an asynchronous endpoint, and print where its result will be.",
+    help="Queue the request at an asynchronous endpoint, and print the location of its result.",
 )
-@click.option("--input", "source", help="The object that is the body, s3://BUCKET/KEY; with --async.")
+@click.option("--input", "source", help="Object with the body, s3://BUCKET/KEY; with --async.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file of the answer's body."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write the answer's body to.",
 )
 @host_options
 def command(

@@ -19,12 +19,12 @@ _HEADINGS = ["Job", "Status", "Objects", "Failed", "Records", "Read", "A second"
 
 @click.command("jobs")
 @click.argument("name", required=False)
-@click.option("--wait", is_flag=True, help="Wait until the job NAME is over, and show how far it is.")
+@click.option("--wait", is_flag=True, help="Wait until the job NAME is over, and show its progress.")
 @host_options
 def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int:
-    """List the transform jobs of a host with their progress, or the job NAME with its events.
+    """List the transform jobs of a host with their progress, or show the job NAME with its events.
 
-    Exit with 1 if that one has failed.
+    The exit status is 1 if the job NAME has failed.
     """
     host = HostClient(endpoint_url, region)
     if name is None:

@@ -16,13 +16,18 @@ _INTERVAL_S = 0.5
 @click.command("logs")
 @click.argument("name")
 @click.option(
-    "--instance", help="Only of this instance; the beginning of VARIANT/INSTANCE, or of INSTANCE.", default=""
+    "--instance", help="Only this instance: the beginning of VARIANT/INSTANCE, or of INSTANCE.", default=""
 )
 @click.option("--job", is_flag=True, help="NAME is a transform job.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many of each."
+    "-n",
+    "--lines",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Last lines per log.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as more is printed.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new lines and print them.")
 @host_options
 def command(
     name: str, instance: str, job: bool, lines: int, follow: bool, endpoint_url: str, region: str

@@ -20,8 +20,8 @@ _DEFAULT_URL: Final = "http://localhost:8000"
     "inputs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An input: JSON such as '[[1, 2]]', a text, or @FILE for a .npy, .json or picture file, or any file's bytes. "
-    "Repeatable.",
+    help="Input value: JSON such as '[[1, 2]]', a string, or @FILE for a .npy, .json or picture file, or any file's "
+    "bytes. Repeatable.",
 )
 @click.option(
     "-o",
@@ -29,7 +29,7 @@ _DEFAULT_URL: Final = "http://localhost:8000"
     "outputs",
     multiple=True,
     metavar="NAME",
-    help="An output wanted; all without. Repeatable.",
+    help="Output to return; by default all. Repeatable.",
 )
 @click.option(
     "--classes",
@@ -37,34 +37,32 @@ _DEFAULT_URL: Final = "http://localhost:8000"
     metavar="COUNT",
     help="Show the COUNT highest values of each output, with labels.",
 )
-@click.option("--version", default="", metavar="NUMBER", help="The model's version; without, the highest.")
+@click.option("--version", default="", metavar="NUMBER", help="Version of the model; by default the highest.")
 @click.option(
     "-p",
     "--parameter",
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the request. Repeatable.",
+    help="Parameter of the request. Repeatable.",
 )
 @click.option(
     "--url",
     default=_DEFAULT_URL,
     show_default=True,
     envvar="HALIMEDE_URL",
-    help="Where the server is: http://, https:// or grpc:// with host and port. HALIMEDE_URL says it too.",
+    help="Address of the server: http://, https:// or grpc:// with host and port. Or set HALIMEDE_URL.",
 )
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header to send. Repeatable."
-)
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Header to send. Repeatable.")
 @click.option(
     "--timeout",
     default=60.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="How long an answer may take.",
+    help="Maximum time for an answer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each response.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line per response.")
 def command(
     model: str,
     inputs: tuple[str, ...],
@@ -77,10 +75,10 @@ def command(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Send one request to MODEL on a running server, and print what it answers.
+    """Send one request to MODEL on a running server, and print the answer.
 
-    Values get the datatype that the model takes; a missing batch dimension is added. Without --input, the command
-    says what the model takes.
+    Values are converted to the model's datatypes; a missing batch dimension is added. Without --input, the command
+    shows the model's inputs.
     """
     from halimede.cli.infer import results
     from halimede.cli.infer.remote import RemoteError, RemoteRequest, UnknownModelError

@@ -163,8 +163,8 @@ def _serve_one(planned: Plan, base: Path, values: Mapping[str, Any], scratch: Ca
 def command() -> int:
     """Serve as SageMaker's Triton container does.
 
-    There are no flags: environment variables say what to serve and how, and the models lie below /opt/ml, or where
-    SAGEMAKER_BASE_DIR says. `halimede serve` is the server that this starts.
+    There are no flags: environment variables configure the server. The models are below /opt/ml, or below
+    SAGEMAKER_BASE_DIR. This command starts `halimede serve`.
     """
     # The first process of a container has no default action for signals, and there may be something to tidy up.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))

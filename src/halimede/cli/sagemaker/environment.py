@@ -86,58 +86,58 @@ def _idle(name: str, why: str) -> Variable:
 
 
 _NO_EFFECT_IN_TRITON = (
-    "Triton's container has no such setting either; a model's config.pbtxt says how it batches."
+    "Triton's container has no such setting either; batching is configured in a model's config.pbtxt."
 )
-_NO_POOL = "Shared memory is taken as it is needed, so that there is no pool whose size could be set."
+_NO_POOL = "Shared memory is allocated as needed, so there is no pool to size."
 _NO_THREADS = "One event loop serves all connections."
-_TOOLKIT = "A setting of the SageMaker inference toolkit, which is no part of this server."
-_SCRIPT = "A setting of containers that run a script of yours; this one runs models."
+_TOOLKIT = "A setting of the SageMaker inference toolkit, which is not part of this server."
+_SCRIPT = "A setting of containers that run your own script; this one runs models."
 
 VARIABLES = (
     Variable(
         MULTI_MODEL,
         TEXT,
         "",
-        "`true`, in just these letters, serves many models, which the platform loads and unloads. Anything else serves "
-        "the one model of the directory `model`.",
+        "`true` (exactly this spelling): serve many models, which the platform loads and unloads. Any other value: "
+        "serve the single model in the directory `model`.",
     ),
     Variable(
         BASE_DIR,
         TEXT,
         "/opt/ml",
-        "Directory in which the platform puts what is served: `model` in single-model mode, `models` in multi-model "
+        "Directory in which the platform places models: in `model` in single-model mode, in `models` in multi-model "
         "mode.",
     ),
-    Variable("SAGEMAKER_BIND_TO_PORT", PORT, "8080", "Port to serve the platform at.", "sagemaker-port"),
+    Variable("SAGEMAKER_BIND_TO_PORT", PORT, "8080", "Port for the platform.", "sagemaker-port"),
     Variable(
         "SAGEMAKER_SAFE_PORT_RANGE",
         Kind("PORT-PORT", _port_range),
         "",
-        "All other ports that are served must lie in this range.",
+        "All other ports of the server must be in this range.",
         "sagemaker-safe-port-range",
     ),
     Variable(
         DEFAULT_MODEL_NAME,
         TEXT,
         "the only directory",
-        "Model that `/invocations` is for: the directory of that name in `model`. It must be given where there are "
-        "several, such as an ensemble and its steps.",
+        "Model for `/invocations`: the directory of this name in `model`. Required if there are several directories, "
+        "such as an ensemble and its steps.",
         "load-model",
     ),
     Variable(
         INFERENCE_TYPE,
         choice("infer", "generate", "generate_stream"),
         "infer",
-        "What `/invocations` does. Multi-model invocations always infer.",
+        "The call that `/invocations` makes. Multi-model invocations always use infer.",
     ),
     Variable(
         OVERRIDE_PING_MODE,
         _PING,
         "",
-        "What `/ping` tells: whether the server is ready, with all of its models, or that it is live. Goes before the "
-        "next one.",
+        "What `/ping` reports: ready (the server and all of its models are ready) or live. Takes precedence over "
+        "SAGEMAKER_TRITON_PING_MODE.",
     ),
-    Variable(PING_MODE, _PING, "ready; in multi-model mode live", "The same."),
+    Variable(PING_MODE, _PING, "ready; in multi-model mode live", "The same, with lower precedence."),
     Variable(
         DISABLE_MODEL_NAMESPACING,
         BOOL,
@@ -145,44 +145,41 @@ VARIABLES = (
         "Whether models of different archives may have equal names; the variable's name says the opposite. "
         "Duplicate names are always allowed; `false` is ignored with a log message.",
     ),
-    Variable("SAGEMAKER_TRITON_ALLOW_GRPC", BOOL, "false", "Whether to serve gRPC as well.", "allow-grpc"),
-    Variable("SAGEMAKER_TRITON_GRPC_PORT", PORT, "8001", "Port to serve gRPC at.", "grpc-port"),
-    Variable(
-        "SAGEMAKER_TRITON_ALLOW_METRICS", BOOL, "false", "Whether to serve metrics as well.", "allow-metrics"
-    ),
-    Variable("SAGEMAKER_TRITON_METRICS_PORT", PORT, "8002", "Port to serve metrics at.", "metrics-port"),
+    Variable("SAGEMAKER_TRITON_ALLOW_GRPC", BOOL, "false", "Also serve gRPC.", "allow-grpc"),
+    Variable("SAGEMAKER_TRITON_GRPC_PORT", PORT, "8001", "Port for gRPC.", "grpc-port"),
+    Variable("SAGEMAKER_TRITON_ALLOW_METRICS", BOOL, "false", "Also serve metrics.", "allow-metrics"),
+    Variable("SAGEMAKER_TRITON_METRICS_PORT", PORT, "8002", "Port for metrics.", "metrics-port"),
     Variable(
         "SAGEMAKER_TRITON_LOG_VERBOSE",
         VERBOSITY,
         "false",
-        "How much more to log. Triton's container logs every request unless told otherwise; this one does when told "
-        "so.",
+        "Level of verbose messages. Triton's container logs every request by default; this one does not.",
         "log-verbose",
     ),
-    Variable("SAGEMAKER_TRITON_LOG_INFO", BOOL, "true", "Whether to log what happens.", "log-info"),
-    Variable("SAGEMAKER_TRITON_LOG_WARNING", BOOL, "true", "Whether to log warnings.", "log-warning"),
-    Variable("SAGEMAKER_TRITON_LOG_ERROR", BOOL, "true", "Whether to log errors.", "log-error"),
+    Variable("SAGEMAKER_TRITON_LOG_INFO", BOOL, "true", "Log informational messages.", "log-info"),
+    Variable("SAGEMAKER_TRITON_LOG_WARNING", BOOL, "true", "Log warnings.", "log-warning"),
+    Variable("SAGEMAKER_TRITON_LOG_ERROR", BOOL, "true", "Log errors.", "log-error"),
     Variable(
         MODEL_LOAD_GPU_LIMIT,
         Kind("SHARE", _share),
         "",
-        "Share of each GPU's memory beyond which no model is loaded. No effect so far: memory of GPUs is not counted.",
+        "Share of each GPU's memory beyond which no model is loaded. No effect so far: GPU memory is not counted.",
         "model-load-gpu-limit",
     ),
     Variable(
         ADDITIONAL_ARGS,
         Kind("FLAGS", _arguments),
         "",
-        "Further flags of `halimede serve`, split as a shell splits them. They come last, and of a flag that is given "
-        "twice the last one counts.",
+        "Additional flags of `halimede serve`, split as by a shell. They come last; if a flag is given twice, the last "
+        "value counts.",
     ),
     _idle("SAGEMAKER_TRITON_THREAD_COUNT", _NO_THREADS),
-    _idle("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", "The instances gather their batches themselves."),
+    _idle("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", "Each instance gathers its own batches."),
     _idle("SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE", _NO_POOL),
     _idle("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", _NO_POOL),
     _idle(
         "SAGEMAKER_TRITON_TENSORFLOW_VERSION",
-        "TensorFlow models run in the version of TensorFlow that is installed.",
+        "TensorFlow models use the installed version of TensorFlow.",
     ),
     _idle("SAGEMAKER_TRITON_BATCH_SIZE", _NO_EFFECT_IN_TRITON),
     _idle("SAGEMAKER_TRITON_MAX_BATCH_DELAY", _NO_EFFECT_IN_TRITON),
@@ -260,18 +257,18 @@ def environment_document() -> str:
         "",
         "<!-- Made by scripts/generate_docs.py from src/halimede/cli/sagemaker/environment.py; change it there. -->",
         "",
-        "`halimede sagemaker-serve` reads these variables; [SageMaker](sagemaker.md) says what it is. A BOOL is",
-        "`true`, `on`, `1`, `false`, `off` or `0`; an empty value is none. A value that is wrong ends the start with",
-        "an error that names its variable.",
+        "`halimede sagemaker-serve` reads these variables; see [SageMaker](sagemaker.md). A BOOL is `true`, `on`,",
+        "`1`, `false`, `off` or `0`. An empty value counts as not set. An invalid value stops the start with an error",
+        "that names its variable.",
         "",
-        "| Variable | Default | What it does | Flag |",
+        "| Variable | Default | Meaning | Flag |",
         "|---|---|---|---|",
         *(_document_row(each) for each in VARIABLES if each.works),
         "",
-        "These do nothing here, and the log says so if they are set; so it does of unknown names that begin with",
-        f"`{_OURS}`.",
+        "These variables have no effect; the log has a warning if they are set. The same applies to unknown names that",
+        f"begin with `{_OURS}`.",
         "",
-        "| Variable | Why |",
+        "| Variable | Reason |",
         "|---|---|",
         *(f"| `{each.name}` | {each.effect} |" for each in VARIABLES if not each.works),
     ]

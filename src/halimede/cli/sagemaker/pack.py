@@ -32,27 +32,26 @@ _STEP_BYTES = 1 << 20
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help=f"The archive to write.  [default: the name of DIR and {_SUFFIX}, where you are]",
+    help=f"The archive to write.  [default: the name of DIR with {_SUFFIX}, in the current directory]",
 )
 @click.option(
     "--flat",
     is_flag=True,
     help="Put the contents of the model's directory at the root of the archive, without the directory itself. Only "
-    "multi-model endpoints take that.",
+    "multi-model endpoints accept this.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the archive if it is there already.")
+@click.option("--force", is_flag=True, help="Overwrite an existing archive.")
 def command(directory: Path, output: Path | None, flat: bool, force: bool) -> None:
-    """Pack a model, or several, as SageMaker wants them: model.tar.gz.
+    """Pack one or several models into an archive for SageMaker: model.tar.gz.
 
-    DIR is the directory of a model (config.pbtxt or numbered versions are in it), or of models' directories, such as an
-    ensemble and its steps. Each model has a directory of its own in the archive.
+    DIR is a model directory (with config.pbtxt or numbered versions), or a directory of model directories, such as an
+    ensemble and its steps. In the archive, each model has its own directory.
 
-    With several models in an archive, a multi-model endpoint answers for the ensemble that no other one needs, or else
-    for the model that is called as the archive; a single-model endpoint for the one that
-    SAGEMAKER_TRITON_DEFAULT_MODEL_NAME names.
+    If the archive has several models, a multi-model endpoint serves the top-level ensemble, or else the model with the
+    name of the archive. A single-model endpoint serves the model named by SAGEMAKER_TRITON_DEFAULT_MODEL_NAME.
 
-    The same files always make the same bytes. Links are kept where they lead to what is packed too; otherwise what they
-    lead to is packed. Byte code, .git and what editors leave behind are left out.
+    The same files always give the same archive, byte for byte. Links to packed files are kept; the targets of other
+    links are packed instead. Byte code, .git and temporary files of editors are excluded.
     """
     models = find_packed_models(directory, flat=flat)
     if output is None:
