@@ -2,13 +2,7 @@
 
 import io
 import json
-import os
-import pty
-import select
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +15,7 @@ from halimede.top.snapshot import Snapshot, of_console, of_statistics
 from halimede.top.view import view
 from tests.bench.conftest import MODELS, Script, scripted
 from tests.support.server import ServerProcess, run_command, start_server
+from tests.support.terminal import on_terminal
 
 BODY = b'{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}'
 
@@ -70,9 +65,9 @@ LATER = document(
 )
 
 
-def drawn(before: Snapshot, after: Snapshot, **options: Any) -> str:
+def drawn(before: Snapshot, after: Snapshot, width: int = 150, **options: Any) -> str:
     """What a terminal shows."""
-    console = Console(record=True, width=150, file=io.StringIO())
+    console = Console(record=True, width=width, file=io.StringIO())
     console.print(view("here:8000", before, after, complete=True, **options))
     return console.export_text()
 
@@ -128,6 +123,19 @@ def test_the_table_has_what_the_server_says() -> None:
     assert "1 more models" in drawn(of_console(document()), of_console(LATER), most=1)
 
 
+def test_narrow_terminals_leave_out_what_matters_least() -> None:
+    lines = [
+        " ".join(line.split()) for line in drawn(of_console(document()), of_console(LATER), 80).splitlines()
+    ]
+    assert "model state req/s p50 ms p99 ms waiting in flight busy fail/s" in lines
+    assert "digits 1 READY 100 1 1.98 4 6 1/2 2" in lines
+
+
+def test_a_server_without_models() -> None:
+    empty = of_console({**document(), "models": []})
+    assert "There are no models." in drawn(empty, empty)
+
+
 def test_statistics_of_other_servers_have_the_same_form() -> None:
     index = [
         {"name": "a", "version": "1", "state": "READY"},
@@ -158,26 +166,13 @@ def test_a_running_server_is_shown(server: ServerProcess) -> None:
 
 
 def test_a_terminal_is_drawn_anew_until_interrupted(server: ServerProcess) -> None:
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "LINES": "30"}
-    command = [sys.executable, "-m", "halimede", "top", "-u", server.http, "-d", "50ms"]
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        shown = b""
-        deadline = time.monotonic() + 60
-        while shown.count(b"numbers 1") < 3:
-            assert time.monotonic() < deadline, shown
-            if select.select([ours], [], [], 1)[0]:
-                shown += os.read(ours, 1 << 16)
-        process.send_signal(signal.SIGINT)
-        while select.select([ours], [], [], 10)[0]:
-            try:
-                shown += os.read(ours, 1 << 16)
-            except OSError:
-                break
-        assert process.wait(30) == 0
-    os.close(ours)
-    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1  # the screen is given back
+    with on_terminal(["-m", "halimede", "top", "-u", server.http, "-d", "50ms"]) as terminal:
+        terminal.wait_for("numbers 1", times=3)
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.finish() == 0
+    assert (
+        terminal.shown.count("\x1b[?1049h") == terminal.shown.count("\x1b[?1049l") == 1
+    )  # the screen is given back
 
 
 def test_the_route_of_the_console_is_preferred(tmp_path: Path) -> None:

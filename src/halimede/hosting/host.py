@@ -181,6 +181,8 @@ class Host:
                 self._table,
                 self._metering,
                 self._substrate.instances,
+                self._asynchronous.backlogs,
+                self._copies.pending if settings.router_processes == 1 else None,
                 alarm_operations(self._alarms)["DescribeAlarms"],
                 self._autoscaling.service().operations["DescribeScalingActivities"],
             ),

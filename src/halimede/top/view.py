@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from halimede.top.cells import FittingTable, Row, number, share
 from halimede.top.rates import ModelRates, answers, processor_share, rates
 from halimede.top.snapshot import Snapshot
 
 _MIB = 1 << 20
 _STATES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
+_SPARE = ("hits", "comp. ms", "queue ms", "mean ms", "MiB", "batch")
+"""Figures that narrow terminals do not show, the first one first."""
 
 
 def view(
@@ -42,57 +43,57 @@ def _server(address: str, before: Snapshot, after: Snapshot) -> Text:
     told = []
     if after.started is not None:
         told.append(f"up {timedelta(seconds=round(max(0.0, after.time - after.started)))}")
-    share = processor_share(before, after)
-    if share is not None:
-        told.append(f"CPU {share:.0%}")
+    cores = processor_share(before, after)
+    if cores is not None:
+        told.append(f"CPU {cores:.0%}")
     if after.resident is not None:
         told.append(f"memory {after.resident / _MIB:,.0f} MiB")
     if after.budget is not None:
         held = sum(model.memory or 0 for model in after.models.values())
         told.append(f"models {held / _MIB:,.0f} of {after.budget / _MIB:,.0f} MiB")
     told += [f"{protocol}: {count} connections" for protocol, count in after.connections.items()]
-    told += [f"{name} {_number(rate)}/s" for name, rate in answers(before, after).items()]
+    told += [f"{name} {number(rate)}/s" for name, rate in answers(before, after).items()]
     return text.append("".join(f"  {each}" for each in told), style="not bold")
 
 
-def _models(rows: Sequence[ModelRates], *, complete: bool) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("model", overflow="fold", min_width=12)
-    table.add_column("state")
-    headings = ["req/s", "mean ms"]
-    headings += ["p50 ms", "p99 ms"] if complete else []
-    headings += ["queue ms", "comp. ms", "batch"]
-    headings += ["waiting", "in flight", "busy", "MiB"] if complete else []
-    for heading in [*headings, "hits", "fail/s"]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        figures = row.figures
-        cells = [_number(row.requests), _number(row.mean_ms)]
-        cells += [_number(row.p50_ms), _number(row.p99_ms)] if complete else []
-        cells += [_number(row.queue_ms), _number(row.compute_ms), _number(row.batch)]
-        if complete:
-            busy = "-" if figures.instances is None else f"{figures.busy}/{figures.instances}"
-            memory = None if figures.memory is None else figures.memory / _MIB
-            cells += [_number(figures.pending), _number(figures.inflight), busy, _number(memory)]
-        hits = "-" if not row.hits else f"{row.hits:.0%}"
-        table.add_row(
-            Text(_name(figures.key)),
-            Text(figures.state or "-", style=_STATES.get(figures.state, "")),
-            *cells,
-            hits,
-            Text(_number(row.failures), style="red" if row.failures else ""),
+def _models(rows: Sequence[ModelRates], *, complete: bool) -> RenderableType:
+    if not rows:
+        return Text("\nThere are no models.", style="dim")
+    shown = [
+        Row(
+            (
+                Text(_name(row.figures.key)),
+                Text(row.figures.state or "-", style=_STATES.get(row.figures.state, "")),
+            ),
+            _figures(row, complete=complete),
         )
-    return table
+        for row in rows
+    ]
+    return FittingTable(("model", "state"), shown, _SPARE)
+
+
+def _figures(row: ModelRates, *, complete: bool) -> dict[str, RenderableType]:
+    model = row.figures
+    figures: dict[str, RenderableType] = {"req/s": number(row.requests), "mean ms": number(row.mean_ms)}
+    if complete:
+        figures |= {"p50 ms": number(row.p50_ms), "p99 ms": number(row.p99_ms)}
+    figures |= {
+        "queue ms": number(row.queue_ms),
+        "comp. ms": number(row.compute_ms),
+        "batch": number(row.batch),
+    }
+    if complete:
+        figures |= {
+            "waiting": number(model.pending),
+            "in flight": number(model.inflight),
+            "busy": "-" if model.instances is None else f"{model.busy}/{model.instances}",
+            "MiB": number(None if model.memory is None else model.memory / _MIB),
+        }
+    figures["hits"] = share(row.hits or None)
+    figures["fail/s"] = Text(number(row.failures), style="red" if row.failures else "")
+    return figures
 
 
 def _name(key: tuple[str, str, str]) -> str:
     namespace, name, version = key
     return f"{namespace}/{name} {version}".strip() if namespace else f"{name} {version}".strip()
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if value == 0:
-        return "0"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

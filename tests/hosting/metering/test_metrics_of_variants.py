@@ -122,6 +122,8 @@ def test_latencies_are_in_microseconds(host: Metered) -> None:
     assert percentiles["ExtendedStatistics"] == pytest.approx(
         {"p50": 50_000, "p90": 90_000, "p99": 99_000}, 0.01
     )
+    values = [value for value, count in meter.latencies.histogram() for _ in range(int(count))]
+    assert values == pytest.approx([1_000 * milliseconds for milliseconds in range(1, 101)], 0.011)
 
 
 def test_a_request_that_never_reached_an_instance_has_no_model_latency(host: Metered) -> None:

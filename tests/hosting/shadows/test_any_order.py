@@ -197,6 +197,7 @@ class World:
             )
         for waiting in copies._waiting.values():
             assert len(waiting) <= LIMITS.waiting
+        assert sum(map(copies.pending, self.shadows)) == copies.count
         assert sorted(copies._sent) == sorted(self.sent)
         assert sorted(copies._comparing) == sorted(self.comparing)
         for variant in self.shadows:

@@ -2,14 +2,18 @@
 
     {"time", "started": seconds since the epoch, "host": {"version", "account", "region"},
      "endpoints": [what DescribeEndpoint says, and "Figures": [VARIANT, ...],
-                   "Shares": {configuration: which part of the requests its fleet takes}],
+                   "Shares": {configuration: which part of the requests its fleet takes},
+                   "Backlog": requests of an asynchronous endpoint that have not been answered, or null],
      "instances": [{"id", "endpoint", "variant", "node", "address", "pid", "takes_requests", "in_flight",
                     "models": how many it holds or null, "cpu", "memory", "disk": per cent or null}],
      "alarms": what DescribeAlarms says of alarms on metrics and composite ones,
      "activities": what DescribeScalingActivities says, the newest first}
 
-A VARIANT is {"variant", "shadow", "instances", "in_flight", "counts": metric → count, "sums": metric → sum}, with the
-metrics of `AWS/SageMaker`; latencies are in microseconds. Counts and sums only grow while the host runs.
+A VARIANT is {"variant", "shadow", "instances", "in_flight", "counts": metric → count, "sums": metric → sum,
+"latencies": [[latency, count], ...], "copies"}, with the metrics of `AWS/SageMaker`. Latencies are in microseconds;
+those of "latencies" are of `ModelLatency`, to one per cent. Counts and sums only grow while the host runs. "copies"
+tells of a shadow variant how many copies have not come to their end; null of others, and where other processes have
+them.
 """
 
 import time
@@ -22,9 +26,9 @@ from halimede.hosting.access.keys import Key
 from halimede.hosting.api.services import Operation
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.errors import ApiError
-from halimede.hosting.identity import Caller
+from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.metering.metering import Metering
-from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target
+from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.substrates.base import RunningInstance
 
 Document = dict[str, Any]
@@ -41,6 +45,9 @@ class Sources:
         table: the routes of their requests.
         metering: what is measured of them.
         instances: gives all that run.
+        backlogs: asynchronous endpoint → how many of its requests have not been answered.
+        copies: gives how many copies for a shadow variant have not come to their end; None if other processes have
+            them.
         alarms: DescribeAlarms.
         activities: DescribeScalingActivities.
     """
@@ -49,6 +56,8 @@ class Sources:
     table: RoutingTable
     metering: Metering
     instances: Callable[[], Iterable[RunningInstance]]
+    backlogs: Callable[[], Mapping[EndpointId, int]]
+    copies: Callable[[VariantRoute], int] | None
     alarms: Operation
     activities: Operation
 
@@ -70,11 +79,13 @@ class HostSnapshots:
             key.check("sagemaker:ListEndpoints")
         sources = self._sources
         sources.metering.flush()
+        backlogs = sources.backlogs()
         routes = {route.name: route for route in sources.table.routes() if route.id.scope == caller.scope}
         endpoints = [
             {
                 **described,
                 "Shares": _shares(routes.get(described["EndpointName"])),
+                "Backlog": _backlog(described, caller, backlogs),
                 "Figures": self._figures(routes.get(described["EndpointName"])),
             }
             for described in map(dict, sources.controller.describe_all(caller))
@@ -103,10 +114,18 @@ class HostSnapshots:
                 "in_flight": sum(target.outstanding for each in variants for target in each.targets),
                 "counts": dict(meter.counts),
                 "sums": dict(meter.sums),
+                "latencies": [
+                    (round(value, 3), round(count)) for value, count in meter.latencies.histogram()
+                ],
+                "copies": None if name in serving else self._copies(variants),
             }
             for name, variants in route.by_name().items()
             for meter in (self._sources.metering.meter(route.id, name),)
         ]
+
+    def _copies(self, variants: Iterable[VariantRoute]) -> int | None:
+        count = self._sources.copies
+        return None if count is None else sum(map(count, variants))
 
     def _instances(self, caller: Caller, routes: Mapping[str, EndpointRoute]) -> Iterator[Document]:
         targets: dict[str, Target] = {}
@@ -150,6 +169,12 @@ class HostSnapshots:
         asked = {"ServiceNamespace": "sagemaker", "MaxResults": _ACTIVITIES}
         answer = await self._sources.activities(asked, caller)
         return list(answer["ScalingActivities"])
+
+
+def _backlog(endpoint: Document, caller: Caller, backlogs: Mapping[EndpointId, int]) -> int | None:
+    if "AsyncInferenceConfig" not in endpoint:
+        return None
+    return backlogs.get(EndpointId(*caller.scope, endpoint["EndpointName"]), 0)
 
 
 def _shares(route: EndpointRoute | None) -> dict[str, float]:

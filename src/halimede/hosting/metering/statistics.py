@@ -112,8 +112,13 @@ class Values:
             return None
         if wanted.kind == "p" and wanted.high in (0, 100):
             return self.maximum if wanted.high else self.minimum
-        values = sorted((_value(power), count) for power, count in self.sketch.items())
-        return wanted.of([(min(max(value, self.minimum), self.maximum), count) for value, count in values])
+        return wanted.of(
+            [(min(max(value, self.minimum), self.maximum), count) for value, count in self.histogram()]
+        )
+
+    def histogram(self) -> list[tuple[float, float]]:
+        """Values, ascending, and how many are about that large: to one per cent."""
+        return sorted((_value(power), count) for power, count in self.sketch.items())
 
 
 def check_statistic(name: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from halimede.hosting.metering.shadows import SHADOW_METRICS, observed
+from halimede.hosting.metering.statistics import Values
 from halimede.hosting.metering.store import Dimensions, Metric, MetricStore
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter
@@ -46,6 +47,7 @@ class VariantMeter(CountingMeter):
     Attributes:
         sums: metric's name → the sum of all its values so far.
         counts: metric's name → how many values those were.
+        latencies: all values of `ModelLatency` so far, in microseconds.
         used: when there was last anything to put into the store, in seconds since 1970.
     """
 
@@ -74,6 +76,7 @@ class VariantMeter(CountingMeter):
         self.used = 0.0
         self.sums: dict[str, float] = dict.fromkeys((*METRICS, *SHADOW_METRICS), 0)
         self.counts: dict[str, float] = dict.fromkeys((*METRICS, *SHADOW_METRICS), 0)
+        self.latencies = Values()
 
     # the store
 
@@ -117,8 +120,11 @@ class VariantMeter(CountingMeter):
                 self.sums[name] += sum(durations) / _MICROSECOND
                 self.counts[name] += len(durations)
                 metric = Metric(INVOCATIONS, name, self._dimensions)
-                micros = [duration / _MICROSECOND for duration in durations]
-                self._store.add_all(metric, micros, "Microseconds", when)
+                values = Values()
+                values.add_all([duration / _MICROSECOND for duration in durations])
+                self._store.merge(metric, values, "Microseconds", when)
+                if name == "ModelLatency":
+                    self.latencies.merge(values)
         if counts.shadow:
             self._flush_shadow(counts.shadow, when)
 

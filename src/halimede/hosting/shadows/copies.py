@@ -92,6 +92,11 @@ class Copies:
         """How many copies have not come to their end."""
         return len(self._sent) + len(self._comparing) + sum(map(len, self._waiting.values()))
 
+    def pending(self, shadow: VariantRoute) -> int:
+        """How many copies for a shadow variant have not come to their end."""
+        held = (*self._sent.values(), *self._comparing.values())
+        return len(self._waiting.get(shadow, ())) + sum(copy.shadow is shadow for copy in held)
+
     def observer(self, production: VariantRoute, shadow: VariantRoute) -> ShadowObserver:
         """What makes copies of a production variant's requests for its shadow."""
         if not self._is_idle:
