@@ -15,11 +15,13 @@ from halimede.core.errors import (
     NotFoundError,
     OutOfMemoryError,
 )
+from halimede.core.steps import watched_by
 from halimede.repository import archives, model_archives
 from halimede.repository.archives import Rules
 from halimede.repository.model_archives import MODEL, extract_model
 from halimede.repository.private_directories import PrivateDirectory
 from tests.repository.archive_entries import Entry, archive, directory, file, sparse, symlink
+from tests.support.steps import SeenSteps
 
 
 @pytest.fixture
@@ -270,3 +272,12 @@ def test_what_a_killed_server_has_half_extracted_goes_with_the_next_extraction(
     os.close(left.lock)
     extract_model(path, place / "two")
     assert sorted(each.name for each in place.iterdir()) == ["one", "two"]
+
+
+def test_how_far_an_extraction_is_can_be_watched(tmp_path: Path, place: Path) -> None:
+    path = write(tmp_path, file("m/1/weights", os.urandom(3_000_000)))
+    seen = SeenSteps()
+    with watched_by(seen):
+        extract_model(path, place / "model")
+    size = path.stat().st_size
+    assert seen.ended_steps == [("Extracting model.tar.gz", size, size)]

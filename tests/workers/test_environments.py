@@ -17,8 +17,10 @@ import pytest
 
 from halimede.backends.base import BackendOptions, ModelSource
 from halimede.core.errors import HalimedeError, InternalError
+from halimede.core.steps import watched_by
 from halimede.repository.private_directories import remove_abandoned
 from halimede.workers.environments import Environment, Environments
+from tests.support.steps import SeenSteps
 from tests.workers.environment_models import model, pack, virtual_environment
 from tests.workers.zygotes import nursery, told
 
@@ -470,3 +472,13 @@ def test_closing_stops_what_is_being_made(packed: Path, tmp_path: Path, temporar
         thread.join(20)
     assert [str(error) for error in errors] == ["the server is stopping"] * 2
     assert list(temporary.iterdir()) == []
+
+
+def test_how_far_an_archive_is_extracted_can_be_watched(
+    environments: Environments, packed: Path, tmp_path: Path
+) -> None:
+    seen = SeenSteps()
+    with watched_by(seen):
+        prepared(environments, model(tmp_path, environment=str(packed))).release()
+    size = packed.stat().st_size
+    assert seen.ended_steps == [("Reading env.tar.gz", size, size), ("Extracting env.tar.gz", size, size)]

@@ -11,8 +11,10 @@ import click
 from click.core import ParameterSource
 
 from halimede.cli.engine_shapes import Shapes, parse_shapes, profiles_of
+from halimede.cli.progress import TerminalHandler, progress_bars
 from halimede.cli.tables import encodable, readable
 from halimede.core.errors import HalimedeError
+from halimede.core.steps import step
 
 TENSORRT = "tensorrt"
 AOTI = "aoti"
@@ -130,14 +132,16 @@ def command(context: click.Context, /, form: str, output: Path, verbose: bool, *
     With --format=aoti the result is a package of machine code that the backend pytorch serves, with no need of
     TensorRT; on a machine without a GPU, it is for CPUs.
     """
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s")
+    level = logging.DEBUG if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", handlers=[TerminalHandler()])
     if not output.parent.is_dir():
         msg = f"--save-engine: there is no directory '{output.parent}'"
         raise click.UsageError(msg)
     _check_flags(context, form)
     began = time.monotonic()
     try:
-        made = _build_package(output, options) if form == AOTI else _build_engine(output, options)
+        with progress_bars(shown=not verbose), step(f"Building {output.name}"):
+            made = _build_package(output, options) if form == AOTI else _build_engine(output, options)
     except HalimedeError as error:
         raise click.ClickException(_shown(error.message)) from error
     except OSError as error:

@@ -1,7 +1,9 @@
 """`halimede init`: a model repository from one file or directory, with a commented configuration."""
 
+import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -10,6 +12,8 @@ from halimede.cli.check.command import quiet
 from halimede.cli.check.examine import examine
 from halimede.cli.check.findings import Examination
 from halimede.cli.commented_config import commented_config
+from halimede.cli.progress import progress_bars
+from halimede.core.steps import step
 from halimede.files.directories import link_model
 from halimede.files.targets import TargetError, read_target
 
@@ -45,7 +49,7 @@ def command(model: str, repository: Path, link: bool) -> None:
                 f"'{directory}' is there already; give the model another name, such as other={target.source}"
             )
             raise click.UsageError(msg)
-        with tempfile.TemporaryDirectory(prefix="halimede-init-") as temporary:
+        with progress_bars(), tempfile.TemporaryDirectory(prefix="halimede-init-") as temporary:
             linked = Path(temporary)
             kind = link_model(linked, target.name, target.what)
             if kind == "model directory":
@@ -59,9 +63,7 @@ def command(model: str, repository: Path, link: bool) -> None:
             with quiet():
                 (checked,) = examine([linked])
             repository.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(
-                linked / target.name, directory, symlinks=link, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            _copy(linked / target.name, directory, link=link)
     except TargetError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
@@ -76,6 +78,23 @@ def _only_the_file(directory: Path, path: Path) -> None:
         version.unlink()
         version.mkdir()
         (version / path.name).symlink_to(path.absolute())
+
+
+def _copy(model: Path, directory: Path, *, link: bool) -> None:
+    """Put the model where it is to stay, with its files or with links to them."""
+    size = 0 if link else _size(model)
+    with step(f"Copying {model.name}", size, of_bytes=True, position=lambda: _size(directory)):
+        shutil.copytree(model, directory, symlinks=link, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the files below a directory, and of those that links in it lead to."""
+    size = 0
+    for place, _, names in os.walk(directory, followlinks=True):
+        for name in names:
+            with suppress(OSError):  # whoever copies it tells
+                size += (Path(place) / name).stat().st_size
+    return size
 
 
 def _report(examination: Examination, kind: str, directory: Path, repository: Path) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import TextIO
 
+from halimede.cli.progress import TerminalHandler
 from halimede.cli.tables import readable
 from halimede.frontends.log_settings import LogControl, LogSettings
 
@@ -124,7 +125,7 @@ class LineFormatter(logging.Formatter):
         return "\n".join(f"    {readable(line)}" for line in lines)
 
 
-class _StreamHandler(logging.StreamHandler[TextIO]):
+class _StreamHandler(TerminalHandler):
     """Writes to a stream for as long as somebody reads it; nobody doing so is no reason to fail."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name

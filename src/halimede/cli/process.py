@@ -16,9 +16,10 @@ from halimede.cli.check.rate_limits import resource_limits
 from halimede.cli.cloud import model_repositories
 from halimede.cli.endpoints import endpoints
 from halimede.cli.front_ends import make_front_ends, relayed
-from halimede.cli.loading import LoadingTimes, StartFailures
+from halimede.cli.loading import LoadingStep, LoadingTimes, StartFailures
 from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
+from halimede.cli.progress import progress_bars
 from halimede.cli.request_log import open_request_log
 from halimede.cli.services import services
 from halimede.cli.signals import StopSignals, exit_now
@@ -99,7 +100,8 @@ async def serve(options: ServeOptions, log: LogControl, process: Process | None 
     lifecycle.on_progress.extend((LoadingTimes(clock, lifecycle.memory.ledger), failures))
     loading = loop.create_task(_load(lifecycle, failures))
     stopping = loop.create_task(signals.stop.wait())
-    await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    with progress_bars(shown=process.is_own), LoadingStep(lifecycle.on_progress):
+        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if loading.done():
         process.loaded(engine, all_ready=loading.result())
     failed = loading.done() and not loading.result() and options.exit_on_error

@@ -228,6 +228,12 @@ class _Search:
         return 0
 
     def _measure(self, setting: Setting) -> list[Point]:
+        number = len(self._study.outcomes) + 1
+        of = (
+            f" of {self._trials}" if number <= self._trials else ""
+        )  # further ones try what the best owes to what
+        self._line.before = f"setting {number}{of}: "
+        self._line.wait_for("starting a server")
         return measure_setting(self._job, setting, self._line.show)
 
     def _evaluate(self, setting: Setting) -> Outcome:

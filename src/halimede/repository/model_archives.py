@@ -17,6 +17,7 @@ from halimede.core.errors import (
     NotFoundError,
     OutOfMemoryError,
 )
+from halimede.core.steps import step
 from halimede.repository.archives import FULL, NO_ROOM, REFUSED, Rules, command, file_state
 from halimede.repository.private_directories import PrivateDirectory
 
@@ -134,7 +135,9 @@ def _run(
         )
     except OSError as error:
         raise InternalError(f"cannot run '{program[0]}' to extract an archive: {error.strerror}") from error
-    with process:
+    size = os.fstat(file.fileno()).st_size
+    # the program reads from the same open file, whose position tells how far it is
+    with process, step(f"Extracting {archive.name}", size, of_bytes=True, position=file.tell):
         if on_started is not None:
             on_started(process)
         stderr = process.communicate()[1]

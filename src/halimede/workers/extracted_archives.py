@@ -6,8 +6,10 @@ server has left there goes when the next one extracts an archive. Or they lie in
 
 import hashlib
 import logging
+import os
 import tempfile
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from halimede.core.errors import InternalError
+from halimede.core.steps import Step, step
 from halimede.repository.archives import ENVIRONMENT, command, file_state
 from halimede.repository.private_directories import PrivateDirectory
 from halimede.workers.built_directories import build_once, place_in, remove
@@ -78,7 +81,7 @@ class ExtractedArchives:
         """
         try:
             with path.open("rb", buffering=0) as archive:
-                digest = self._digest(archive)
+                digest = self._digest(path, archive)
                 extracted = self._enter(digest, cache)
                 try:
                     build = partial(self._extract, path, archive, extracted.directory)
@@ -109,12 +112,13 @@ class ExtractedArchives:
                 return
         private.remove()
 
-    def _digest(self, archive: FileIO) -> str:
+    def _digest(self, path: Path, archive: FileIO) -> str:
         """A hash of the content, taken once for each state of a file."""
         state = file_state(archive)
         with self._hashing:
             if state not in self._digests:
-                self._digests[state] = hashlib.file_digest(archive, "sha256").hexdigest()[:32]
+                with _reading("Reading", path, archive):
+                    self._digests[state] = hashlib.file_digest(archive, "sha256").hexdigest()[:32]
             return self._digests[state]
 
     def _enter(self, digest: str, cache: Path | None) -> Extracted:
@@ -138,16 +142,23 @@ class ExtractedArchives:
         state = file_state(archive)
         archive.seek(0)
         try:
-            self._programs.run(
-                command(directory, ENVIRONMENT),
-                standard_input=archive,
-                descriptors=[lock],
-            )
+            with _reading("Extracting", path, archive):
+                self._programs.run(
+                    command(directory, ENVIRONMENT),
+                    standard_input=archive,
+                    descriptors=[lock],
+                )
         except ProgramError as error:
             raise InternalError(f"cannot extract the Python environment '{path}': {error.said}") from None
         if file_state(archive) != state:
             raise InternalError(f"the Python environment '{path}' was changed while it was extracted")
         self._finish(directory, lock)
+
+
+def _reading(doing: str, path: Path, archive: FileIO) -> AbstractContextManager[Step]:
+    """The step in which the archive is read to its end, here or by a program that it is open for."""
+    size = os.fstat(archive.fileno()).st_size
+    return step(f"{doing} {path.name}", size, of_bytes=True, position=archive.tell)
 
 
 def _make_private() -> PrivateDirectory:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from halimede.backends.base import ModelSource
 from halimede.core.errors import InternalError
+from halimede.core.steps import step
 from halimede.workers.built_directories import build_once, is_built, place_in
 from halimede.workers.programs import ProgramError, Programs
 
@@ -78,17 +79,18 @@ def _build(model: str, requirements: Path, directory: Path, programs: Programs, 
     pip = ["-P", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
     environment = {"PYTHONHOME": None, "VIRTUAL_ENV": str(directory)}
     try:
-        programs.run(
-            [sys.executable, "-P", "-m", "venv", *without_pip, directory], environment, descriptors=[lock]
-        )
-        _show_server_packages(directory)
-        programs.run(
-            [python, *pip, "--requirement", requirements],
-            environment,
-            directory=requirements.parent,
-            descriptors=[lock],
-            on_line=partial(logger.info, "model '%s': pip: %s", model),
-        )
+        with step(f"Installing requirements of '{model}'"):
+            programs.run(
+                [sys.executable, "-P", "-m", "venv", *without_pip, directory], environment, descriptors=[lock]
+            )
+            _show_server_packages(directory)
+            programs.run(
+                [python, *pip, "--requirement", requirements],
+                environment,
+                directory=requirements.parent,
+                descriptors=[lock],
+                on_line=partial(logger.info, "model '%s': pip: %s", model),
+            )
     except ProgramError as error:
         raise InternalError(
             f"model '{model}': cannot install what '{requirements}' asks for: {error}"

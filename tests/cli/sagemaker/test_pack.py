@@ -2,7 +2,6 @@
 
 import io
 import os
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -420,30 +419,6 @@ def test_an_archive_is_as_readable_as_other_files(place: Path, tmp_path: Path) -
 
 
 # What is told on the way
-
-
-class Terminal(io.StringIO):
-    """A terminal that remembers what it shows."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_told_on_a_terminal_if_it_takes_long(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = write_model(tmp_path, "m")
-    (model / "1/model.onnx").write_bytes(bytes(3_000_000))
-    shown = []
-    for large in (0, 10_000_000):
-        terminal = Terminal()
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setattr(pack, "_LARGE_BYTES", large)
-        command.main([str(model), "--force"], standalone_mode=False)
-        shown.append(terminal.getvalue())
-    assert "Packing" in shown[0]
-    assert "100%" in shown[0]
-    assert shown[1] == ""
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.steps import watched_by
 from halimede.repository.cloud.failures import BucketError
 from halimede.repository.cloud.locations import parse_location
 from halimede.repository.layout import find_models
@@ -10,6 +11,7 @@ from halimede.repository.resolve import resolve
 from halimede.repository.snapshots import sight_models
 from tests.repository.cloud.mirrors import ALL, IDENTITY, fetch, files, mirror
 from tests.support.buckets import Bucket, Proxy
+from tests.support.steps import SeenSteps
 
 
 def test_models_are_known_by_name_before_anything_of_them_is_fetched(
@@ -247,3 +249,12 @@ def test_a_key_that_cannot_be_a_file_is_told_with_what_to_do(
     ):
         found.update_all()
     assert f"repository/{key}" in str(caught.value)
+
+
+def test_how_far_a_fetch_is_can_be_watched(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put_all({"m/config.pbtxt": IDENTITY, "m/1/file": b"x" * 5_000, "m/labels.txt": b"a\n"})
+    seen = SeenSteps()
+    with watched_by(seen), mirror(bucket.url(), tmp_path) as found:
+        found.check()
+        fetch(found, "m")
+    assert seen.ended_steps == [(f"Listing {bucket.url()}", 0, None), ("Fetching 'm'", 5_002, 5_002)]

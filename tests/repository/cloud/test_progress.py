@@ -2,6 +2,7 @@ import logging
 
 import pytest
 
+from halimede.core.steps import Step
 from halimede.repository.cloud.locations import parse_location
 from halimede.repository.cloud.progress import Progress
 
@@ -10,7 +11,7 @@ LOCATION = parse_location("s3://bucket/repository")
 
 def test_a_large_model_tells_each_tenth_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "halimede")
-    progress = Progress("m", LOCATION, 2, 640_000_000)
+    progress = Progress("m", LOCATION, 2, Step("", 640_000_000, of_bytes=True))
     for _ in range(160):
         progress.add(4_000_000)
     told = [f"fetching 'm' from s3://bucket/repository: {64 * n} of 640 MB ({10 * n}%)" for n in range(1, 10)]
@@ -21,7 +22,7 @@ def test_a_large_model_tells_each_tenth_once(caplog: pytest.LogCaptureFixture) -
 
 def test_a_small_model_tells_only_what_it_came_to(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "halimede")
-    progress = Progress("m", LOCATION, 1, 1000)
+    progress = Progress("m", LOCATION, 1, Step("", 1000, of_bytes=True))
     progress.add(400)
     progress.add(600)
     assert caplog.messages == []

@@ -14,6 +14,7 @@ from halimede.cli.check.checks import model_instead
 from halimede.cli.check.examine import AGENT_DIRECTORY, IMPORT_TIMEOUT_S, examine
 from halimede.cli.check.findings import Examination, Finding
 from halimede.cli.check.rate_limits import resource_limits
+from halimede.cli.progress import progress_bars
 from halimede.cli.tables import encodable, readable, table
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError
@@ -101,7 +102,7 @@ def command(
         if message := model_instead(repository):
             raise click.UsageError(message)
     limits = resource_limits(resources)
-    with quiet():
+    with quiet(), progress_bars():
         examinations = examine(
             repositories,
             model_config_name,

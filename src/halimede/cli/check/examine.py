@@ -30,6 +30,7 @@ from halimede.config.validate.instances import instance_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.gpus import visible_gpus
+from halimede.core.steps import step
 from halimede.engine.lifecycle.loading import refuse_runtime
 from halimede.engine.settings import ResourceLimit
 from halimede.repository.labels import read_labels
@@ -99,15 +100,22 @@ def _examine_each(
     repositories: Sequence[Path], config_name: str, imports: PythonImports, agents: Path, namespaced: bool
 ) -> list[Examination]:
     examinations = []
-    for name, directories in find_models(repositories).items():
-        for directory in directories:
-            examination = _examine_model(name, directory, config_name, imports, agents)
-            if len(directories) > 1 and not namespaced:
-                places = ", ".join(str(each.parent) for each in directories)
-                message = f"model '{name}' is in several repositories ({places}), so none of them is served"
-                fix = "remove or rename all but one of them"
-                examination.findings.insert(0, Finding(name, directory, 0, "", message, fix))
-            examinations.append(examination)
+    found = find_models(repositories)
+    total = sum(map(len, found.values()))
+    with step("Examining", total) as examining:
+        for name, directories in found.items():
+            examining.text = f"Examining {name}"
+            for directory in directories:
+                examination = _examine_model(name, directory, config_name, imports, agents)
+                if len(directories) > 1 and not namespaced:
+                    places = ", ".join(str(each.parent) for each in directories)
+                    message = (
+                        f"model '{name}' is in several repositories ({places}), so none of them is served"
+                    )
+                    fix = "remove or rename all but one of them"
+                    examination.findings.insert(0, Finding(name, directory, 0, "", message, fix))
+                examinations.append(examination)
+                examining.advance(1)
     return examinations
 
 

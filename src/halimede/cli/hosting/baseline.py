@@ -1,7 +1,7 @@
 """`halimede baseline`: what data are like, for monitoring to compare with."""
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,8 @@ import click
 
 from halimede.cli.hosting.capture import CapturedFiles, _place, _since
 from halimede.cli.hosting.client import HostClient, host_options
+from halimede.cli.progress import progress_bars, tell
+from halimede.core.steps import Step, step
 
 if TYPE_CHECKING:
     from halimede.hosting.monitoring.table import Table
@@ -57,12 +59,11 @@ def command(
 
     host, table = HostClient(endpoint_url, region), Table()
     try:
-        if data:
-            _read(host, table, data, header)
-        else:
-            files = CapturedFiles(_place(host, endpoint, ""), endpoint, "")
-            for found in files.records(since, None):
-                table.add_record(found.record)
+        with progress_bars():
+            if data:
+                _read(host, table, data, header)
+            else:
+                _read_captured(host, table, endpoint, since)
     except DatasetError as error:
         raise click.ClickException(f"{data}: {error}") from None
     features = table.features()
@@ -81,23 +82,33 @@ def command(
     return 0
 
 
+def _read_captured(host: HostClient, table: "Table", endpoint: str, since: datetime | None) -> None:
+    files = CapturedFiles(_place(host, endpoint, ""), endpoint, "")
+    records = files.records(since, None)
+    with step(f"Reading records of {endpoint}", len(records)) as reading:
+        for found in records:
+            table.add_record(found.record)
+            reading.advance(1)
+
+
 def _read(host: HostClient, table: "Table", data: str, header: bool | None) -> None:
     from halimede.hosting.monitoring import datasets
 
     if data.startswith(_S3):
-        lines, name = _object(host, data), data
-        _add(table, lines, name, header)
+        _add(table, _object(host, data), data, header)
         return
     path = Path(data)
     paths = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not paths:
         raise datasets.DatasetError("there are no files *.jsonl in the directory")
-    for each in paths:
-        try:
-            with each.open("rb") as file:
-                _add(table, file, each.name, header)
-        except OSError as error:
-            raise click.ClickException(f"{each}: {error.strerror}") from None
+    with step(f"Reading {data}", len(paths)) as files:
+        for each in paths:
+            try:
+                with each.open("rb") as file, _reading(each.name, each.stat().st_size) as reading:
+                    _add(table, _counted(file, reading), each.name, header)
+            except OSError as error:
+                raise click.ClickException(f"{each}: {error.strerror}") from None
+            files.advance(1)
 
 
 def _add(table: "Table", lines: Iterator[bytes], name: str, header: bool | None) -> None:
@@ -110,15 +121,26 @@ def _add(table: "Table", lines: Iterator[bytes], name: str, header: bool | None)
     else:
         skipped = datasets.add_json(table, lines)
         if skipped:
-            click.echo(f"{name}: {skipped:,} lines are no records", err=True)
+            tell(f"{name}: {skipped:,} lines are no records")
+
+
+def _reading(name: str, size: int) -> AbstractContextManager[Step]:
+    return step(f"Reading {name}", size, of_bytes=True)
+
+
+def _counted(lines: Iterable[bytes], reading: Step) -> Iterator[bytes]:
+    """The lines; the step advances with them."""
+    for line in lines:
+        reading.advance(len(line))
+        yield line
 
 
 def _object(host: HostClient, url: str) -> Iterator[bytes]:
     bucket, _, key = url.removeprefix(_S3).partition("/")
-    body: Any = _s3(host, url, "get_object", Bucket=bucket, Key=key)["Body"]
-    with closing(body):
-        for line in body.iter_lines(keepends=True):
-            yield bytes(line)
+    answer = _s3(host, url, "get_object", Bucket=bucket, Key=key)
+    body: Any = answer["Body"]
+    with closing(body), _reading(url, answer["ContentLength"]) as reading:
+        yield from _counted(map(bytes, body.iter_lines(keepends=True)), reading)
 
 
 def _s3(host: HostClient, url: str, operation: str, **parameters: Any) -> Any:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from halimede.cli.hosting.client import HostClient, host_options
+from halimede.cli.progress import progress_bars
 from halimede.cli.tables import readable
+from halimede.core.steps import step
 
 if TYPE_CHECKING:
     from halimede.hosting.capture.payloads import Values
@@ -84,7 +86,8 @@ def command(
     show = _print_json if as_json else _print
     if last is None and since is None:
         last = _LAST
-    found = files.records(since, last)
+    with progress_bars():
+        found = files.records(since, last)
     for each in found:
         show(each)
     if not found and not follow:
@@ -238,11 +241,13 @@ class CapturedFiles:
         """
         keys = self._keys(since)
         found: list[Found] = []
-        for key in reversed(keys):
-            of_file = [each for each in self._read(key) if since is None or each.record.time >= since]
-            found = of_file + found
-            if last is not None and len(found) >= last:
-                break
+        with step(f"Fetching records of {self._endpoint}", len(keys)) as fetching:
+            for key in reversed(keys):
+                of_file = [each for each in self._read(key) if since is None or each.record.time >= since]
+                found = of_file + found
+                if last is not None and len(found) >= last:
+                    break
+                fetching.advance(1)
         self._seen.update(keys)
         found.sort(key=lambda each: each.record.time)
         return found if last is None else found[-last:]

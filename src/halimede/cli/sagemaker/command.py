@@ -22,6 +22,7 @@ from halimede import __version__
 from halimede.cli import serve
 from halimede.cli.flags import serve_command
 from halimede.cli.options import ServeOptions
+from halimede.cli.progress import progress_bars
 from halimede.cli.sagemaker.environment import (
     ADDITIONAL_ARGS,
     BASE_DIR,
@@ -169,7 +170,8 @@ def command() -> int:
     # The first process of a container has no default action for signals, and there may be something to tidy up.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
     with ExitStack() as stack:
-        planned = plan(os.environ, partial(_scratch, stack), len(visible_gpus()))
+        with progress_bars():
+            planned = plan(os.environ, partial(_scratch, stack), len(visible_gpus()))
         os.environ.update(planned.environment)
 
         def run(options: ServeOptions, remarks: list[str]) -> int:

@@ -2,25 +2,18 @@
 
 import os
 import secrets
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 import click
 
+from halimede.cli.progress import progress_bars
 from halimede.cli.sagemaker.packed_models import PackedModels, find_packed_models
 from halimede.cli.tables import encodable, readable
 from halimede.core.errors import HalimedeError
+from halimede.core.steps import step
 from halimede.repository.packing import PackedEntry, list_entries, write_archive
 
 _SUFFIX = ".tar.gz"
-
-_LARGE_BYTES = 64 << 20
-"""From so many on, it takes so long that it is worth telling how far it is."""
-
-_STEP_BYTES = 1 << 20
 
 
 @click.command("pack")
@@ -93,25 +86,19 @@ def _check_output(output: Path, directory: Path, force: bool) -> None:
 
 def _write(entries: list[PackedEntry], output: Path) -> None:
     """Write the archive beside its place, and put it there when it is complete."""
+    size = sum(entry.size for entry in entries)
     beside = output.with_name(f".halimede-pack-{secrets.token_hex(8)}")
     try:
-        with beside.open("xb") as file, _progress(sum(entry.size for entry in entries)) as on_bytes:
-            write_archive(entries, file, on_bytes)
+        with (
+            progress_bars(),
+            beside.open("xb") as file,
+            step(f"Packing {output.name}", size, of_bytes=True) as packing,
+        ):
+            write_archive(entries, file, packing.advance)
         beside.replace(output)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Tell on a terminal how far it is, if that takes long."""
-    stream: TextIO = sys.stderr
-    if total < _LARGE_BYTES or not stream.isatty():
-        yield lambda _: None
-        return
-    with click.progressbar(length=total, label="Packing", file=stream, update_min_steps=_STEP_BYTES) as bar:
-        yield bar.update
 
 
 def _summary(output: Path, models: PackedModels, entry: str) -> str:

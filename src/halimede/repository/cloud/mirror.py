@@ -21,6 +21,7 @@ import obstore
 from halimede.config.model_config_pb2 import ModelConfig, ModelVersionPolicy
 from halimede.config.parse import parse_json, read_config
 from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.steps import step
 from halimede.core.versions import version_number
 from halimede.repository.cloud.cache import Cache, InUse
 from halimede.repository.cloud.downloads import Download, Downloads, disk_full
@@ -85,7 +86,8 @@ class Mirror:
             BucketError: it cannot be listed.
             OutOfMemoryError: the cache cannot be written.
         """
-        files = self._update_names()
+        with step(f"Listing {self.location.url}"):
+            files = self._update_names()
         if "config.pbtxt" in files:
             above = self.location.url.rpartition("/")[0]
             fix = (
@@ -312,8 +314,10 @@ class Mirror:
         versions = select_versions(policy, listing.versions)
         wanted = {path: each for path, each in listing.objects.items() if _is_wanted(path, versions)}
         others = {path: each for path, each in fetched.missing(wanted).items() if path not in configs}
-        progress = Progress(name, self.location, len(others), sum(each.size for each in others.values()))
-        staged |= stage(others, progress=progress.add)
+        size = sum(each.size for each in others.values())
+        with step(f"Fetching '{name}'", size, of_bytes=True) as fetching:
+            progress = Progress(name, self.location, len(others), fetching)
+            staged |= stage(others, progress=progress.add)
         if others:
             progress.finish()
         if staged:
