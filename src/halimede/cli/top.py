@@ -57,11 +57,11 @@ def command(
     """Show what a server's models or a host's endpoints do, those with the most load first.
 
     Of a server: rates, latencies, queues, batches and errors of its models. Of a host: traffic, latencies and errors of
-    the variants of its endpoints, deployments, shadows and instances. The command finds out which of the two it is.
+    the variants of its endpoints, deployments, shadows and instances. The command detects which of the two it is.
 
     In a terminal the tables are drawn anew at each look, until Ctrl-C; elsewhere they are printed each time. The
     figures come from the route of the console; servers without it, as tritonserver, show what their statistics have.
-    Where a host verifies signatures, the key of the environment signs, as for boto3.
+    If a host verifies signatures, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
     """
     try:
         from halimede.top.screens import screen_of
