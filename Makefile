@@ -11,6 +11,7 @@ T5 := build/t5-python
 INCEPTION := build/inception-ensemble
 HOSTING := build/hosting
 ITERATIVE := build/iterative
+CHAT := build/chat
 RESNET50 := build/resnet50
 BERT := build/bert
 ROBERTA := build/roberta-onnx
@@ -23,7 +24,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -57,6 +58,9 @@ sequences: $(VENV)/.examples ## Serve a model that adds up what the requests of 
 
 iterative: $(VENV)/.examples $(ITERATIVE)/.built ## Serve a network that writes texts for many callers at once, token by token
 	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(ITERATIVE)/models $(ARGS)
+
+chat: $(VENV)/.transformers $(CHAT)/.built ## Serve a small language model that has learned from docs/, with OpenAI's API; it is trained first, which takes a minute
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(CHAT)/models --allow-openai=true $(ARGS)
 
 sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageMaker container does, on port 8080
 	SAGEMAKER_BASE_DIR=$(SAGEMAKER) SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=read_digit SAGEMAKER_TRITON_ADDITIONAL_ARGS="$(ARGS)" exec $(BIN)/halimede sagemaker-serve
@@ -174,6 +178,10 @@ $(T5)/.built: $(VENV)/.walkthroughs $(shell find examples/t5_python -type f -not
 
 $(ITERATIVE)/.built: $(VENV)/.examples $(shell find examples/iterative -type f -not -name '*.pyc')
 	$(BIN)/python -m examples.iterative.build $(ITERATIVE)
+	touch $@
+
+$(CHAT)/.built: $(VENV)/.transformers $(shell find examples/chat -type f -not -name '*.pyc')
+	$(BIN)/python -m examples.chat.build $(CHAT)
 	touch $@
 
 $(SAGEMAKER)/.built: $(VENV)/.examples $(shell find examples/digits examples/python/models/add_sub examples/sagemaker -type f -not -name '*.pyc')

@@ -85,3 +85,14 @@ def test_only_the_asked_for_framework_is_imported() -> None:
         "backend_class(ModelConfig(backend='identity')); assert 'onnxruntime' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_without_transformers_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("halimede.backends.transformers")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UnsupportedError, match=rf'needs {package}, .*pip install "halimede\[transformers\]"'):
+        backend_class(ModelConfig(backend="transformers"))

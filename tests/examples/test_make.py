@@ -12,7 +12,7 @@ from tests.support.server import run_command
 
 SERVERS = (
     "serve", "sentence-embeddings", "resnet50", "bert", "roberta-onnx", "inception-ensemble", "xgboost-ensemble",
-    "t5-python", "sequences", "iterative", "host",
+    "t5-python", "sequences", "iterative", "chat", "host",
 )  # fmt: skip
 
 

@@ -479,3 +479,22 @@ def test_sender_can_be_referred_to_weakly() -> None:
     sender = a_sender(Line())
     assert weakref.ref(sender)() is sender
     sender.close()
+
+
+def test_a_sender_is_full_while_a_response_would_wait() -> None:
+    sender = a_sender(Line(), decoupled=True)
+    full = [sender.full]
+    for _ in range(RESPONSES):
+        sender.send(a_response("OUT"))
+    full.append(sender.full)
+    sender.credit(1)
+    full.append(sender.full)
+    sender.send(a_response("OUT"))
+    full.append(sender.full)
+    sender._cancel()  # nobody reads any more, so that nothing waits
+    full.append(sender.full)
+    assert full == [False, True, False, True, False]
+
+
+def test_a_sender_of_one_response_is_never_full() -> None:
+    assert not a_sender(Line()).full

@@ -12,6 +12,7 @@ from halimede.backends.base import ModelSource
 from halimede.backends.parameters import choice_parameter
 from halimede.backends.pytorch import files as pytorch_files
 from halimede.backends.registry import PYTHON, backend_name
+from halimede.core.errors import UnsupportedError
 
 ISOLATION: Final = "isolation"
 """The model parameter."""
@@ -27,18 +28,30 @@ DEFAULTS: Final[Mapping[str, Default]] = {
 }
 """By the backend's name; those that are not here run in the server's process."""
 
+ALWAYS: Final = frozenset({"transformers"})
+"""Backends whose models run in processes of their own only."""
+
 
 def runs_in_process(source: ModelSource) -> bool:
     """Whether each instance of the model runs in a process of its own.
 
     Raises:
         InvalidArgumentError: the parameter `isolation` is none of its values.
+        UnsupportedError: the backend does not run its models so.
     """
     config = source.config
     choice = choice_parameter(config, ISOLATION, _CHOICES)
+    name = backend_name(config)
+    if name in ALWAYS:
+        if choice not in (None, "process"):
+            msg = (
+                f"model '{config.name}': the backend '{name}' runs models in processes of their own only; remove the "
+                f"parameter '{ISOLATION}'"
+            )
+            raise UnsupportedError(msg)
+        return True
     if choice is not None:
         return choice == "process"
-    name = backend_name(config)
     if name == PYTHON:
         return True
     default = DEFAULTS.get(name)

@@ -6,7 +6,7 @@ Told by the files of a framework, which is not imported: it is heavy, and may be
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from halimede.backends.registry import backend_name
 from halimede.config.model_config_pb2 import ModelConfig
@@ -54,7 +54,7 @@ def placement(config: ModelConfig, gpus: tuple[int, ...]) -> Placement:
             "CUDA_VISIBLE_DEVICES may hide some of it)"
         )
     # a backend that is none of these is written in Python, and its models choose their devices themselves
-    missing = {"onnxruntime": _missing_onnxruntime, "pytorch": _missing_pytorch}.get(name, lambda: "")()
+    missing = _MISSING.get(name, lambda: "")()
     return Placement(missing=missing) if missing else Placement(gpus)
 
 
@@ -91,3 +91,11 @@ def _module_at(path: Path) -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+_MISSING: Final = {
+    "onnxruntime": _missing_onnxruntime,
+    "pytorch": _missing_pytorch,
+    "transformers": _missing_pytorch,
+}
+"""Backend → what tells why its installation can use no GPU, "" if it can."""

@@ -22,6 +22,7 @@ BACKENDS = (
     "square",
     "tensorflow",
     "tensorrt",
+    "transformers",
 )
 _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",
@@ -63,6 +64,8 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
             return _tensorflow()
         case "tensorrt":
             return _tensorrt()
+        case "transformers":
+            return _transformers()
         case "identity":
             from halimede.backends.testing.identity import IdentityModel
 
@@ -183,3 +186,18 @@ def _tensorrt() -> type[BackendModel]:
         )
         raise UnsupportedError(msg) from error
     return TensorRTModel
+
+
+def _transformers() -> type[BackendModel]:
+    try:
+        from halimede.backends.transformers.backend import TransformersModel
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("torch", "transformers"):
+            raise
+        msg = (
+            f"the transformers backend needs {package}, which is not installed; install it with: "
+            f'pip install "halimede[transformers]"'
+        )
+        raise UnsupportedError(msg) from error
+    return TransformersModel

@@ -244,10 +244,19 @@ class _Streamed(_Request):
     @property
     def cancelled(self) -> bool:
         """The client gave up."""
-        return self.origin.is_cancelled()
+        return self.origin.get_response_sender().is_cancelled()  # which also hears it after the execution
 
     @cancelled.setter
     def cancelled(self, value: bool) -> None:
+        """The server says so to the original."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether a response would have to wait for the client."""
+        return self.origin.get_response_sender().full
+
+    @congested.setter
+    def congested(self, value: bool) -> None:
         """The server says so to the original."""
 
 

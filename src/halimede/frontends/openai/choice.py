@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from halimede.core.requests import InferResponse
+from halimede.core.stop_words import StopWords
 from halimede.frontends.openai.profile import Profile
 from halimede.frontends.openai.replies import Output
-from halimede.frontends.openai.stop_words import StopWords
 from halimede.frontends.openai.tensors import count_of, json_of, text_bytes, text_of
 
 _DECODER: Final = getincrementaldecoder("utf-8")

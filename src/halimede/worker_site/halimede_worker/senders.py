@@ -167,6 +167,11 @@ class InferenceResponseSender:
         return self._cancelled
 
     @property
+    def full(self) -> bool:
+        """Whether the client is so many responses behind that `send` would wait."""
+        return self._window is not None and self._window.full
+
+    @property
     def state(self) -> State:
         """What became of the sender."""
         return self._state

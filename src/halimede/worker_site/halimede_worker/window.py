@@ -29,6 +29,12 @@ class Window:
             self._room -= 1
             return not self._closed
 
+    @property
+    def full(self) -> bool:
+        """Whether `take` would wait."""
+        with self._changed:
+            return self._room <= 0 and not self._unbounded and not self._closed
+
     def credit(self, places: int) -> None:
         """So many more responses may be sent."""
         with self._changed:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halimede.frontends.openai.stop_words import StopWords
+from halimede.core.stop_words import StopWords
 
 TEXTS = st.text("abc", max_size=30)
 

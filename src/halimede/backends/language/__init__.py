@@ -1,0 +1,1 @@
+"""Language models: what the backends that generate text share."""

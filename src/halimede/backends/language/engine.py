@@ -1,0 +1,30 @@
+"""What writes texts: the interface between a framework and the loop that serves requests with it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+
+from halimede.backends.language.generation import Generation
+
+
+class Engine(ABC):
+    """Writes several texts at once, token by token. Used by one thread, but for `check`."""
+
+    @abstractmethod
+    def add(self, generation: Generation) -> None:
+        """Begin a text.
+
+        Raises:
+            HalimedeError: it cannot be begun.
+        """
+
+    @abstractmethod
+    def step(self) -> None:
+        """Give some of the texts under way their next tokens, by `Generation.take`; in turns, each gets some."""
+
+    @abstractmethod
+    def remove(self, generations: Collection[Generation]) -> None:
+        """Forget texts that have ended, or that nobody wants any more."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all texts, as a step has failed."""

@@ -1,0 +1,132 @@
+"""One text that a model is writing: its tokens so far, and the responses that bring it to the client."""
+
+from threading import Thread
+from typing import Final
+
+import numpy as np
+
+from halimede.backends.batch import Send
+from halimede.backends.language import tensors
+from halimede.backends.language.detokenizer import Decode, Detokenizer
+from halimede.backends.language.text_request import TextRequest
+from halimede.core.datatypes import BYTES, UINT32
+from halimede.core.errors import CancelledError, HalimedeError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.stop_words import StopWords
+from halimede.core.tensors import Tensor, encode_bytes
+
+_STOP: Final = "stop"
+_LENGTH: Final = "length"
+
+
+class Generation:
+    """A text that is being written. Used by one thread at a time.
+
+    Attributes:
+        request: who asked for it.
+        asked: what is asked for.
+        prompt: the prompt's tokens.
+        tokens: the text's tokens so far.
+        room: the most tokens that the text may have.
+        finish: why it has ended, "" until then.
+    """
+
+    __slots__ = (
+        "_detokenizer",
+        "_new_tokens",
+        "_pieces",
+        "_send",
+        "_stop",
+        "asked",
+        "finish",
+        "prompt",
+        "request",
+        "room",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        request: InferRequest,
+        send: Send,
+        asked: TextRequest,
+        prompt: list[int],
+        room: int,
+        decode: Decode,
+    ) -> None:
+        self.request = request
+        self.asked = asked
+        self.prompt = prompt
+        self.tokens: list[int] = []
+        self.room = room
+        self.finish = ""
+        self._send = send
+        self._detokenizer = Detokenizer(decode, prompt)
+        self._stop = StopWords(asked.sampling.stop)
+        self._pieces = [asked.prompt] if asked.echo else []
+        self._new_tokens = 0
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for it any more."""
+        return self.request.cancelled
+
+    def take(self, token: int, *, ends: bool = False) -> None:
+        """Add a token; if it `ends` the text, it is counted, and not shown."""
+        self.tokens.append(token)
+        self._new_tokens += 1
+        if not ends:
+            self._pieces.append(self._stop.take(self._detokenizer.take(token)))
+        if self._stop.found or ends:
+            self.finish = _STOP
+        elif len(self.tokens) >= self.room:
+            self.finish = _LENGTH
+        if self.finish:
+            self._pieces.append(self._stop.take(self._detokenizer.end()))
+            self._pieces.append(self._stop.end())
+
+    def send(self) -> None:
+        """Send what is new. To a client that reads too slowly, it is sent later, together with what follows."""
+        if self.finish:
+            self._answer(self._response("".join(self._pieces)))
+        elif self.asked.stream and not self.request.congested:
+            text = "".join(self._pieces)
+            if text:
+                self._send(self.request, self._response(text), False)
+
+    def fail(self, error: HalimedeError) -> None:
+        """Answer with an error."""
+        self._answer(InferResponse(error=error))
+
+    def cancel(self) -> None:
+        """Answer that it was cancelled."""
+        self.fail(CancelledError("the request was cancelled"))
+
+    def _answer(self, last: InferResponse) -> None:
+        """Send the last response. If the client reads too slowly, nobody else is to wait for it."""
+        if self.request.congested:
+            Thread(target=self._send, args=(self.request, last, True), daemon=True).start()
+        else:
+            self._send(self.request, last, True)
+
+    def _response(self, text: str) -> InferResponse:
+        """The response with all that is new."""
+        wanted = self.asked.wanted
+        outputs = {tensors.TEXT_OUTPUT: _text_tensor(text)}
+        if tensors.FINISH_REASON in wanted:
+            outputs[tensors.FINISH_REASON] = _text_tensor(self.finish)
+        if tensors.INPUT_TOKENS in wanted:
+            outputs[tensors.INPUT_TOKENS] = _count_tensor(len(self.prompt))
+        if tensors.OUTPUT_TOKENS in wanted:
+            outputs[tensors.OUTPUT_TOKENS] = _count_tensor(self._new_tokens)
+        self._pieces.clear()
+        self._new_tokens = 0
+        return InferResponse(outputs)
+
+
+def _text_tensor(text: str) -> Tensor:
+    return Tensor(BYTES, (1,), encode_bytes([text]))
+
+
+def _count_tensor(count: int) -> Tensor:
+    return Tensor.from_array(UINT32, np.array([count], UINT32.numpy))

@@ -1,0 +1,176 @@
+"""An instance of a language model: it takes requests while there is room, and one thread writes all their texts."""
+
+import logging
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from halimede.backends.base import Instance
+from halimede.backends.batch import Batch, Send
+from halimede.backends.language.engine import Engine
+from halimede.backends.language.generation import Generation
+from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.text_request import read_text_request
+from halimede.backends.language.tokenizer import Tokenizer
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.requests import InferRequest, InferResponse
+
+logger = logging.getLogger("halimede")
+
+
+class LanguageInstance(Instance):
+    """Writes texts with an engine. Its process is its own.
+
+    `execute` returns once each request of the batch is under way, and waits while as many texts as may be are being
+    written: requests that have to wait do so in the model's queue, where its policy applies to them.
+
+    Args:
+        engine: makes the engine, on the thread that uses it.
+        tokenizer: of the model.
+        defaults: how tokens are chosen if a request does not say.
+        context: how many tokens prompt and text may have together.
+        max_texts: so many texts are written at once.
+
+    Raises:
+        Exception: what `engine` raises.
+    """
+
+    def __init__(
+        self,
+        engine: Callable[[], Engine],
+        tokenizer: Tokenizer,
+        defaults: Sampling,
+        context: int,
+        max_texts: int,
+    ) -> None:
+        self._make_engine = engine
+        self._tokenizer = tokenizer
+        self._defaults = defaults
+        self._context = context
+        self._max_texts = max_texts
+        self._changed = Condition()
+        self._new: list[Generation] = []
+        self._count = 0  # of texts under way, new ones too
+        self._closing = False
+        self._ready = False
+        self._failure: Exception | None = None
+        self._thread = Thread(target=self._run, name="halimede-generate", daemon=True)
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._failure is not None)
+        if self._failure is not None:
+            raise self._failure
+
+    def execute(self, batch: Batch) -> None:
+        """Begin the texts that the requests ask for."""
+        assert batch.send is not None, "the model is decoupled"
+        batch.gathered()
+        for request in batch.requests:
+            try:
+                generation = self._generation(request, batch.send)
+            except HalimedeError as error:
+                batch.send(request, InferResponse(error=error), True)
+                continue
+            request.inputs = {}  # perhaps in shared memory, which others may have now
+            self._admit(generation)
+        batch.computed()
+
+    def close(self) -> None:
+        """End the thread. No text is under way."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _generation(self, request: InferRequest, send: Send) -> Generation:
+        asked = read_text_request(request, self._defaults)
+        prompt = self._tokenizer.encode(asked.prompt)
+        if not prompt:
+            raise InvalidArgumentError(
+                "text_input is empty: the model needs at least one token to begin with"
+            )
+        room = self._context - len(prompt)
+        if room < 1:
+            msg = (
+                f"the prompt has {len(prompt)} tokens, but the model's context holds {self._context}, with at least "
+                f"one for the answer: at most {self._context - 1} tokens are possible"
+            )
+            raise InvalidArgumentError(msg)
+        room = min(room, asked.sampling.max_tokens or room)
+        return Generation(request, send, asked, prompt, room, self._tokenizer.decode)
+
+    def _admit(self, generation: Generation) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._count < self._max_texts or generation.cancelled)
+            if generation.cancelled:
+                generation.cancel()
+                return
+            self._count += 1
+            self._new.append(generation)
+            self._changed.notify_all()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            engine = self._make_engine()
+        except Exception as error:
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+            return
+        with self._changed:
+            self._ready = True
+            self._changed.notify_all()
+        under_way: list[Generation] = []
+        while True:
+            with self._changed:
+                while not (self._new or self._closing or under_way):
+                    self._changed.wait()
+                if self._closing:
+                    return
+                new, self._new = self._new, []
+            under_way = self._turn(engine, [*under_way, *self._begun(engine, new)])
+            with self._changed:
+                self._count = len(under_way) + len(self._new)
+                self._changed.notify_all()
+
+    def _begun(self, engine: Engine, new: list[Generation]) -> list[Generation]:
+        begun = []
+        for generation in new:
+            try:
+                engine.add(generation)
+            except HalimedeError as error:
+                generation.fail(error)
+            else:
+                begun.append(generation)
+        return begun
+
+    def _turn(self, engine: Engine, under_way: list[Generation]) -> list[Generation]:
+        """Let the texts go on by a step: those that are under way after it."""
+        cancelled = [each for each in under_way if each.cancelled]
+        if cancelled:
+            engine.remove(cancelled)
+            for generation in cancelled:
+                generation.cancel()
+            under_way = [each for each in under_way if each not in cancelled]
+        if not under_way:
+            return []
+        try:
+            engine.step()
+        except Exception as error:
+            logger.exception("a step of generation failed")
+            told = (
+                error
+                if isinstance(error, HalimedeError)
+                else InternalError(f"{type(error).__name__}: {error}")
+            )
+            engine.clear()
+            for generation in under_way:
+                generation.fail(told)
+            return []
+        for generation in under_way:
+            generation.send()
+        ended = [each for each in under_way if each.finish]
+        if ended:
+            engine.remove(ended)
+        return [each for each in under_way if not each.finish]

@@ -1,0 +1,63 @@
+"""A model's tokenizer: texts to tokens and back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from halimede.core.errors import InternalError, InvalidArgumentError
+
+
+class Tokenizer(Protocol):
+    """What a language model needs of its tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a prompt, with those that the model wants at its beginning.
+
+        Raises:
+            HalimedeError: the tokenizer fails.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+
+
+class HuggingFaceTokenizer:
+    """The tokenizer of a directory as `transformers` saves it.
+
+    Attributes:
+        end_tokens: what it has as the end of a text.
+
+    Args:
+        directory: where its files are.
+
+    Raises:
+        InvalidArgumentError: they cannot be loaded.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        from transformers import AutoTokenizer
+
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        except Exception as error:  # the files of a model may be anything, and each kind fails in its own way
+            msg = f"cannot load the tokenizer in '{directory}': {type(error).__name__}: {error}"
+            raise InvalidArgumentError(msg) from error
+        self._begin: str = self._tokenizer.bos_token or ""
+        end = self._tokenizer.eos_token_id
+        self.end_tokens: frozenset[int] = frozenset(() if end is None else (end,))
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
+        special = not (self._begin and text.startswith(self._begin))
+        try:
+            tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
+        except Exception as error:
+            raise InternalError(f"the model's tokenizer failed: {type(error).__name__}: {error}") from error
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        text: str = self._tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text

@@ -1,0 +1,1 @@
+"""Backend `transformers`: any causal language model that the package `transformers` loads."""

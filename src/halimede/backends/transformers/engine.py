@@ -1,0 +1,101 @@
+"""Writes texts with a model of `transformers`: prompts are read in pieces, between steps that all texts share."""
+
+from collections.abc import Collection
+
+from torch import Tensor
+
+from halimede.backends.language.engine import Engine
+from halimede.backends.language.generation import Generation
+from halimede.backends.transformers.abilities import Ability
+from halimede.backends.transformers.forward import Forward
+from halimede.backends.transformers.reading import Reading
+from halimede.backends.transformers.rows import MakeCache
+from halimede.backends.transformers.sampler import Sampler
+from halimede.backends.transformers.writers import SingleWriter, TogetherWriter, Writer
+
+
+class TransformersEngine(Engine):
+    """The engine of one instance.
+
+    A step gives each text that was read one more token, and reads at most `step_tokens` tokens of prompts, those that
+    came first before others: long prompts delay the others' tokens by little.
+
+    Args:
+        forward: calls the model.
+        ability: how it writes texts.
+        make_cache: makes an empty cache of the kind that goes with the ability.
+        step_tokens: see above.
+        ends: the tokens that end a text.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        ability: Ability,
+        make_cache: MakeCache,
+        step_tokens: int,
+        ends: frozenset[int],
+    ) -> None:
+        self._forward = forward
+        self._ability = ability
+        self._make_cache = make_cache
+        self._step_tokens = step_tokens
+        self._ends = ends
+        self._unread: list[Reading] = []
+        self._texts: dict[Generation, Reading] = {}
+        self._writer = self._make_writer()
+
+    def add(self, generation: Generation) -> None:
+        """Begin a text; its prompt is read by the next steps."""
+        sampler = Sampler(generation.asked.sampling, generation.prompt, self._ends)
+        cache = None if self._ability is Ability.AGAIN else self._make_cache()
+        text = self._texts[generation] = Reading(generation, sampler, cache)
+        self._unread.append(text)
+
+    def step(self) -> None:
+        """Write a token of each text that was read, and read on."""
+        for text, logits in self._writer.step():
+            self._choose(text, logits)
+        left = self._step_tokens
+        while left > 0 and self._unread:
+            text = self._unread[0]
+            count = text.unread
+            if self._ability is Ability.TOGETHER:  # others may not be able to read in pieces
+                count = min(count, left)
+            left -= count
+            self._read(text, count)
+
+    def remove(self, generations: Collection[Generation]) -> None:
+        """Forget texts."""
+        for generation in generations:
+            self._texts.pop(generation, None)
+        self._unread = [text for text in self._unread if text.generation in self._texts]
+        self._writer.keep([text for text in self._texts.values() if text not in self._unread])
+
+    def clear(self) -> None:
+        """Forget all texts."""
+        self._texts.clear()
+        self._unread.clear()
+        self._writer = self._make_writer()
+
+    def _make_writer(self) -> Writer:
+        if self._ability is Ability.TOGETHER:
+            return TogetherWriter(self._forward, self._make_cache)
+        return SingleWriter(self._forward, keeps=self._ability is Ability.SINGLY)
+
+    def _read(self, text: Reading, count: int) -> None:
+        """Read so many tokens of a prompt. After the last of them comes the first token of the text."""
+        tokens = text.generation.prompt[text.read : text.read + count]
+        logits = self._forward.read(tokens, text.read, text.cache)
+        text.read += count
+        if not text.unread:
+            self._unread.remove(text)
+            self._choose(text, logits[0])
+            self._writer.join(text)
+
+    def _choose(self, text: Reading, logits: Tensor) -> None:
+        generation = text.generation
+        token = text.sampler.choose(logits, generation.tokens)
+        sampling = generation.asked.sampling
+        own = token in self._ends and not sampling.ignore_eos
+        generation.take(token, ends=own or token in sampling.stop_token_ids)

@@ -1,0 +1,90 @@
+"""Chooses the tokens of one text."""
+
+import secrets
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from halimede.backends.language.sampling import Sampling
+
+
+class Sampler:
+    """Chooses each token by the logits that the model gives.
+
+    Args:
+        sampling: how.
+        prompt: the prompt's tokens.
+        ends: the tokens that end a text.
+    """
+
+    def __init__(self, sampling: Sampling, prompt: list[int], ends: frozenset[int]) -> None:
+        self._sampling = sampling
+        self._prompt = prompt
+        self._ends = sorted(ends)
+        self._random: torch.Generator | None = None
+        processors: list[Any] = []
+        if sampling.temperature > 0:
+            seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+            self._random = torch.Generator().manual_seed(seed)
+            if sampling.temperature != 1:
+                processors.append(TemperatureLogitsWarper(sampling.temperature))
+            if sampling.top_k > 0:
+                processors.append(TopKLogitsWarper(sampling.top_k))
+            if sampling.top_p < 1:
+                processors.append(TopPLogitsWarper(sampling.top_p))
+            if sampling.min_p > 0:
+                processors.append(MinPLogitsWarper(sampling.min_p))
+        self._processors = LogitsProcessorList(processors)
+        self._repetition = None
+        if sampling.repetition_penalty != 1:
+            self._repetition = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
+
+    def choose(self, logits: Tensor, tokens: list[int]) -> int:
+        """The next token.
+
+        Args:
+            logits: FP32, shape [vocabulary].
+            tokens: of the text so far.
+        """
+        if self._random is None and not self._shifts(tokens):
+            return int(logits.argmax())
+        scores = self._shifted(logits.to("cpu", copy=True), tokens)[None]
+        if self._random is None:
+            return int(scores.argmax())
+        scores = self._processors(torch.empty((1, 0), dtype=torch.long), scores)  # type: ignore[arg-type]
+        return int(torch.multinomial(scores.softmax(-1), 1, generator=self._random))
+
+    def _shifts(self, tokens: list[int]) -> bool:
+        """Whether some logits change before a token is chosen."""
+        sampling = self._sampling
+        return bool(
+            sampling.repetition_penalty != 1
+            or sampling.frequency_penalty
+            or sampling.presence_penalty
+            or sampling.logit_bias
+            or len(tokens) < sampling.min_tokens
+        )
+
+    def _shifted(self, scores: Tensor, tokens: list[int]) -> Tensor:
+        """The logits after penalties and biases, of shape [vocabulary]."""
+        sampling = self._sampling
+        if self._repetition is not None:
+            scores = self._repetition(torch.tensor([self._prompt + tokens]), scores[None])[0]
+        if tokens and (sampling.frequency_penalty or sampling.presence_penalty):
+            counts = torch.bincount(torch.tensor(tokens), minlength=len(scores))
+            scores -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
+        for token, bias in sampling.logit_bias.items():
+            if token < len(scores):
+                scores[token] += bias
+        if len(tokens) < sampling.min_tokens:
+            scores[[token for token in self._ends if token < len(scores)]] = -torch.inf
+        return scores

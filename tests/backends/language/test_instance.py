@@ -1,0 +1,263 @@
+"""Requests to a language model share its engine: admission, turns, cancellation, failures, slow readers."""
+
+import json
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halimede.backends.batch import Batch
+from halimede.backends.language import tensors
+from halimede.backends.language.engine import Engine
+from halimede.backends.language.generation import Generation
+from halimede.backends.language.instance import LanguageInstance
+from halimede.backends.language.sampling import Sampling
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
+from halimede.core.datatypes import BOOL, BYTES
+from halimede.core.errors import CancelledError, InternalError, InvalidArgumentError
+from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Tensor, encode_bytes
+
+CONTEXT = 20
+
+
+class Characters:
+    """A tokenizer whose tokens are characters."""
+
+    def encode(self, text: str) -> list[int]:
+        if "\0" in text:
+            raise InternalError("the model's tokenizer failed: no such character")
+        return list(map(ord, text))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(map(chr, tokens))
+
+
+class Spelling(Engine):
+    """Goes on with the alphabet, one letter each step that the test allows; `!` fails, and `.` ends the text."""
+
+    def __init__(self) -> None:
+        self.steps = threading.Semaphore(0)
+        self.under_way: list[Generation] = []
+        self.most = 0
+
+    def add(self, generation: Generation) -> None:
+        if generation.asked.prompt == "?":
+            raise InvalidArgumentError("there is no answer to this")
+        self.under_way.append(generation)
+
+    def step(self) -> None:
+        self.steps.acquire()
+        self.most = max(self.most, len(self.under_way))
+        for generation in self.under_way:
+            last = (generation.prompt + generation.tokens)[-1]
+            if last == ord("!"):
+                raise RuntimeError("out of letters")
+            generation.take(last + 1, ends=last == ord("."))
+
+    def remove(self, generations: Collection[Generation]) -> None:
+        self.under_way = [each for each in self.under_way if each not in generations]
+
+    def clear(self) -> None:
+        self.under_way = []
+
+
+class Asked:
+    """A request and its answer.
+
+    Attributes:
+        texts: of each response.
+        outputs: name → value, of the last response with outputs.
+        error: what it ended with.
+    """
+
+    def __init__(self, prompt: str, *, stream: bool = True, **sampling: Any) -> None:
+        inputs = {
+            tensors.TEXT_INPUT: Tensor(BYTES, (1,), encode_bytes([prompt])),
+            tensors.SAMPLING_PARAMETERS: Tensor(BYTES, (1,), encode_bytes([json.dumps(sampling)])),
+        }
+        for name in (tensors.RETURN_FINISH_REASON, tensors.RETURN_INPUT_TOKENS, tensors.RETURN_OUTPUT_TOKENS):
+            inputs[name] = Tensor.from_array(BOOL, np.array([True]))
+        inputs[tensors.STREAM] = Tensor.from_array(BOOL, np.array([stream]))
+        self.request = InferRequest("m", inputs, lambda response, final: None)
+        self.texts: list[str] = []
+        self.outputs: dict[str, Any] = {}
+        self.count = 0
+        self.error: Exception | None = None
+        self.over = threading.Event()
+
+    def send(self, response: InferResponse | None, final: bool) -> None:
+        if response is not None and response.error is not None:
+            self.error = response.error
+        elif response is not None:
+            values = {name: tensor.array.item() for name, tensor in response.outputs.items()}
+            self.texts.append(values[tensors.TEXT_OUTPUT].decode())
+            self.count += values[tensors.OUTPUT_TOKENS]
+            self.outputs = values
+        if final:
+            self.over.set()
+
+    def wait(self) -> "Asked":
+        assert self.over.wait(30)
+        return self
+
+
+class Model:
+    """An instance, and its engine."""
+
+    def __init__(self) -> None:
+        config = ModelConfig(name="m", backend="transformers")
+        tensors.complete(config)
+        self.signature = Signature.from_config(config)
+        self.engine = Spelling()
+        self.instance = LanguageInstance(lambda: self.engine, Characters(), Sampling(), CONTEXT, 2)
+
+    def ask(self, *asked: Asked) -> None:
+        """Have the instance begin these."""
+        by_request = {each.request: each for each in asked}
+        batch = Batch(self.signature, list(by_request), len(asked))
+        batch.send = lambda request, response, final: by_request[request].send(response, final)
+        self.instance.execute(batch)
+
+    def go_on(self, steps: int = 100) -> None:
+        """Allow steps."""
+        self.engine.steps.release(steps)
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    made = Model()
+    yield made
+    made.go_on()
+    made.instance.close()
+
+
+def test_a_text_comes_letter_by_letter(model: Model) -> None:
+    asked = Asked("abc", max_tokens=4)
+    model.ask(asked)
+    model.go_on()
+    asked.wait()
+    assert asked.texts == ["d", "e", "f", "g"]
+    assert asked.outputs[tensors.FINISH_REASON] == b"length"
+    assert asked.outputs[tensors.INPUT_TOKENS] == 3
+    assert asked.count == 4
+
+
+def test_without_stream_there_is_one_response_that_begins_with_the_prompt(model: Model) -> None:
+    asked = Asked("+", stream=False)
+    model.ask(asked)
+    model.go_on()
+    asked.wait()
+    assert asked.texts == ["+,-."]
+    assert asked.outputs[tensors.FINISH_REASON] == b"stop"
+    assert asked.count == 4  # with the one that ends it
+
+
+def test_a_text_ends_where_the_context_does(model: Model) -> None:
+    asked = Asked("a" * (CONTEXT - 2))
+    model.ask(asked)
+    model.go_on()
+    assert asked.wait().texts == ["b", "c"]
+    assert asked.outputs[tensors.FINISH_REASON] == b"length"
+
+
+def test_a_stop_word_is_not_shown_nor_its_beginning(model: Model) -> None:
+    asked = Asked("a", stop=["ef", "dx"])
+    model.ask(asked)
+    model.go_on()
+    assert "".join(asked.wait().texts) == "bcd"
+    assert asked.outputs[tensors.FINISH_REASON] == b"stop"
+
+
+def test_two_share_each_step_and_the_third_waits_in_the_queue(model: Model) -> None:
+    first, second, third = Asked("a", max_tokens=9), Asked("A", max_tokens=3), Asked("0", max_tokens=2)
+    model.ask(first, second)
+    waiting = threading.Thread(target=model.ask, args=(third,))
+    waiting.start()
+    model.go_on(2)
+    assert waiting.is_alive()
+    model.go_on()
+    waiting.join(30)
+    assert "".join(third.wait().texts) == "12"
+    assert "".join(first.wait().texts) == "bcdefghij"
+    assert "".join(second.wait().texts) == "BCD"
+    assert model.engine.most == 2
+
+
+def test_a_client_that_leaves_makes_room_at_the_next_step(model: Model) -> None:
+    first, second, third = Asked("a"), Asked("A", max_tokens=9), Asked("0", max_tokens=1)
+    model.ask(first, second)
+    first.request.cancelled = True
+    model.go_on(2)
+    assert isinstance(first.wait().error, CancelledError)
+    model.ask(third)
+    model.go_on()
+    assert third.wait().texts == ["1"]
+    assert "".join(second.wait().texts) == "BCDEFGHIJ"
+
+
+def test_a_client_that_leaves_while_it_waits_for_room_gets_none(model: Model) -> None:
+    third = Asked("0")
+    model.ask(Asked("a"), Asked("A"))
+    third.request.cancelled = True
+    model.ask(third)
+    assert isinstance(third.wait().error, CancelledError)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("", "text_input is empty"),
+        ("a" * CONTEXT, "the prompt has 20 tokens, but the model's context holds 20"),
+        ("\0", "the model's tokenizer failed: no such character"),
+        ("?", "there is no answer to this"),
+    ],
+)
+def test_a_prompt_that_cannot_be_is_refused_and_others_go_on(model: Model, prompt: str, told: str) -> None:
+    refused, other = Asked(prompt), Asked("a", max_tokens=1)
+    model.ask(refused, other)
+    model.go_on()
+    assert told in str(refused.wait().error)
+    assert other.wait().texts == ["b"]
+
+
+def test_a_step_that_fails_fails_those_under_way_and_no_later_ones(model: Model) -> None:
+    asked = [Asked("!"), Asked("a")]
+    model.ask(*asked)
+    model.go_on()
+    for each in asked:
+        error = each.wait().error
+        assert isinstance(error, InternalError)
+        assert error.message == "RuntimeError: out of letters"
+    later = Asked("a", max_tokens=1)
+    model.ask(later)
+    assert later.wait().texts == ["b"]
+
+
+def test_a_client_that_reads_slowly_gets_more_at_a_time_and_delays_nobody(model: Model) -> None:
+    slow, other = Asked("a", max_tokens=5), Asked("A", max_tokens=6)
+    slow.request.congested = True
+    model.ask(slow, other)
+    model.go_on(3)
+    model.go_on()
+    assert "".join(other.wait().texts) == "BCDEFG"
+    assert slow.wait().texts == ["bcdef"]
+    assert slow.outputs[tensors.OUTPUT_TOKENS] == 5
+
+
+def test_an_engine_that_cannot_be_made_fails_the_instance() -> None:
+    def refuse() -> Engine:
+        raise InvalidArgumentError("no weights")
+
+    with pytest.raises(InvalidArgumentError, match="no weights"):
+        LanguageInstance(refuse, Characters(), Sampling(), CONTEXT, 2)
+
+
+def test_streams_leave_the_prompt_out(model: Model) -> None:
+    asked = Asked("a")
+    asked.request.inputs[tensors.EXCLUDE_INPUT] = Tensor.from_array(BOOL, np.array([False]))
+    model.ask(asked)
+    assert str(asked.wait().error) == "exclude_input_in_output cannot be false for a request with stream"

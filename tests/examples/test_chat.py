@@ -1,0 +1,50 @@
+"""The chat example, with a model that was trained for a moment: built, served, and talked to."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.chat.client import answer
+from examples.chat.pages import read_turns
+from tests.support.server import ServerProcess, start_server
+from tests.support.walkthroughs import run_module
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'halimede[transformers]'")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """What `make chat` builds, with less training, and starts."""
+    directory = tmp_path_factory.mktemp("chat")
+    printed = run_module("examples.chat.build", directory, "--steps=2")
+    assert printed.endswith(f"{directory}/models: scribe")
+    with start_server(directory / "models", "--allow-openai=true") as running:
+        yield running
+
+
+def test_each_line_gets_an_answer(server: ServerProcess) -> None:
+    command = [sys.executable, "-m", "examples.chat.client", f"--http={server.http}", "--temperature=0"]
+    done = subprocess.run(
+        [*command, "--max-tokens=5"],
+        input="Dynamic batching\nGPUs\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert done.stdout.count("> ") == 3
+
+
+def test_what_the_server_refuses_is_told(server: ServerProcess) -> None:
+    with pytest.raises(RuntimeError, match="unknown model: 'nobody'"):
+        list(answer(f"http://{server.http}/v1", "nobody", [{"role": "user", "content": "Hello"}]))
+
+
+def test_headings_are_asked_and_paragraphs_answered(tmp_path: Path) -> None:
+    first = "# Title\n\nA [link](x.md) and `code`,\nin two lines.\n\nMore.\n\n"
+    page = first + "## Table\n\n| a |\n\n```sh\n# no\n```\n\nThe end.\n"
+    (tmp_path / "page.md").write_text(page)
+    assert read_turns(tmp_path) == [("Title", "A link and code, in two lines."), ("Table", "The end.")]

@@ -1,0 +1,188 @@
+"""What the engine writes is what the model itself generates, whatever else is under way."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'halimede[transformers]'")
+
+import torch
+import transformers
+
+from halimede.backends.language.generation import Generation
+from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.text_request import TextRequest
+from halimede.backends.transformers.abilities import Ability, try_abilities
+from halimede.backends.transformers.engine import TransformersEngine
+from halimede.backends.transformers.forward import Forward
+from halimede.core.requests import InferRequest
+from tests.frameworks.transformers import tiny_models
+from tests.frameworks.transformers.tiny_models import tokenizer
+
+PROMPTS = ["The moon", "one two three four five one two three four five one two", "café", "10 €"]
+ABILITIES = {
+    "llama": Ability.TOGETHER,
+    "mistral": Ability.TOGETHER,
+    "qwen2": Ability.TOGETHER,
+    "gpt2": Ability.TOGETHER,
+    "bloom": Ability.TOGETHER,
+    "mamba": Ability.AGAIN,
+}
+
+
+@cache
+def model_of(kind: str) -> Any:
+    return tiny_models.make(kind)
+
+
+def engine_of(kind: str, step_tokens: int = 512, ability: Ability | None = None) -> TransformersEngine:
+    model = model_of(kind)
+    ability = ability or ABILITIES[kind]
+
+    def make_cache() -> Any:
+        together = ability is Ability.TOGETHER
+        return transformers.DynamicCache(config=None if together else model.config)
+
+    return TransformersEngine(
+        Forward(model), ability, make_cache, step_tokens, frozenset([tokenizer().eos_token_id])
+    )
+
+
+def text(prompt: str, room: int = 12, **sampling: Any) -> Generation:
+    request = InferRequest("m", {}, lambda response, final: None)
+    asked = TextRequest(prompt, True, False, Sampling(**{"temperature": 0.0, **sampling}), frozenset())
+    return Generation(request, _drop, asked, tokenizer().encode(prompt), room, tokenizer().decode)
+
+
+def _drop(request: InferRequest, response: object, final: bool) -> None:
+    """Nobody reads these."""
+
+
+def write(engine: TransformersEngine, *texts: Generation) -> list[list[int]]:
+    """The tokens of the texts, each of which begins a step after the one before."""
+    under_way: list[Generation] = []
+    waiting = list(texts)
+    while waiting or under_way:
+        if waiting:
+            engine.add(waiting[0])
+            under_way.append(waiting.pop(0))
+        engine.step()
+        ended = [each for each in under_way if each.finish]
+        engine.remove(ended)
+        under_way = [each for each in under_way if not each.finish]
+    return [each.tokens for each in texts]
+
+
+def generated(kind: str, prompt: str, room: int = 12) -> list[int]:
+    """What the model's own `generate` makes of a prompt."""
+    tokens = torch.tensor([tokenizer().encode(prompt)])
+    mask = torch.ones_like(tokens)
+    made = model_of(kind).generate(tokens, attention_mask=mask, max_new_tokens=room, do_sample=False)
+    found: list[int] = made[0, tokens.shape[1] :].tolist()
+    return found
+
+
+@pytest.mark.parametrize("kind", ABILITIES)
+def test_what_a_model_can_do_is_found_out(kind: str) -> None:
+    model = model_of(kind)
+
+    def own() -> Any:
+        return transformers.DynamicCache(config=model.config)
+
+    assert try_abilities(Forward(model), transformers.DynamicCache, own, model.dtype) is ABILITIES[kind]
+
+
+@pytest.mark.parametrize("kind", ABILITIES)
+@pytest.mark.parametrize("step_tokens", [512, 3])
+def test_texts_that_are_written_at_once_are_those_that_the_model_generates(
+    kind: str, step_tokens: int
+) -> None:
+    texts = [text(prompt, room) for prompt, room in zip(PROMPTS, (12, 9, 12, 3), strict=True)]
+    written = write(engine_of(kind, step_tokens), *texts)
+    assert written == [generated(kind, each.asked.prompt, each.room) for each in texts]
+
+
+def test_texts_written_one_by_one_are_the_same() -> None:
+    texts = [text(prompt) for prompt in PROMPTS]
+    written = write(engine_of("mistral", ability=Ability.SINGLY), *texts)
+    assert written == [generated("mistral", prompt) for prompt in PROMPTS]
+
+
+def test_a_long_prompt_is_read_between_the_tokens_of_others() -> None:
+    engine = engine_of("llama", step_tokens=4)
+    short, long = text("a", 40, ignore_eos=True), text(PROMPTS[1] * 2, 4, ignore_eos=True)
+    engine.add(short)
+    engine.step()
+    engine.add(long)
+    steps = 0
+    while not long.tokens:
+        before = len(short.tokens)
+        engine.step()
+        steps += 1
+        assert len(short.tokens) == before + 1
+    assert steps >= len(long.prompt) / 4
+
+
+def test_removed_texts_leave_the_others_as_they_are() -> None:
+    engine = engine_of("llama")
+    texts = [text(prompt, ignore_eos=True) for prompt in PROMPTS]
+    for each in texts:
+        engine.add(each)
+    engine.step()
+    engine.step()
+    engine.remove([texts[0], texts[2]])
+    alone = text(PROMPTS[1], ignore_eos=True)
+    [wanted] = write(engine_of("llama"), alone)
+    while not texts[1].finish:
+        engine.step()
+    assert texts[1].tokens == wanted
+    assert len(texts[0].tokens) == len(texts[2].tokens) == 2
+
+
+def test_a_seed_gives_the_same_text_alone_and_among_others() -> None:
+    def seeded() -> Generation:
+        return text("The moon", temperature=0.9, top_p=0.95, top_k=50, min_p=0.001, seed=7, ignore_eos=True)
+
+    [alone] = write(engine_of("llama"), seeded())
+    among = write(
+        engine_of("llama"), text("café", temperature=1.0), seeded(), text("10 €", temperature=1.0, seed=8)
+    )
+    assert among[1] == alone
+    [other] = write(engine_of("llama"), text("The moon", temperature=0.9, seed=8, ignore_eos=True))
+    assert other != alone
+
+
+def test_the_end_of_a_text_can_be_put_off_or_ignored() -> None:
+    engine = engine_of("llama")
+    end = tokenizer().eos_token_id
+    bias = {end: 100.0}
+    stopped, late, ignored = (
+        text("a", logit_bias=bias),
+        text("a", logit_bias=bias, min_tokens=3),
+        text("a", logit_bias=bias, ignore_eos=True),
+    )
+    assert write(engine, stopped, late, ignored)[0] == [end]
+    assert (stopped.finish, late.finish, ignored.finish) == ("stop", "stop", "length")
+    assert late.tokens[3:] == [end]
+    assert end not in late.tokens[:3]
+    assert ignored.tokens == [end] * 12
+
+
+def test_penalties_keep_tokens_from_coming_again() -> None:
+    plain, frequent, present, repeated = write(
+        engine_of("llama"),
+        text("a", 24, ignore_eos=True, logit_bias={9: 30.0}),
+        text("a", 24, ignore_eos=True, logit_bias={9: 3.0}, frequency_penalty=2.0),
+        text("a", 24, ignore_eos=True, logit_bias={9: 3.0}, presence_penalty=2.0),
+        text("a", 24, ignore_eos=True, repetition_penalty=50.0),
+    )
+    assert plain == [9] * 24
+    assert len(set(frequent)) > 4
+    assert len(set(present)) > 1
+    assert len(set(repeated)) > 12
+
+
+def test_tokens_of_the_request_end_a_text() -> None:
+    [tokens] = write(engine_of("llama"), text("a", logit_bias={9: 100.0}, stop_token_ids=(9,)))
+    assert tokens == [9]

@@ -1,0 +1,175 @@
+"""A language model as OpenAI's own client, and Triton's `generate`, see it."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'halimede[transformers]'")
+
+import torch
+import transformers
+
+from tests.frameworks.transformers import tiny_models
+from tests.support.server import ServerProcess, start_server
+
+PROMPT = "The moon walks"
+MESSAGES: Any = [{"role": "user", "content": "Where does the moon walk?"}]
+TOKENS = 24
+CONTEXT = 200_000
+NO_END = {"1": -100}
+"""A bias by which a text does not come to an end."""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a large context, which writes two texts at a time."""
+    directory = tmp_path_factory.mktemp("models")
+    tiny_models.save("llama", directory / "tiny" / "1", max_position_embeddings=CONTEXT)
+    parameter = 'parameters { key: "max_num_seqs" value { string_value: "2" } }'
+    (directory / "tiny" / "config.pbtxt").write_text(f'backend: "transformers" {parameter}')
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[ServerProcess]:
+    with start_server(repository, "--allow-openai=true", "--allow-grpc=false") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"http://{server.http}/v1", api_key="none", max_retries=0, timeout=60) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def wanted(repository: Path) -> "Wanted":
+    return Wanted(repository / "tiny" / "1")
+
+
+class Wanted:
+    """What the model itself generates."""
+
+    def __init__(self, directory: Path) -> None:
+        self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(directory)
+        torch.set_num_threads(1)  # the server has the others
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(directory)
+
+    def after(self, prompt: str, *, special: bool = True) -> str:
+        """The text after a prompt, always the most probable token."""
+        tokens = torch.tensor([self.tokenizer.encode(prompt, add_special_tokens=special)])
+        made = self.model.generate(
+            tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=TOKENS, do_sample=False
+        )
+        text: str = self.tokenizer.decode(made[0, tokens.shape[1] :], skip_special_tokens=True)
+        return text
+
+
+def completed(client: OpenAI, prompt: str = PROMPT, **options: Any) -> Any:
+    options = {"model": "tiny", "max_tokens": TOKENS, "temperature": 0, **options}
+    return client.completions.create(prompt=prompt, **options)
+
+
+def test_a_completion_is_what_the_model_generates(client: OpenAI, wanted: Wanted) -> None:
+    reply = completed(client)
+    assert reply.choices[0].text == wanted.after(PROMPT)
+    assert reply.choices[0].finish_reason == "length"
+    assert reply.usage.prompt_tokens == len(wanted.tokenizer.encode(PROMPT))
+    assert reply.usage.completion_tokens == TOKENS
+
+
+def test_chat_uses_the_template_of_the_model(client: OpenAI, wanted: Wanted) -> None:
+    reply = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=TOKENS, temperature=0)
+    prompt = wanted.tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)
+    assert reply.choices[0].message.content == wanted.after(prompt, special=False)
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == len(wanted.tokenizer.encode(prompt, add_special_tokens=False))
+
+
+def test_a_stream_brings_the_same_text_in_pieces(client: OpenAI, wanted: Wanted) -> None:
+    chunks = list(completed(client, stream=True, stream_options={"include_usage": True}))
+    texts = [chunk.choices[0].text for chunk in chunks if chunk.choices]
+    assert "".join(texts) == wanted.after(PROMPT)
+    assert len(list(filter(None, texts))) > 3
+    assert chunks[-1].usage.completion_tokens == TOKENS
+    assert chunks[-2].choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_word_ends_the_text(client: OpenAI, wanted: Wanted, stream: bool) -> None:
+    text = wanted.after(PROMPT)
+    word = text[len(text) // 2 :][:3]
+    reply = completed(client, stop=[word], stream=stream)
+    chunks = list(reply) if stream else [reply]
+    assert "".join(chunk.choices[0].text for chunk in chunks) == text[: text.index(word)]
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_callers_at_once_get_what_each_gets_alone(client: OpenAI, wanted: Wanted) -> None:
+    prompts = [PROMPT, "café 10", "one two three four five", "😀"]
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        replies = list(pool.map(lambda prompt: completed(client, prompt).choices[0].text, prompts))
+    assert replies == [wanted.after(prompt) for prompt in prompts]
+
+
+def test_a_seed_gives_the_same_text_again(client: OpenAI) -> None:
+    first, again, other = (completed(client, temperature=1, seed=seed).choices[0].text for seed in (5, 5, 6))
+    assert first == again != other
+
+
+def test_choices_of_one_request_differ_by_their_seeds(client: OpenAI) -> None:
+    reply = completed(client, temperature=1, seed=5, n=2)
+    assert len({choice.text for choice in reply.choices}) == 2
+
+
+def test_a_client_that_leaves_makes_room_for_the_next(client: OpenAI) -> None:
+    streams = [completed(client, max_tokens=CONTEXT - 99, stream=True, logit_bias=NO_END) for _ in range(2)]
+    for stream in streams:
+        assert next(iter(stream)).choices[0].text
+        stream.close()
+    reply = completed(client, max_tokens=3, logit_bias=NO_END)
+    assert reply.usage.completion_tokens == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_longer_than_the_context_is_refused(client: OpenAI, stream: bool) -> None:
+    told = rf"the prompt has \d+ tokens, but the model's context holds {CONTEXT}, with at least one for the answer"
+    with pytest.raises(openai.BadRequestError, match=told):
+        completed(client, "moon " * CONTEXT, stream=stream)
+
+
+def generate(server: ServerProcess, **members: Any) -> tuple[int, Any]:
+    """Status and body of `generate`."""
+    url = f"http://{server.http}/v2/models/tiny/generate"
+    try:
+        with urllib.request.urlopen(url, json.dumps(members).encode(), timeout=60) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_generate_is_called_as_with_the_vllm_backend(server: ServerProcess, wanted: Wanted) -> None:
+    options = {"temperature": 0, "max_tokens": TOKENS}
+    status, body = generate(server, text_input=PROMPT, parameters={"stream": False, **options})
+    assert (status, body["text_output"]) == (200, PROMPT + wanted.after(PROMPT))
+    status, body = generate(
+        server, text_input=PROMPT, sampling_parameters=json.dumps(options), exclude_input_in_output=True,
+        return_finish_reason=True, return_num_output_tokens=True,
+    )  # fmt: skip
+    assert (status, body["text_output"]) == (200, wanted.after(PROMPT))
+    assert (body["finish_reason"], body["num_output_tokens"]) == ("length", TOKENS)
+
+
+def test_wrong_sampling_is_refused_by_name(server: ServerProcess) -> None:
+    assert generate(server, text_input=PROMPT, sampling_parameters='{"beams": 2}')[0] == 400
+    status, body = generate(server, text_input=PROMPT, sampling_parameters='{"temperature": -2}')
+    assert status == 400
+    assert "'temperature' must be a number from 0 to 100" in body["error"]
