@@ -27,7 +27,8 @@ ABILITIES = {
     "qwen2": Ability.TOGETHER,
     "gpt2": Ability.TOGETHER,
     "bloom": Ability.TOGETHER,
-    "mamba": Ability.AGAIN,
+    "mamba": Ability.SINGLY,
+    "rwkv": Ability.AGAIN,
 }
 
 
@@ -103,9 +104,10 @@ def test_texts_that_are_written_at_once_are_those_that_the_model_generates(
     assert written == [generated(kind, each.asked.prompt, each.room) for each in texts]
 
 
-def test_texts_written_one_by_one_are_the_same() -> None:
+@pytest.mark.parametrize("ability", [Ability.SINGLY, Ability.AGAIN])
+def test_texts_written_in_other_ways_are_the_same(ability: Ability) -> None:
     texts = [text(prompt) for prompt in PROMPTS]
-    written = write(engine_of("mistral", ability=Ability.SINGLY), *texts)
+    written = write(engine_of("mistral", ability=ability), *texts)
     assert written == [generated("mistral", prompt) for prompt in PROMPTS]
 
 

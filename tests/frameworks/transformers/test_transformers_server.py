@@ -60,7 +60,6 @@ class Wanted:
 
     def __init__(self, directory: Path) -> None:
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(directory)
-        torch.set_num_threads(1)  # the server has the others
         self.model = transformers.AutoModelForCausalLM.from_pretrained(directory)
 
     def after(self, prompt: str, *, special: bool = True) -> str:

@@ -20,6 +20,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {},
     "bloom": {},
     "mamba": {"state_size": 4},
+    "rwkv": {"attention_hidden_size": 32},
 }
 """Model type → settings beyond those that all have."""
 
@@ -42,6 +43,7 @@ def tokenizer() -> Any:
 def make(kind: str, **settings: Any) -> Any:
     """A model of a type, in evaluation mode, with other settings than usual."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+    torch.set_num_threads(1)  # small as they are, more would wait for each other
     torch.manual_seed(1)
     words = tokenizer()
     config = transformers.AutoConfig.for_model(

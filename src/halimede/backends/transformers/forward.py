@@ -34,16 +34,19 @@ class Forward:
         """Whether it takes a cache."""
         return self._cache is not None
 
-    def __call__(self, tokens: Tensor, positions: Tensor, mask: Tensor, cache: Any | None) -> Tensor:
+    def __call__(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
         """The logits of what follows the last token of each row: FP32, shape [rows, vocabulary].
 
         Args:
             tokens: INT64, shape [rows, new tokens].
             positions: of each, from 0, of the same shape.
-            mask: INT64, shape [rows, earlier and new tokens]: 0 for those that only fill a row up, on the left.
+            mask: INT64, shape [rows, earlier and new tokens]: 0 for those that only fill a row up, on the left. None
+                if there are none of these; recurrent models take no mask beside a cache.
             cache: what is kept of earlier tokens, to which that of the new ones is added; None to keep nothing.
         """
-        arguments: dict[str, Any] = {"attention_mask": mask, "use_cache": cache is not None, **self._keep}
+        arguments: dict[str, Any] = {"use_cache": cache is not None, **self._keep}
+        if mask is not None:
+            arguments["attention_mask"] = mask
         if self._positions:
             arguments["position_ids"] = positions
         if cache is not None:
@@ -63,4 +66,4 @@ class Forward:
         """
         row = torch.tensor([tokens], device=self.device)
         positions = torch.arange(before, before + len(tokens), device=self.device)[None]
-        return self(row, positions, row.new_ones((1, before + len(tokens))), cache)
+        return self(row, positions, None, cache)

@@ -77,7 +77,9 @@ class Rows:
         """The logits after the next token of each row, shape [rows, vocabulary]."""
         lengths = torch.tensor(self.lengths, device=forward.device)[:, None]
         width = max(self.lengths) + 1
-        mask = (torch.arange(width, device=forward.device) >= width - 1 - lengths).long()
+        mask = None
+        if min(self.lengths) < width - 1:
+            mask = (torch.arange(width, device=forward.device) >= width - 1 - lengths).long()
         logits = forward(torch.tensor(tokens, device=forward.device)[:, None], lengths, mask, self._cache)
         self.lengths = [length + 1 for length in self.lengths]
         return logits
