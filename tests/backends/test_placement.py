@@ -21,6 +21,7 @@ ON_CPUS = [
     "identity",
     "implicit_state",
     "openvino",
+    "openvino_genai",
     "repeat",
     "sequence",
     "square",

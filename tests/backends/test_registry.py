@@ -34,7 +34,7 @@ def test_missing_backend_is_named_beside_those_that_are_there(backend: str) -> N
         f"unable to find backend library for backend '{backend}', "
         f"try specifying runtime on the model configuration."
     )
-    names = "identity, implicit_state, onnxruntime, openvino, python, pytorch, repeat, sequence, square"
+    names = "identity, implicit_state, onnxruntime, openvino, openvino_genai, python, pytorch, repeat, sequence, square"
     assert names in caught.value.message
 
 
@@ -85,6 +85,14 @@ def test_only_the_asked_for_framework_is_imported() -> None:
         "backend_class(ModelConfig(backend='identity')); assert 'onnxruntime' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_without_openvino_genai_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("halimede.backends.openvino_genai")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "openvino_genai", None)
+    with pytest.raises(UnsupportedError, match=r'pip install "halimede\[genai\]"'):
+        backend_class(ModelConfig(backend="openvino_genai"))
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])

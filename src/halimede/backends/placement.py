@@ -18,6 +18,8 @@ _ON_CPUS = {
     "implicit_state": "the backend implicit_state runs on CPUs only",
     "openvino": "the backend openvino has no instances of that kind; say KIND_CPU, and choose one of OpenVINO's "
     "devices by the parameter TARGET_DEVICE",
+    "openvino_genai": "the backend openvino_genai has no instances of that kind; say KIND_CPU, and choose one of "
+    "OpenVINO's devices by the parameter TARGET_DEVICE",
     "repeat": "the backend repeat runs on CPUs only",
     "sequence": "the backend sequence runs on CPUs only",
     "square": "the backend square runs on CPUs only",

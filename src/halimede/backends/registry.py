@@ -1,5 +1,8 @@
 """Which class opens a model: looked up by the configuration's backend, imported when first asked for."""
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from halimede.backends.base import BackendModel
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
@@ -15,6 +18,7 @@ BACKENDS = (
     "implicit_state",
     "onnxruntime",
     "openvino",
+    "openvino_genai",
     PYTHON,
     "pytorch",
     "repeat",
@@ -49,23 +53,9 @@ def backend_class(config: ModelConfig) -> type[BackendModel]:
     """
     # imported here, so that a server pays only for the frameworks that it uses
     name = backend_name(config)
+    if name in _FRAMEWORKS:
+        return _FRAMEWORKS[name]()
     match name:
-        case "onnxruntime":
-            return _onnxruntime()
-        case "dali":
-            return _dali()
-        case "fil":
-            return _fil()
-        case "openvino":
-            return _openvino()
-        case "pytorch":
-            return _pytorch()
-        case "tensorflow":
-            return _tensorflow()
-        case "tensorrt":
-            return _tensorrt()
-        case "transformers":
-            return _transformers()
         case "identity":
             from halimede.backends.testing.identity import IdentityModel
 
@@ -201,3 +191,28 @@ def _transformers() -> type[BackendModel]:
         )
         raise UnsupportedError(msg) from error
     return TransformersModel
+
+
+def _openvino_genai() -> type[BackendModel]:
+    try:
+        from halimede.backends.openvino_genai.backend import GenAIModel
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("openvino", "openvino_genai"):
+            raise
+        msg = 'the openvino_genai backend is not installed; install it with: pip install "halimede[genai]"'
+        raise UnsupportedError(msg) from error
+    return GenAIModel
+
+
+_FRAMEWORKS: Final[Mapping[str, Callable[[], type[BackendModel]]]] = {
+    "dali": _dali,
+    "fil": _fil,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "openvino_genai": _openvino_genai,
+    "pytorch": _pytorch,
+    "tensorflow": _tensorflow,
+    "tensorrt": _tensorrt,
+    "transformers": _transformers,
+}
+"""Backend → what imports its class."""

@@ -1,14 +1,11 @@
 """Requests to a language model share its engine: admission, turns, cancellation, failures, slow readers."""
 
-import json
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
-from halimede.backends.batch import Batch
 from halimede.backends.language import tensors
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
@@ -16,10 +13,10 @@ from halimede.backends.language.instance import LanguageInstance
 from halimede.backends.language.sampling import Sampling
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
-from halimede.core.datatypes import BOOL, BYTES
+from halimede.core.datatypes import BOOL
 from halimede.core.errors import CancelledError, InternalError, InvalidArgumentError
-from halimede.core.requests import InferRequest, InferResponse
-from halimede.core.tensors import Tensor, encode_bytes
+from halimede.core.tensors import Tensor
+from tests.backends.language.asked import Asked, batch_of
 
 CONTEXT = 20
 
@@ -65,46 +62,6 @@ class Spelling(Engine):
         self.under_way = []
 
 
-class Asked:
-    """A request and its answer.
-
-    Attributes:
-        texts: of each response.
-        outputs: name → value, of the last response with outputs.
-        error: what it ended with.
-    """
-
-    def __init__(self, prompt: str, *, stream: bool = True, **sampling: Any) -> None:
-        inputs = {
-            tensors.TEXT_INPUT: Tensor(BYTES, (1,), encode_bytes([prompt])),
-            tensors.SAMPLING_PARAMETERS: Tensor(BYTES, (1,), encode_bytes([json.dumps(sampling)])),
-        }
-        for name in (tensors.RETURN_FINISH_REASON, tensors.RETURN_INPUT_TOKENS, tensors.RETURN_OUTPUT_TOKENS):
-            inputs[name] = Tensor.from_array(BOOL, np.array([True]))
-        inputs[tensors.STREAM] = Tensor.from_array(BOOL, np.array([stream]))
-        self.request = InferRequest("m", inputs, lambda response, final: None)
-        self.texts: list[str] = []
-        self.outputs: dict[str, Any] = {}
-        self.count = 0
-        self.error: Exception | None = None
-        self.over = threading.Event()
-
-    def send(self, response: InferResponse | None, final: bool) -> None:
-        if response is not None and response.error is not None:
-            self.error = response.error
-        elif response is not None:
-            values = {name: tensor.array.item() for name, tensor in response.outputs.items()}
-            self.texts.append(values[tensors.TEXT_OUTPUT].decode())
-            self.count += values[tensors.OUTPUT_TOKENS]
-            self.outputs = values
-        if final:
-            self.over.set()
-
-    def wait(self) -> "Asked":
-        assert self.over.wait(30)
-        return self
-
-
 class Model:
     """An instance, and its engine."""
 
@@ -117,10 +74,7 @@ class Model:
 
     def ask(self, *asked: Asked) -> None:
         """Have the instance begin these."""
-        by_request = {each.request: each for each in asked}
-        batch = Batch(self.signature, list(by_request), len(asked))
-        batch.send = lambda request, response, final: by_request[request].send(response, final)
-        self.instance.execute(batch)
+        self.instance.execute(batch_of(self.signature, *asked))
 
     def go_on(self, steps: int = 100) -> None:
         """Allow steps."""

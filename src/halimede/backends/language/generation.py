@@ -17,6 +17,7 @@ from halimede.core.tensors import Tensor, encode_bytes
 
 _STOP: Final = "stop"
 _LENGTH: Final = "length"
+_ERROR: Final = "error"
 
 
 class Generation:
@@ -28,11 +29,12 @@ class Generation:
         prompt: the prompt's tokens.
         tokens: the text's tokens so far.
         room: the most tokens that the text may have.
-        finish: why it has ended, "" until then.
+        finish: why it has ended: stop, length or error; "" until then.
     """
 
     __slots__ = (
         "_detokenizer",
+        "_failure",
         "_new_tokens",
         "_pieces",
         "_send",
@@ -65,6 +67,7 @@ class Generation:
         self._stop = StopWords(asked.sampling.stop)
         self._pieces = [asked.prompt] if asked.echo else []
         self._new_tokens = 0
+        self._failure: HalimedeError | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -85,9 +88,16 @@ class Generation:
             self._pieces.append(self._stop.take(self._detokenizer.end()))
             self._pieces.append(self._stop.end())
 
+    def give_up(self, error: HalimedeError) -> None:
+        """End it with an error, which `send` sends."""
+        self._failure = error
+        self.finish = _ERROR
+
     def send(self) -> None:
         """Send what is new. To a client that reads too slowly, it is sent later, together with what follows."""
-        if self.finish:
+        if self._failure is not None:
+            self.fail(self._failure)
+        elif self.finish:
             self._answer(self._response("".join(self._pieces)))
         elif self.asked.stream and not self.request.congested:
             text = "".join(self._pieces)

@@ -46,6 +46,23 @@ class LanguageSettings:
         )
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model; {} without the file.
+
+    Raises:
+        InvalidArgumentError: it has something else.
+    """
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"cannot read '{path}': {error}") from error
+    if not isinstance(document, dict):
+        raise InvalidArgumentError(f"'{path}' must be a JSON object")
+    return document
+
+
 def read_generation_config(directory: Path) -> tuple[Sampling, frozenset[int]]:
     """How tokens are chosen if a request does not say, and which tokens end a text, by `generation_config.json`.
 
@@ -55,14 +72,7 @@ def read_generation_config(directory: Path) -> tuple[Sampling, frozenset[int]]:
         InvalidArgumentError: the file has something else.
     """
     path = directory / "generation_config.json"
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return Sampling(), frozenset()
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"cannot read '{path}': {error}") from error
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(f"'{path}' must be a JSON object")
+    document = read_object(path)
     given = {name: value for name, value in document.items() if name in _DEFAULTS}
     try:
         return choose_known(given, Sampling()), end_tokens(document.get("eos_token_id"))

@@ -1,0 +1,1 @@
+"""Backend `openvino_genai`: language models on the continuous batching of OpenVINO GenAI."""

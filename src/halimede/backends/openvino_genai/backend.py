@@ -1,0 +1,54 @@
+"""Language models as OpenVINO GenAI has them: openvino_model.xml, a tokenizer and a detokenizer in one directory."""
+
+import openvino_genai
+
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.backends.language import tensors
+from halimede.backends.language.instance import LanguageInstance
+from halimede.backends.language.settings import context_of, end_tokens, read_generation_config, read_object
+from halimede.backends.openvino_genai.engine import GenAIEngine
+from halimede.backends.openvino_genai.settings import GenAISettings
+from halimede.backends.openvino_genai.tokenizer import GenAITokenizer
+from halimede.core.errors import InvalidArgumentError, NotFoundError
+
+
+class GenAIModel(BackendModel):
+    """A language model."""
+
+    def __init__(self, source: ModelSource, options: BackendOptions) -> None:
+        super().__init__(source, options)
+        self._settings = GenAISettings.of(source.config, options.cpu_threads)
+        directory = self._directory = source.version_directory
+        if not (directory / "openvino_model.xml").is_file():
+            raise NotFoundError(f"there is no file '{directory / 'openvino_model.xml'}'")
+        document = read_object(directory / "config.json")
+        self._tokenizer = GenAITokenizer(directory)
+        self._defaults, ends = read_generation_config(directory)
+        self._ends = self._tokenizer.end_tokens | ends | end_tokens(document.get("eos_token_id"))
+        told = document.get("max_position_embeddings")
+        self._context = context_of(source.config, self._settings.language, told)
+
+    def complete_config(self) -> None:
+        """List the tensors, which are the same for all models."""
+        tensors.complete(self.source.config)
+
+    def check_config(self) -> None:
+        """Hold the complete configuration against the tensors."""
+        tensors.check(self.source.config)
+
+    def create_instance(self, spec: InstanceSpec) -> Instance:
+        """An instance with weights and cache of its own."""
+        return LanguageInstance(
+            self._engine, self._tokenizer, self._defaults, self._context, self._settings.language.max_texts
+        )
+
+    def _engine(self) -> GenAIEngine:
+        settings = self._settings
+        try:
+            pipeline = openvino_genai.ContinuousBatchingPipeline(
+                self._directory, settings.scheduler, settings.device, settings.properties
+            )
+        except RuntimeError as error:
+            msg = f"OpenVINO GenAI cannot load the model in '{self._directory}': {error}"
+            raise InvalidArgumentError(msg) from error
+        return GenAIEngine(pipeline, self._ends)

@@ -1,0 +1,104 @@
+"""Writes texts with the continuous batching of OpenVINO GenAI, whose scheduler decides what a step does."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import openvino
+import openvino_genai
+
+from halimede.backends.language.engine import Engine
+from halimede.backends.language.generation import Generation
+from halimede.backends.language.sampling import Sampling
+from halimede.core.errors import InvalidArgumentError, UnavailableError
+
+
+class GenAIEngine(Engine):
+    """The engine of one instance.
+
+    Args:
+        pipeline: an `openvino_genai.ContinuousBatchingPipeline`.
+        ends: the tokens that end a text.
+    """
+
+    def __init__(self, pipeline: Any, ends: frozenset[int]) -> None:
+        self._pipeline = pipeline
+        self._ends = ends
+        self._handles: dict[Generation, Any] = {}
+        self._number = 0
+
+    def add(self, generation: Generation) -> None:
+        """Begin a text.
+
+        Raises:
+            InvalidArgumentError: the pipeline cannot choose tokens in this way.
+        """
+        config = _generation_config(generation.asked.sampling, generation.room, self._ends)
+        tokens = openvino.Tensor(np.array([generation.prompt], np.int64))
+        self._number += 1
+        try:
+            self._handles[generation] = self._pipeline.add_request(self._number, tokens, config)
+        except RuntimeError as error:
+            raise InvalidArgumentError(f"OpenVINO GenAI refuses the request: {error}") from error
+
+    def step(self) -> None:
+        """Let the pipeline take a step, and hand out the tokens that came of it."""
+        self._pipeline.step()
+        for generation, handle in self._handles.items():
+            while handle.can_read() and not generation.finish:
+                for output in handle.read().values():
+                    self._take(generation, output.generated_ids)
+            status = handle.get_status()
+            if not generation.finish and status != openvino_genai.GenerationStatus.RUNNING:
+                generation.give_up(
+                    UnavailableError(
+                        "the text does not fit into the cache; raise cache_size or num_kv_blocks, or send less"
+                    )
+                )
+
+    def remove(self, generations: Collection[Generation]) -> None:
+        """Forget texts; what the pipeline keeps of them is free at its next step."""
+        for generation in generations:
+            handle = self._handles.pop(generation, None)
+            if handle is not None and handle.get_status() == openvino_genai.GenerationStatus.RUNNING:
+                handle.cancel()
+
+    def clear(self) -> None:
+        """Forget all texts."""
+        self.remove([*self._handles])
+
+    def _take(self, generation: Generation, tokens: list[int]) -> None:
+        sampling = generation.asked.sampling
+        for token in tokens:
+            own = token in self._ends and not sampling.ignore_eos
+            generation.take(token, ends=own or token in sampling.stop_token_ids)
+            if generation.finish:
+                return
+
+
+def _generation_config(sampling: Sampling, room: int, ends: frozenset[int]) -> Any:
+    """How the pipeline chooses tokens.
+
+    Raises:
+        InvalidArgumentError: it cannot do so in this way.
+    """
+    if sampling.logit_bias:
+        raise InvalidArgumentError("sampling_parameters: 'logit_bias' is not possible with OpenVINO GenAI")
+    config = openvino_genai.GenerationConfig()
+    config.max_new_tokens = room
+    config.min_new_tokens = min(sampling.min_tokens, room)
+    config.ignore_eos = sampling.ignore_eos
+    config.stop_token_ids = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else set(ends))
+    config.repetition_penalty = sampling.repetition_penalty
+    config.frequency_penalty = sampling.frequency_penalty
+    config.presence_penalty = sampling.presence_penalty
+    config.do_sample = sampling.temperature > 0
+    if config.do_sample:
+        config.temperature = sampling.temperature
+        config.top_p = sampling.top_p
+        config.min_p = sampling.min_p
+        if sampling.top_k:
+            config.top_k = sampling.top_k
+        if sampling.seed is not None:
+            config.rng_seed = sampling.seed % (1 << 64)
+    return config

@@ -1,0 +1,227 @@
+"""Language models on OpenVINO GenAI write what the model of `transformers` generates that they were exported from."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+pytest.importorskip("openvino_genai", reason="needs openvino-genai: pip install 'halimede[genai]'")
+pytest.importorskip("transformers", reason="makes its models: pip install 'halimede[transformers]'")
+
+import torch
+
+from halimede.backends.base import BackendOptions, InstanceSpec, ModelSource
+from halimede.backends.language import tensors
+from halimede.backends.openvino_genai.backend import GenAIModel
+from halimede.config.parse import parse_text
+from halimede.config.signature import Signature
+from halimede.core.errors import CancelledError, HalimedeError, InvalidArgumentError, UnavailableError
+from tests.backends.language.asked import Asked, batch_of
+from tests.frameworks.openvino_genai.exported import export
+from tests.frameworks.transformers.tiny_models import CONTEXT, tokenizer
+from tests.support.server import ServerProcess, start_server
+
+PROMPTS = ["The moon", "one two three four five one two three four five one two", "café", "10 €"]
+TOKENS = 12
+EXACT = {"KV_CACHE_PRECISION": "f32", "INFERENCE_PRECISION_HINT": "f32"}
+"""As the model of `transformers` computes."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The version directory, and the model of `transformers`."""
+    directory = tmp_path_factory.mktemp("models") / "tiny" / "1"
+    directory.mkdir(parents=True)
+    return directory, export(directory)
+
+
+class Opened:
+    """A model with one instance."""
+
+    def __init__(self, directory: Path, **parameters: str) -> None:
+        text = "".join(
+            f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }} '
+            for key, value in parameters.items()
+        )
+        config = parse_text(f'name: "tiny" backend: "openvino_genai" {text}', "test")
+        backend = GenAIModel(ModelSource("tiny", 1, directory.parent, config), BackendOptions())
+        backend.complete_config()
+        backend.check_config()
+        self.signature = Signature.from_config(config)
+        self.instance = backend.create_instance(InstanceSpec("tiny_0"))
+
+    def ask(self, *asked: Asked) -> None:
+        self.instance.execute(batch_of(self.signature, *asked))
+
+
+@pytest.fixture(scope="module")
+def opened(model: tuple[Path, Any]) -> Iterator[Opened]:
+    found = Opened(model[0], cache_size="1", **EXACT)
+    yield found
+    found.instance.close()
+
+
+def greedy(prompt: str, **sampling: Any) -> Asked:
+    return Asked(prompt, **{"temperature": 0, "max_tokens": TOKENS, **sampling})
+
+
+def generated(model: Any, prompt: str) -> str:
+    """What the model's own `generate` makes of a prompt."""
+    tokens = torch.tensor([tokenizer().encode(prompt)])
+    mask = torch.ones_like(tokens)
+    made = model.generate(tokens, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False)
+    text: str = tokenizer().decode(made[0, tokens.shape[1] :], skip_special_tokens=True)
+    return text
+
+
+def test_texts_that_are_written_at_once_are_those_that_the_model_generates(
+    model: tuple[Path, Any], opened: Opened
+) -> None:
+    asked = [greedy(prompt) for prompt in PROMPTS]
+    opened.ask(*asked)
+    assert [each.wait().text for each in asked] == [generated(model[1], prompt) for prompt in PROMPTS]
+    assert [each.outputs[tensors.INPUT_TOKENS] for each in asked] == [
+        len(tokenizer().encode(prompt)) for prompt in PROMPTS
+    ]
+
+
+def test_a_stop_word_and_a_token_end_a_text(opened: Opened) -> None:
+    whole = greedy(PROMPTS[0])
+    opened.ask(whole)
+    word = whole.wait().text[4:7]
+    by_word, by_token = greedy(PROMPTS[0], stop=[word]), greedy(PROMPTS[0], stop_token_ids=list(range(300)))
+    opened.ask(by_word, by_token)
+    assert by_word.wait().text == whole.text[: whole.text.index(word)]
+    assert by_token.wait().text == ""
+    assert by_word.outputs[tensors.FINISH_REASON] == by_token.outputs[tensors.FINISH_REASON] == b"stop"
+
+
+def test_sampling_depends_on_the_temperature(opened: Opened) -> None:
+    asked = [
+        Asked(PROMPTS[0], max_tokens=TOKENS, temperature=1, top_k=50, top_p=0.99, seed=seed)
+        for seed in range(4)
+    ]
+    opened.ask(*asked)
+    assert len({each.wait().text for each in asked}) > 1
+
+
+def test_a_seed_gives_the_same_text_alone_and_among_others(opened: Opened) -> None:
+    alone, among, other = (Asked(PROMPTS[0], max_tokens=TOKENS, seed=seed) for seed in (7, 7, 8))
+    opened.ask(alone)
+    opened.ask(other, among)
+    assert alone.wait().text == among.wait().text != other.wait().text
+
+
+def test_penalties_keep_tokens_from_coming_again(opened: Opened) -> None:
+    plain = greedy(PROMPTS[1], max_tokens=40, ignore_eos=True)
+    repeated = greedy(PROMPTS[1], max_tokens=40, ignore_eos=True, repetition_penalty=50)
+    opened.ask(plain, repeated)
+    assert plain.wait().text != repeated.wait().text
+    assert plain.count == repeated.count == 40
+
+
+def test_what_the_pipeline_cannot_do_is_refused(opened: Opened) -> None:
+    asked = greedy(PROMPTS[0], logit_bias={"5": 1})
+    opened.ask(asked)
+    assert str(asked.wait().error) == "sampling_parameters: 'logit_bias' is not possible with OpenVINO GenAI"
+
+
+def test_a_prompt_longer_than_the_context_is_refused(opened: Opened) -> None:
+    asked = greedy("moon " * CONTEXT)
+    opened.ask(asked)
+    assert isinstance(asked.wait().error, InvalidArgumentError)
+    assert f"the model's context holds {CONTEXT}" in str(asked.error)
+
+
+def test_clients_that_leave_make_room(model: tuple[Path, Any]) -> None:
+    found = Opened(model[0], cache_size="1", max_num_seqs="1", max_model_len="100")
+    for _ in range(5):
+        gone = greedy("a", max_tokens=90, ignore_eos=True)
+        found.ask(gone)
+        gone.request.cancelled = True
+        assert isinstance(gone.wait().error, CancelledError)
+    last = greedy("a")
+    found.ask(last)
+    assert last.wait().text
+    found.instance.close()
+
+
+def test_a_text_that_does_not_fit_into_the_cache_fails_alone(model: tuple[Path, Any]) -> None:
+    found = Opened(model[0], num_kv_blocks="3")
+    large, small = greedy("a", max_tokens=110, ignore_eos=True), greedy("a", max_tokens=2)
+    found.ask(large)
+    assert isinstance(large.wait().error, UnavailableError)
+    assert "does not fit into the cache; raise cache_size or num_kv_blocks" in str(large.error)
+    found.ask(small)
+    assert small.wait().error is None
+    found.instance.close()
+
+
+def test_texts_that_do_not_fit_into_the_cache_together_are_written_all_the_same(
+    model: tuple[Path, Any],
+) -> None:
+    found = Opened(model[0], num_kv_blocks="4", **EXACT)
+    asked = [greedy(prompt, max_tokens=80, ignore_eos=True) for prompt in ("a", "b", "c")]
+    for each in asked:
+        found.ask(each)
+        each.wait()
+    together = [greedy(prompt, max_tokens=80, ignore_eos=True) for prompt in ("a", "b", "c")]
+    found.ask(*together)
+    assert [each.wait().text for each in together] == [each.text for each in asked]
+    found.instance.close()
+
+
+def refusal(directory: Path, **parameters: str) -> str:
+    with pytest.raises(HalimedeError) as caught:
+        Opened(directory, **parameters)
+    return caught.value.message
+
+
+@pytest.mark.parametrize("name", ["openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml"])
+def test_files_that_are_missing_are_named(model: tuple[Path, Any], tmp_path: Path, name: str) -> None:
+    shutil.copytree(model[0], tmp_path / "1")
+    (tmp_path / "1" / name).unlink()
+    assert f"there is no file '{tmp_path / '1' / name}'" in refusal(tmp_path / "1")
+
+
+def test_files_that_are_damaged_are_told(model: tuple[Path, Any], tmp_path: Path) -> None:
+    shutil.copytree(model[0], tmp_path / "1")
+    (tmp_path / "1" / "openvino_model.xml").write_text("<net>")
+    assert "OpenVINO GenAI cannot load the model in" in refusal(tmp_path / "1")
+    (tmp_path / "1" / "openvino_tokenizer.xml").write_text("<net>")
+    assert "cannot load the tokenizer in" in refusal(tmp_path / "1")
+
+
+def test_wrong_parameters_are_refused_by_name(model: tuple[Path, Any]) -> None:
+    assert "'cache_size' must be an integer of at least 1" in refusal(model[0], cache_size="0")
+    assert "'enable_prefix_caching' must be one of 'true', 'false'" in refusal(
+        model[0], enable_prefix_caching="on"
+    )
+    assert "'KV_CACHE_PRECISION' must be one of 'f32', 'bf16'" in refusal(model[0], KV_CACHE_PRECISION="f8")
+    assert "cannot load the model" in refusal(model[0], TARGET_DEVICE="ABACUS")
+
+
+@pytest.fixture(scope="module")
+def server(model: tuple[Path, Any]) -> Iterator[ServerProcess]:
+    repository = model[0].parents[1]
+    exact = "".join(f'parameters {{ key: "{key}" value {{ string_value: "f32" }} }} ' for key in EXACT)
+    (model[0].parent / "config.pbtxt").write_text(f'backend: "openvino_genai" {exact}')
+    with start_server(repository, "--allow-openai=true", "--allow-grpc=false") as running:
+        yield running
+
+
+def test_the_official_client_chats_and_streams(model: tuple[Path, Any], server: ServerProcess) -> None:
+    with OpenAI(base_url=f"http://{server.http}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        options: Any = {"model": "tiny", "max_tokens": TOKENS, "temperature": 0}
+        chunks = list(client.completions.create(prompt=PROMPTS[0], stream=True, **options))
+        assert "".join(chunk.choices[0].text for chunk in chunks) == generated(model[1], PROMPTS[0])
+        assert len(chunks) > 3
+        reply = client.chat.completions.create(messages=[{"role": "user", "content": "Hello"}], **options)
+        assert reply.usage is not None
+        assert reply.usage.completion_tokens <= TOKENS
+        with pytest.raises(openai.BadRequestError, match="the model's context holds"):
+            client.completions.create(prompt="moon " * CONTEXT, **options)
