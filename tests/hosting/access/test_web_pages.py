@@ -142,7 +142,8 @@ def test_two_hosts_are_refused(host: ApiHost, names: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", [EVIL, "null", "http://localhost", "http://localhost:8088", "", "https://app.example.evil"]
+    "origin",
+    [EVIL, "null", "https://localhost:8443", "http://localhost:8088", "", "https://app.example.evil"],
 )
 def test_pages_of_foreign_origins_change_nothing(host: ApiHost, origin: str) -> None:
     for line, headers, body in (
@@ -202,6 +203,43 @@ def test_reads_of_foreign_pages_are_answered_without_leave_to_read_them(store: S
 def test_signed_requests_of_foreign_pages_are_refused_before_anything_else() -> None:
     with api_host({"A": Key("A", SECRET)}) as host:
         assert b"--allow-origin" in ask(host.port, "POST /", CREATE, f"Origin: {EVIL}", body=MODEL).body
+
+
+# pages of the host itself
+
+
+def test_the_console_invokes_endpoints_and_nothing_else(host: ApiHost, store: StoreHost) -> None:
+    with fake_instance() as instance:
+        host.publish("e", instance.port, "000000000000", "us-east-1")
+        own = "localhost:8088"
+        answer = ask(
+            host.port, "POST /endpoints/e/invocations", f"Origin: http://{own}", body="hello", host=own
+        )
+        assert (answer.status, answer.body) == (200, b"hello")
+        assert "access-control-allow-origin" not in answer.headers
+        for other in ("http://localhost", "http://localhost:8089", "null", EVIL):
+            refused = ask(
+                host.port, "POST /endpoints/e/invocations", f"Origin: {other}", body="hello", host=own
+            )
+            assert refused.status == 403, other
+    assert ask(host.port, "POST /", CREATE, f"Origin: http://{own}", body=MODEL, host=own).status == 403
+    assert host.calls == []
+    assert (
+        ask(store.port, "PUT /models/model.tar.gz", f"Origin: http://{own}", body="evil", host=own).status
+        == 403
+    )
+    assert stored(store) == b"good"
+
+
+def test_a_page_whose_name_stands_for_this_machine_invokes_nothing(host: ApiHost) -> None:
+    evil = "evil.example:8088"
+    answer = ask(host.port, "POST /endpoints/e/invocations", f"Origin: http://{evil}", body="{}", host=evil)
+    assert answer.status == 403
+
+
+def test_objects_are_no_pages_of_the_host(store: StoreHost) -> None:
+    answer = ask(store.port, "GET /models/model.tar.gz")
+    assert answer.headers["content-security-policy"] == "sandbox allow-scripts"
 
 
 # allowed origins

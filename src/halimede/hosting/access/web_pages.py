@@ -2,7 +2,8 @@
 
 Whoever reaches a host without keys may run programs there, and a browser on its machine reaches it. So a request from
 this machine must name the host: otherwise an attacker's DNS can make the page's own name stand for it. And a request
-that is more than a read must not come from a page, unless the page's origin is allowed.
+that is more than a read must not come from a page, unless the page's origin is allowed, or it invokes an endpoint from
+the console. Objects are never pages of this host: they are sent with a policy that takes their origin away.
 """
 
 from dataclasses import dataclass
@@ -46,12 +47,13 @@ class WebPageGuard:
     def _knows(self, host: str) -> bool:
         return not host or (len(host) < _REMEMBERED and self._policy.knows_host(host))
 
-    def judge(self, head: Head, *, from_loopback: bool) -> Judgement | None:
+    def judge(self, head: Head, *, from_loopback: bool, own_pages: bool = False) -> Judgement | None:
         """What is special about a request; None for most.
 
         Args:
             head: the request's.
             from_loopback: its client is on this machine.
+            own_pages: pages that this host itself has served, as its console, may send the request.
         """
         headers = head.headers
         host = headers.get("host", "")
@@ -64,6 +66,8 @@ class WebPageGuard:
                 "host with --allow-host"
             )
             return Judgement(RefusedError(Reason.FOREIGN_PAGE, msg))
+        if own_pages and self._policy.is_own(headers["origin"], host):
+            return None
         return self._judge_origin(head, headers["origin"])
 
     def _judge_origin(self, head: Head, origin: str) -> Judgement | None:

@@ -10,7 +10,7 @@ from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.refusals import RefusedError
-from halimede.hosting.access.web_pages import WebPageGuard
+from halimede.hosting.access.web_pages import Judgement, WebPageGuard
 from halimede.hosting.api.digests import digest, target_of
 from halimede.hosting.api.invocation_heads import REFUSALS
 from halimede.hosting.api.tasks import RequestTasks
@@ -70,11 +70,15 @@ class Runtime:
 
     def _admitted(self, head: Head, *, from_loopback: bool) -> Asked | None:
         """What a request with that head asks for, if whoever sends it may, whatever the body is."""
-        if self._gate.verifies or self._guard.judge(head, from_loopback=from_loopback) is not None:
+        if self._gate.verifies or self._judge(head, from_loopback=from_loopback) is not None:
             return None
         if REFUSALS[head] is not None or self._is_asynchronous(head):
             return None
         return asked_of(head, self._gate.scope_of(head))
+
+    def _judge(self, head: Head, *, from_loopback: bool) -> Judgement | None:
+        """What is special about the page that a request comes from, if it comes from one; the console's may invoke."""
+        return self._guard.judge(head, from_loopback=from_loopback, own_pages=True)
 
     def _is_asynchronous(self, head: Head) -> bool:
         return self._asynchronous is not None and operation_of(head.path)[1] == ASYNCHRONOUS
@@ -89,7 +93,7 @@ class Runtime:
 
     def _consider(self, request: Request) -> None:
         head = request.head
-        judgement = self._guard.judge(head, from_loopback=request.from_loopback)
+        judgement = self._judge(head, from_loopback=request.from_loopback)
         if judgement is not None:
             request.further = judgement.cors
             if judgement.preflight:

@@ -30,6 +30,9 @@ _REFUSED = (
 )
 """What a client would wrongly believe to have been done."""
 
+_APART = "sandbox allow-scripts"
+"""An object that a browser shows is no page of this host: it may neither read nor ask what the console's pages may."""
+
 _OVERRIDES = {f"response-{name}": name for name in _KEPT}
 OVERRIDES = frozenset(_OVERRIDES)
 """Parameters of a query that change headers of the answer."""
@@ -82,6 +85,7 @@ def sent_headers(
         ("ETag", f'"{stored.etag}"'),
         ("Last-Modified", format_datetime(stored.modified, usegmt=True)),
         ("Accept-Ranges", "bytes"),
+        ("Content-Security-Policy", _APART),
     ]
     if checksum and stored.checksum is not None:
         answer.append((stored.checksum.header, stored.checksum.value))
