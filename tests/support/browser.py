@@ -18,7 +18,7 @@ FLAGS = (
 )  # fmt: skip
 _PATIENCE_S = 60
 expect.set_options(timeout=_PATIENCE_S * 1000)
-_POINTS = 8
+_POINTS = 3
 WINDOW: ViewportSize = {"width": 1440, "height": 900}
 
 

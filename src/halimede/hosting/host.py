@@ -23,7 +23,7 @@ from halimede.hosting.asynchronous.requests import Notice
 from halimede.hosting.capture.capture import Capture
 from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.console.pages import HostConsole
-from halimede.hosting.console.snapshot import Sources
+from halimede.hosting.console.sources import Sources
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.experiments.experiments import Experiments
@@ -183,8 +183,10 @@ class Host:
                 self._substrate.instances,
                 self._asynchronous.backlogs,
                 self._copies.pending if settings.router_processes == 1 else None,
-                alarm_operations(self._alarms)["DescribeAlarms"],
+                alarm_operations(self._alarms),
                 self._autoscaling.service().operations["DescribeScalingActivities"],
+                logs_service(directory / "logs").operations,
+                partial(Objects, self._places),
             ),
         )
         self._dispatcher = Dispatcher(

@@ -12,7 +12,14 @@ import pytest
 from halimede.engine.statistics import BATCH_SIZE_BOUNDS, DURATION_BOUNDS_US
 from tests.support.server import ServerProcess, start_server
 
-FILES = ("", "/main.js", "/console.css", "/views/logs.js", "/try_it/form.js", "/vendor/uplot/uplot.js")
+FILES = (
+    "",
+    "/server/main.js",
+    "/console.css",
+    "/server/logs.js",
+    "/try_it/form.js",
+    "/vendor/uplot/uplot.js",
+)
 
 
 @contextmanager
@@ -169,7 +176,7 @@ def test_the_console_is_restricted_as_what_it_shows_is(repository: Path) -> None
 
 def test_without_a_console_its_paths_mean_nothing(repository: Path) -> None:
     with start_server(repository, "--model-control-mode=explicit", "--allow-console=false") as server:
-        for path in ("/console", "/console/main.js", "/v2/console/snapshot", "/v2/console/events"):
+        for path in ("/console", "/console/server/main.js", "/v2/console/snapshot", "/v2/console/events"):
             assert server.get(path) == (404, b'{"error":"Not Found"}')
 
 

@@ -55,7 +55,7 @@ from halimede.frontends.http.routes import Call, Route, find_route
         ("/openapi.json", Route(Call.OPENAPI)),
         ("/console", Route(Call.CONSOLE)),
         ("/console/", Route(Call.CONSOLE)),
-        ("/console/views/logs.js", Route(Call.CONSOLE, file="views/logs.js")),
+        ("/console/server/logs.js", Route(Call.CONSOLE, file="server/logs.js")),
         ("/v2/console/snapshot", Route(Call.CONSOLE_SNAPSHOT)),
         ("/v2/console/events", Route(Call.CONSOLE_EVENTS)),
         ("/v2/console/logs", Route(Call.CONSOLE_LOGS)),

@@ -23,7 +23,7 @@ from halimede.core.errors import InvalidArgumentError, PermissionDeniedError
 from halimede.core.origins import is_loopback
 from halimede.engine.engine import Engine
 from halimede.frontends.console.feed import Feed, send_logs, send_snapshot
-from halimede.frontends.console.files import HEADERS, page_file
+from halimede.frontends.console.files import HEADERS, index_file, page_file
 from halimede.frontends.console.snapshot import Snapshots
 from halimede.frontends.http.answers import refuse_restricted
 from halimede.frontends.http.routes import Call, Route
@@ -104,7 +104,7 @@ class Console:
 
 def _send_file(exchange: Exchange, route: Route) -> None:
     """Answer with the page or a file of it, with 404 if there is none of that name."""
-    file = page_file(route.file or "index.html")
+    file = page_file(route.file) if route.file else index_file("server")
     if file is None:
         exchange.respond(404, (b'{"error":"Not Found"}',))
     else:

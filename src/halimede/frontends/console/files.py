@@ -1,4 +1,7 @@
-"""The files of the console's pages: each read once, when it is first asked for."""
+"""The files of the console's pages: each read once, when it is first asked for.
+
+Servers and hosts have the same page around different scripts: those of `server/` and of `host/`.
+"""
 
 from functools import lru_cache
 from importlib import resources
@@ -42,3 +45,11 @@ def page_file(name: str) -> PageFile | None:
     if not file.is_file():
         return None
     return PageFile(file.read_bytes(), _TYPES[name.rpartition(".")[2]])
+
+
+@lru_cache(2)
+def index_file(kind: str) -> PageFile:
+    """The page of a `server` or a `host`."""
+    page = page_file("index.html")
+    assert page is not None, "it is in the package"
+    return page._replace(body=page.body.replace(b"{kind}", kind.encode()))

@@ -24,6 +24,7 @@ from halimede.hosting.control.database import Database, DocumentKey
 from halimede.hosting.control.defaults import complete_config, complete_model
 from halimede.hosting.control.deployments.plan import Plan
 from halimede.hosting.control.deployments.policy import Policy
+from halimede.hosting.control.deployments.progress import Progress
 from halimede.hosting.control.descriptions import describe_endpoint, endpoint_summary
 from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.guests import Guest
@@ -260,6 +261,15 @@ class Controller:
             describe_endpoint(each.record, each.fleets, is_capture_stopped=is_stopped)
             for each in sorted(endpoints, key=lambda endpoint: endpoint.record.name)
         ]
+
+    def progress(self, caller: Caller) -> dict[str, Progress]:
+        """How far the deployments of the caller's endpoints have come, by endpoint, of those that are under way."""
+        scope = caller.scope
+        return {
+            each.record.name: each.record.progress
+            for each in self._endpoints.values()
+            if each.record.id.scope == scope and each.record.progress is not None
+        }
 
     async def _list_endpoints(self, request: Request, caller: Caller) -> Answer:
         entries = [endpoint_summary(record) for record in self._records(caller)]

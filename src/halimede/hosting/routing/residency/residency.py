@@ -9,7 +9,7 @@ of instances and models.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic_ns
 
 from halimede.hosting.errors import ApiError, invalid_invocation
@@ -92,6 +92,15 @@ class MultiModelResidency:
     def loaded_counts(self) -> Mapping[str, int]:
         """Instance → how many models it holds."""
         return {name: holder.loaded for name, holder in self._holders.items()}
+
+    def copies(self) -> Mapping[str, Sequence[Entry]]:
+        """Model → what instances have of it, if only that they could not load it."""
+        return self._copies
+
+    def memory(self) -> Iterator[tuple[str, int, int, int]]:
+        """Of each instance: its id, how many models it holds, the bytes that they take and may take."""
+        for name, holder in self._holders.items():
+            yield name, holder.loaded, holder.used_bytes, holder.used_bytes + holder.free_bytes
 
     # requests
 

@@ -1,88 +1,116 @@
-// One endpoint: its variants with their traffic, a deployment as it proceeds, and what is captured.
+// One endpoint: its figures, models, captured invocations and logs, and a form to try it.
 
-import { h, keyed, setText, show } from "../dom.js";
-import { age, duration, number, percent } from "../format.js";
+import { h, setText, show } from "../dom.js";
+import { duration, number } from "../format.js";
+import { viewHead } from "../sections.js";
+import { tiles } from "../tile.js";
+import { activitiesCard, alarmsCard, changesCard } from "./alarms.js";
+import { capturedView } from "./captured.js";
+import { invocationCharts } from "./charts.js";
+import { aboutEndpoint, counted, endpointCard, statusPill } from "./endpoint_card.js";
+import { instancesCard } from "./instances.js";
+import { endpointLogs } from "./logs.js";
+import { modelsView } from "./models.js";
+import { tryEndpoint } from "./try.js";
 
-const KINDS = { InService: "good", Failed: "bad", RollingBack: "warn", UpdateRollbackFailed: "bad" };
-const COLUMNS = [["Variant", ""], ["Traffic", ""], ["Requests/s", "n"], ["Model latency", "n"], ["Errors/s", "n"], ["In flight", "n"], ["Instances", "n"], ["Now", ""]];
+const SECTIONS = {
+  "": ["Figures", figuresView, () => true],
+  models: ["Models", modelsView, (endpoint) => endpoint.MultiModel],
+  captured: ["Captured", capturedView, (endpoint) => Boolean(endpoint.DataCaptureConfig)],
+  logs: ["Logs", endpointLogs, () => true],
+  try: ["Try it", tryEndpoint, () => true],
+};
 
-/** The card of an endpoint: `update(endpoint, history)`. */
-export function endpointCard(name) {
-  const pill = h("span", { class: "pill" });
-  const about = h("span", { class: "faint" });
-  const reason = h("p", { class: "note bad" });
-  const deployment = h("p", { class: "note deployment" });
-  const captured = h("p", { class: "faint captured" });
-  const body = h("tbody");
-  const rows = new Map();
-  const node = h("section", { class: "card flush" },
-    h("div", { class: "bar_of_title" }, h("h2", {}, name), pill, about),
-    reason, deployment,
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Variants of ${name}` }, h("table", {},
-      h("caption", { class: "unseen" }, `Variants of ${name}`),
-      h("thead", {}, h("tr", {}, COLUMNS.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))), body)),
-    captured);
-
+export function endpointView(history, name, section = "") {
+  const pill = statusPill();
+  const about = h("p", { class: "faint" });
+  const gone = h("p", { class: "note", hidden: true }, "There is no such endpoint.");
+  const keys = Object.keys(SECTIONS);
+  const chosen = keys.includes(section) ? section : "";
+  const head = viewHead(["#/", "Endpoints"], name, [pill.node, about], keys.map((key) => [`#/endpoint/${encodeURIComponent(name)}${key && `/${key}`}`, SECTIONS[key][0], key === chosen]));
+  const content = SECTIONS[chosen][1](history, name);
+  const node = h("div", {}, head.node, gone, content.node);
+  show(pill.node, false);
   return {
     node,
-    update(endpoint, history) {
-      setText(pill, endpoint.EndpointStatus);
-      pill.className = `pill ${KINDS[endpoint.EndpointStatus] ?? "busy"}`;
-      setText(about, [endpoint.EndpointConfigName, endpoint.AsyncInferenceConfig && "asynchronous"].filter(Boolean).join(" · "));
-      setText(reason, endpoint.FailureReason ?? "");
-      show(reason, Boolean(endpoint.FailureReason));
-      const pending = endpoint.PendingDeploymentSummary;
-      const steps = pending ? pending.ProductionVariants.flatMap((each) => (each.VariantStatus ?? []).map((status) => `${status.Status}${status.StatusMessage ? `: ${status.StatusMessage}` : ""}`)) : [];
-      const since = pending?.StartTime ? ` for ${age(history.latest.time - new Date(pending.StartTime).getTime() / 1000)}` : "";
-      setText(deployment, pending ? `Deploying ${pending.EndpointConfigName}${since}. ${[...new Set(steps)].join("; ")}` : "");
-      show(deployment, Boolean(pending));
-      const variants = variantsOf(endpoint);
-      keyed(body, rows, [...variants.keys()], variantRow);
-      for (const [key, variant] of variants) rows.get(key).update(variant, history.current.get(`${endpoint.EndpointName}/${variant.VariantName}`));
-      const records = endpoint.Figures.reduce((sum, each) => sum + (each.sums.DataCaptureRecords ?? 0), 0);
-      const capture = endpoint.DataCaptureConfig;
-      setText(captured, capture ? `Data capture ${capture.CaptureStatus?.toLowerCase() ?? ""}: ${number(records)} invocations captured, to ${capture.DestinationS3Uri}` : "");
-      show(captured, Boolean(capture));
+    update() {
+      const endpoint = history.endpoint(name);
+      show(gone, !endpoint);
+      show(pill.node, Boolean(endpoint));
+      show(content.node, Boolean(endpoint) || chosen === "logs"); // logs stay when an endpoint is gone
+      keys.forEach((key, i) => show(head.links[i], key === chosen || Boolean(endpoint && SECTIONS[key][2](endpoint))));
+      if (!endpoint) return;
+      pill.update(endpoint);
+      setText(about, aboutEndpoint(endpoint));
+      content.update?.(endpoint);
     },
+    close: () => content.close?.(),
   };
 }
 
-/** Key → a variant, with its share of the traffic, what serves it and what is to come. */
-function variantsOf(endpoint) {
-  const found = new Map();
-  const add = (list, kind, config) => {
-    const fleet = endpoint.Shares[config] ?? (kind === "new" ? 0 : 1);
-    const whole = (list ?? []).reduce((sum, each) => sum + each.CurrentWeight, 0);
-    for (const variant of list ?? []) found.set(`${kind}/${variant.VariantName}`, { ...variant, kind, share: kind === "shadow" ? null : whole ? (fleet * variant.CurrentWeight) / whole : 0 });
-  };
-  const pending = endpoint.PendingDeploymentSummary;
-  add(endpoint.ProductionVariants, "", endpoint.EndpointConfigName);
-  add(endpoint.ShadowProductionVariants, "shadow", endpoint.EndpointConfigName);
-  add(pending?.ProductionVariants, "new", pending?.EndpointConfigName);
-  return found;
+function figuresView(history, name) {
+  const heads = tiles("Requests/s", "Latency p50", "Latency p99", "Errors/s", "In flight", "Instances", "Invocations");
+  const charts = invocationCharts();
+  const card = endpointCard(name);
+  const captured = captureTiles();
+  const instances = instancesCard({ endpoint: false });
+  const alarms = alarmsCard();
+  const changes = changesCard();
+  const activities = activitiesCard();
+  const node = h("div", {}, heads.node, h("div", { class: "charts" }, charts.map((chart) => chart.node)),
+    card.node, captured.node, instances.node, alarms.node, changes.node, activities.node);
+
+  function update(endpoint) {
+    const { instances: all, alarms: every, alarm_changes: changed, activities: done } = history.latest;
+    const point = history.endpoints.get(name);
+    const own = all.filter((each) => each.endpoint === name);
+    const errors = counted(endpoint, "Invocation4XXErrors") + counted(endpoint, "Invocation5XXErrors");
+    heads["Requests/s"].update(number(point?.rate ?? null), "of the last 5 seconds");
+    heads["Latency p50"].update(duration(point?.p50 ?? null), "of models");
+    heads["Latency p99"].update(duration(point?.p99 ?? null), "of the last 5 seconds");
+    heads["Errors/s"].update(number(point?.errors ?? null), "4xx and 5xx");
+    heads["In flight"].update(number(point?.inflight ?? null), endpoint.Backlog === null ? "sent to instances" : `${number(endpoint.Backlog)} in the queue`);
+    const takers = own.filter((each) => each.takes_requests).length;
+    heads.Instances.update(number(own.length), `${takers} ${takers === 1 ? "takes" : "take"} requests`);
+    heads.Invocations.update(number(counted(endpoint, "Invocations")), `${number(errors)} errors, since the host was started`);
+    const columns = history.columns.get(name);
+    if (columns) for (const chart of charts) chart.update(columns);
+    card.update(endpoint, history);
+    captured.update(endpoint);
+    instances.update(own);
+    const watching = (endpoint.LastDeploymentConfig?.AutoRollbackConfiguration?.Alarms ?? []).map((each) => each.AlarmName);
+    const ours = every.filter((each) => watching.includes(each.AlarmName) || isAbout(each, name));
+    const names = new Set(ours.map((each) => each.AlarmName));
+    alarms.update(ours);
+    changes.update(changed.filter((each) => names.has(each.AlarmName)));
+    activities.update(done.filter((each) => each.ResourceId.startsWith(`endpoint/${name}/`)));
+  }
+
+  return { node, update, close: () => charts.forEach((chart) => chart.close()) };
 }
 
-function variantRow() {
-  const title = h("span");
-  const kind = h("span", { class: "pill" });
-  const fill = h("span", { class: "fill" });
-  const share = h("span", { class: "value" });
-  const cells = Array.from({ length: 5 }, () => h("td", { class: "n" }));
-  const status = h("td");
-  const node = h("tr", {}, h("th", { scope: "row" }, title, " ", kind),
-    h("td", {}, h("span", { class: "share" }, h("span", { class: "track", "aria-hidden": "true" }, fill), share)), cells, status);
+/** Whether an alarm is on a metric of the endpoint. */
+function isAbout(alarm, name) {
+  const metrics = [alarm, ...(alarm.Metrics ?? []).map((each) => each.MetricStat?.Metric ?? {})];
+  return metrics.some(({ Dimensions }) => (Dimensions ?? []).some((each) => each.Name === "EndpointName" && each.Value === name));
+}
+
+/** What has become of captured invocations. */
+function captureTiles() {
+  const heads = tiles("Captured", "Written", "Left out", "Lost", "Failed writes");
+  const node = h("section", { class: "capture" }, h("h2", {}, "Data capture"), heads.node);
   return {
     node,
-    update(variant, figures) {
-      setText(title, variant.VariantName);
-      setText(kind, variant.kind);
-      show(kind, Boolean(variant.kind));
-      fill.style.width = `${(variant.share ?? 0) * 100}%`;
-      setText(share, variant.share === null ? "copies" : percent(variant.share));
-      const serving = variant.kind === "new" ? undefined : figures;
-      const texts = [number(serving?.rate ?? null), duration(serving?.latency ?? null), number(serving?.errors ?? null), number(serving?.inflight ?? null), `${variant.CurrentInstanceCount} of ${variant.DesiredInstanceCount}`];
-      cells.forEach((cell, i) => setText(cell, texts[i]));
-      setText(status, (variant.VariantStatus ?? []).map((each) => `${each.Status}${each.StatusMessage ? `: ${each.StatusMessage}` : ""}`).join("; ") || "–");
+    update(endpoint) {
+      const capture = endpoint.DataCaptureConfig;
+      show(node, Boolean(capture));
+      if (!capture) return;
+      const count = (metric) => number(counted(endpoint, metric));
+      heads.Captured.update(count("DataCaptureRecords"), `${capture.CaptureStatus?.toLowerCase() ?? ""}, ${number(capture.CurrentSamplingPercentage ?? 100)} % of invocations`);
+      heads.Written.update(count("DataCaptureRecordsUploaded"), `to ${capture.DestinationS3Uri}`);
+      heads["Left out"].update(count("DataCaptureRecordsTooLarge"), "too large");
+      heads.Lost.update(count("DataCaptureRecordsDropped"), "no room in memory or on the disk");
+      heads["Failed writes"].update(count("DataCaptureUploadFailures"), "tried again");
     },
   };
 }

@@ -4,29 +4,31 @@
 import { h } from "../dom.js";
 
 const KEPT = "halimede host keys";
-const EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"; // SHA-256 of no body
-const utf8 = (text) => new TextEncoder().encode(text);
+const INSECURE = "Browsers sign requests only on pages of localhost or over TLS: open the console at such an address.";
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const encoded = (text) => encodeURIComponent(text).replace(/[!'()*]/g, (one) => `%${one.charCodeAt(0).toString(16).toUpperCase()}`);
+const sha256 = async (content) => hex(await crypto.subtle.digest("SHA-256", await new Blob([content]).arrayBuffer()));
 
 async function hmac(key, text) {
   const imported = await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
-  return crypto.subtle.sign("HMAC", imported, utf8(text));
+  return crypto.subtle.sign("HMAC", imported, new TextEncoder().encode(text));
 }
 
-function keys() {
-  return JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
-}
+/** The key that the user has given, {id, secret, region}; null for none. */
+export const givenKey = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
 
-/** The headers of a GET: a signature if the user has given keys, none otherwise. */
-export async function signed(path) {
-  const given = keys();
+/** The headers of a request: a signature if the user has given a key, none otherwise. The path's query is as it is sent. */
+export async function signed(path, { method = "GET", body = "" } = {}) {
+  const given = givenKey();
   if (!given) return {};
+  if (!crypto.subtle) throw Object.assign(new Error(INSECURE), { status: 403 });
+  const [place, query = ""] = path.split("?");
+  const parameters = [...new URLSearchParams(query)].map(([name, value]) => `${encoded(name)}=${encoded(value)}`).sort().join("&");
   const time = new Date().toISOString().replace(/[-:]|\.\d+/g, "");
-  const day = time.slice(0, 8);
-  const request = ["GET", path, "", `host:${location.host}`, `x-amz-date:${time}`, "", "host;x-amz-date", EMPTY].join("\n");
-  const scope = `${day}/${given.region}/sagemaker/aws4_request`;
-  const text = ["AWS4-HMAC-SHA256", time, scope, hex(await crypto.subtle.digest("SHA-256", utf8(request)))].join("\n");
-  let key = utf8(`AWS4${given.secret}`);
+  const request = [method, place, parameters, `host:${location.host}`, `x-amz-date:${time}`, "", "host;x-amz-date", await sha256(body)].join("\n");
+  const scope = `${time.slice(0, 8)}/${given.region}/sagemaker/aws4_request`;
+  const text = ["AWS4-HMAC-SHA256", time, scope, await sha256(request)].join("\n");
+  let key = new TextEncoder().encode(`AWS4${given.secret}`);
   for (const part of scope.split("/")) key = await hmac(key, part);
   const signature = hex(await hmac(key, text));
   return { "X-Amz-Date": time, Authorization: `AWS4-HMAC-SHA256 Credential=${given.id}/${scope}, SignedHeaders=host;x-amz-date, Signature=${signature}` };
@@ -35,19 +37,20 @@ export async function signed(path) {
 /** Let the user give an access key. */
 export function askForKeys(onChange) {
   const dialog = document.getElementById("dialog");
-  const given = keys() ?? { id: "", secret: "", region: "us-east-1" };
+  const given = givenKey() ?? { id: "", secret: "", region: "us-east-1" };
   const id = h("input", { id: "key_id", autocomplete: "off", value: given.id });
   const secret = h("input", { id: "key_secret", type: "password", autocomplete: "off", value: given.secret });
   const region = h("input", { id: "key_region", autocomplete: "off", value: given.region });
   const save = (event) => {
     event.preventDefault();
-    sessionStorage.setItem(KEPT, JSON.stringify({ id: id.value, secret: secret.value, region: region.value }));
+    if (id.value) sessionStorage.setItem(KEPT, JSON.stringify({ id: id.value.trim(), secret: secret.value, region: region.value.trim() }));
+    else sessionStorage.removeItem(KEPT);
     dialog.close();
     onChange();
   };
   dialog.replaceChildren(
     h("h2", { id: "dialog_title" }, "Access"),
-    h("p", {}, "Requests are signed with this key. It is kept in this browser tab only, and the secret is never sent."),
+    h("p", {}, "Requests are signed with this key. It is kept in this browser tab only, and the secret is never sent. Without an ID requests are not signed."),
     h("form", { onsubmit: save },
       h("label", { for: "key_id" }, "Access key ID"), id,
       h("label", { for: "key_secret" }, "Secret access key"), secret,

@@ -1,9 +1,10 @@
 // A form made from a model's metadata, which sends real requests.
 
-import { h, notify, setText, show } from "../dom.js";
+import { h, setText, show } from "../dom.js";
 import { duration } from "../format.js";
-import { read } from "../server.js";
+import { read } from "../calls.js";
 import { outputsDrawn, streamDrawn } from "./answer.js";
+import { codeTabs } from "./code.js";
 import { encode } from "./datatypes.js";
 import { field } from "./fields.js";
 import { infer, pathOf, stream } from "./sending.js";
@@ -56,7 +57,7 @@ function modelForm(model, config) {
   const stop = h("button", { type: "button", hidden: true, onclick: () => abort?.abort() }, "Stop");
   const outcome = h("p", { class: "outcome", role: "status" });
   const answer = h("div", { class: "answer" }, h("p", { class: "faint" }, "The answer appears here."));
-  const code = codeTabs();
+  const code = codeTabs(SNIPPETS.map(({ name }) => name));
   const node = h("div", { class: "try_it" },
     h("form", { onsubmit: run }, fields.map((each) => each.node), options.node, h("div", { class: "actions" }, send, stop, outcome)),
     h("div", { class: "result" }, h("h3", {}, "Answer"), answer),
@@ -67,9 +68,13 @@ function modelForm(model, config) {
     return { inputs, ...options.read() };
   }
 
+  function write(asked) {
+    code.update(SNIPPETS.map(({ applies, code: text }) => (applies(model) ? text(model, asked) : null)), filesOf(model, asked, encode));
+  }
+
   async function showCode() {
     try {
-      code.update(model, await request());
+      write(await request());
     } catch (error) {
       code.explain(error.message);
     }
@@ -86,7 +91,7 @@ function modelForm(model, config) {
     const took = () => duration((performance.now() - began) * 1000);
     try {
       const asked = await request();
-      code.update(model, asked);
+      write(asked);
       if (model.decoupled) {
         const drawn = streamDrawn(model.outputs);
         answer.replaceChildren(drawn.node);
@@ -143,47 +148,6 @@ function optionsOf(model, labelled, onChange) {
         ? model.outputs.map(({ name }) => (labelled.includes(name) ? { name, parameters: { classification: count } } : { name }))
         : null;
       return { parameters, outputs };
-    },
-  };
-}
-
-function codeTabs() {
-  let chosen = 0;
-  let last = null;
-  const code = h("code", {});
-  const files = h("div", { class: "files" });
-  const copy = h("button", { type: "button", class: "quiet", onclick: async () => {
-    await navigator.clipboard.writeText(code.textContent).then(() => notify("Copied.", "good"), () => notify("The browser does not let this page copy.", "error"));
-  } }, "Copy");
-  const buttons = SNIPPETS.map(({ name }, i) => h("button", { type: "button", class: "quiet", "aria-pressed": String(i === 0), onclick: () => { chosen = i; draw(); } }, name));
-  const node = h("section", { class: "code" },
-    h("div", { class: "line" }, h("h3", {}, "The same call"), h("div", { role: "group", "aria-label": "Client" }, buttons), copy),
-    h("pre", { tabindex: "0", role: "region", "aria-label": "Code of the call" }, code), files);
-
-  function draw() {
-    if (!last) return;
-    const [model, request] = last;
-    const possible = SNIPPETS.map(({ applies }) => applies(model));
-    if (!possible[chosen]) chosen = 0;
-    buttons.forEach((button, i) => {
-      show(button, possible[i]);
-      button.setAttribute("aria-pressed", String(i === chosen));
-    });
-    setText(code, SNIPPETS[chosen].code(model, request));
-    for (const link of files.querySelectorAll("a")) URL.revokeObjectURL(link.href);
-    files.replaceChildren(...filesOf(model, request, encode).map(([name, content]) => h("a", { download: name, href: URL.createObjectURL(new Blob([content])) }, `Save ${name}`)));
-  }
-
-  return {
-    node,
-    explain(why) {
-      last = null;
-      setText(code, `# ${why}`);
-      files.replaceChildren();
-    },
-    update(model, request) {
-      last = [model, request];
-      draw();
     },
   };
 }

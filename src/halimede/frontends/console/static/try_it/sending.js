@@ -1,6 +1,6 @@
 // Requests on their way: tensors to bytes, responses to tensors.
 
-import { ask, events, failure } from "../server.js";
+import { ask, events, failure } from "../calls.js";
 import { decode, elements, encode } from "./datatypes.js";
 
 /** Where a model answers. */
@@ -27,7 +27,8 @@ export async function infer(model, request, signal) {
   return readOutputs(response.headers.get("inference-header-content-length"), new Uint8Array(await response.arrayBuffer()));
 }
 
-function readOutputs(headLength, body) {
+/** The outputs of a response whose first bytes are JSON, so many as `headLength` says (null for all). */
+export function readOutputs(headLength, body) {
   const length = headLength === null ? body.length : Number(headLength);
   const document = JSON.parse(new TextDecoder().decode(body.subarray(0, length)));
   let at = length;

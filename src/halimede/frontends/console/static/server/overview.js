@@ -3,8 +3,9 @@
 import { timeChart } from "../charts.js";
 import { h, keyed, setText, show } from "../dom.js";
 import { bytes, duration, number, percent } from "../format.js";
-import { failures, keyOf } from "../history.js";
-import { controls, linkTo, statePill, tile, unloaded } from "../models.js";
+import { failures, keyOf } from "./history.js";
+import { tiles } from "../tile.js";
+import { controls, linkTo, statePill, unloaded } from "./models.js";
 
 const COLUMNS = [
   ["Model", ""], ["State", ""], ["Requests/s", "n"], ["p50", "n"], ["p99", "n"], ["Queued", "n"],
@@ -12,7 +13,7 @@ const COLUMNS = [
 ];
 
 export function overviewView(history) {
-  const tiles = Object.fromEntries(["Requests/s", "Latency p50", "Latency p99", "Queued", "Failed", "Memory of models", "Processor"].map((name) => [name, tile(name)]));
+  const heads = tiles("Requests/s", "Latency p50", "Latency p99", "Queued", "Failed", "Memory of models", "Processor");
   const charts = [
     timeChart("Requests per second", [{ name: "answered", series: "rate", colour: "blue", fill: true }, { name: "failed", series: "failed", colour: "red" }], number),
     timeChart("Latency", [{ name: "p50", series: "p50", colour: "teal" }, { name: "p99", series: "p99", colour: "orange" }], duration, { log: true }),
@@ -29,7 +30,7 @@ export function overviewView(history) {
   const rows = new Map();
   const node = h("div", {},
     h("h1", { class: "unseen" }, "Overview"),
-    h("div", { class: "tiles" }, Object.values(tiles).map((each) => each.node)),
+    heads.node,
     h("div", { class: "charts" }, charts.map((chart) => chart.node)),
     h("section", { class: "card flush" },
       h("div", { class: "bar_of_title" }, h("h2", {}, "Models"), summary,
@@ -39,7 +40,7 @@ export function overviewView(history) {
   function update() {
     const snapshot = history.latest;
     if (!snapshot) return;
-    updateTiles(history, tiles);
+    updateTiles(history, heads);
     for (const chart of charts) chart.update(history.all);
     const wanted = search.value.trim().toLowerCase();
     const models = snapshot.models.filter((model) => model.name.toLowerCase().includes(wanted));
@@ -60,20 +61,20 @@ export function overviewView(history) {
 
 const hasFailed = (model) => model.state === "UNAVAILABLE" && !unloaded(model);
 
-function updateTiles(history, tiles) {
+function updateTiles(history, heads) {
   const { latest, total, cpu } = history;
   const models = latest.models.filter((model) => model.counters);
   const answered = models.reduce((sum, model) => sum + model.counters.success, 0);
   const failed = models.reduce((sum, model) => sum + failures(model), 0);
   const connections = latest.traffic.reduce((sum, each) => sum + each.connections, 0);
   const { budget_bytes: budget, held_bytes: held } = latest.memory;
-  tiles["Requests/s"].update(number(total?.rate ?? null), `${number(answered)} answered in all`);
-  tiles["Latency p50"].update(duration(total?.p50 ?? null), "from receipt to response");
-  tiles["Latency p99"].update(duration(total?.p99 ?? null), "of the last 5 seconds");
-  tiles.Queued.update(number(total?.pending ?? null), `${number(total?.inflight ?? null)} in flight`);
-  tiles.Failed.update(number(failed), latest.refused ? `${number(latest.refused)} refused at the door` : `${number(total?.failed ?? 0)}/s now`);
-  tiles["Memory of models"].update(bytes(held), budget === null ? "no budget is set" : `${percent(held / budget)} of ${bytes(budget)}`);
-  tiles.Processor.update(cpu === null ? "–" : `${cpu.toFixed(2)} cores`, `${bytes(latest.process.resident_bytes)}, ${number(connections)} connections`);
+  heads["Requests/s"].update(number(total?.rate ?? null), `${number(answered)} answered in all`);
+  heads["Latency p50"].update(duration(total?.p50 ?? null), "from receipt to response");
+  heads["Latency p99"].update(duration(total?.p99 ?? null), "of the last 5 seconds");
+  heads.Queued.update(number(total?.pending ?? null), `${number(total?.inflight ?? null)} in flight`);
+  heads.Failed.update(number(failed), latest.refused ? `${number(latest.refused)} refused at the door` : `${number(total?.failed ?? 0)}/s now`);
+  heads["Memory of models"].update(bytes(held), budget === null ? "no budget is set" : `${percent(held / budget)} of ${bytes(budget)}`);
+  heads.Processor.update(cpu === null ? "–" : `${cpu.toFixed(2)} cores`, `${bytes(latest.process.resident_bytes)}, ${number(connections)} connections`);
 }
 
 function modelRow() {

@@ -1,7 +1,7 @@
 // What is said of a model, and what can be done with it, in each view alike.
 
-import { confirm, h, notify, setText, show } from "./dom.js";
-import { post } from "./server.js";
+import { confirm, h, notify, setText, show } from "../dom.js";
+import { post } from "../calls.js";
 
 const KINDS = { READY: "good", LOADING: "busy", UNLOADING: "busy", UNAVAILABLE: "bad" };
 
@@ -74,19 +74,6 @@ export function controls() {
       show(reload, there);
       show(unload, there);
       refresh();
-    },
-  };
-}
-
-/** A tile with a figure: `update(text, note)`. */
-export function tile(name) {
-  const value = h("p", { class: "figure" }, "–");
-  const note = h("p", { class: "faint" });
-  return {
-    node: h("div", { class: "card tile" }, h("h2", {}, name), value, note),
-    update(text, more = "") {
-      setText(value, text);
-      setText(note, more);
     },
   };
 }

@@ -1,10 +1,13 @@
 // One version of a model: its figures, its instances, and a form to try it.
 
 import { bars, timeChart } from "../charts.js";
-import { h, keyed, setText, show } from "../dom.js";
+import { h, setText, show } from "../dom.js";
 import { bytes, duration, number, percent } from "../format.js";
-import { failures } from "../history.js";
-import { controls, statePill, tile, unloaded } from "../models.js";
+import { failures } from "./history.js";
+import { viewHead } from "../sections.js";
+import { tableCard } from "../table.js";
+import { tiles } from "../tile.js";
+import { controls, statePill, unloaded } from "./models.js";
 import { tryIt } from "../try_it/form.js";
 
 const CLOSINGS = {
@@ -14,6 +17,8 @@ const CLOSINGS = {
 const FAILURES = { REJECTED: "rejected: queue full, late or unloading", CANCELED: "cancelled by the client", BACKEND: "the model failed", OTHER: "other" };
 const SCHEDULERS = { default: "no batching", dynamic: "dynamic batching", sequence: "sequences", ensemble: "ensemble" };
 
+const KINDS = { running: "busy", failed: "bad", restarting: "bad" };
+
 const SECTIONS = { "": "Figures", try: "Try it" };
 
 export function modelView(history, name, version, section = "") {
@@ -22,7 +27,7 @@ export function modelView(history, name, version, section = "") {
   const about = h("p", { class: "faint" });
   const reason = h("p", { class: "note bad" });
   const gone = h("p", { class: "note" }, "There is no such model.");
-  const tiles = Object.fromEntries(["Requests/s", "Latency p50", "Latency p99", "Queued", "Batch", "Failed", "Memory"].map((each) => [each, tile(each)]));
+  const heads = tiles("Requests/s", "Latency p50", "Latency p99", "Queued", "Batch", "Failed", "Memory");
   const charts = [
     timeChart("Requests per second", [{ name: "answered", series: "rate", colour: "blue", fill: true }, { name: "failed", series: "failed", colour: "red" }], number),
     timeChart("Latency", [{ name: "p50", series: "p50", colour: "teal" }, { name: "p99", series: "p99", colour: "orange" }], duration, { log: true }),
@@ -38,17 +43,14 @@ export function modelView(history, name, version, section = "") {
   const instances = instanceTable();
   const trial = tryIt(name, version);
   const figures = h("div", {},
-    h("div", { class: "tiles" }, Object.values(tiles).map((each) => each.node)),
+    heads.node,
     h("div", { class: "charts two" }, charts.map((chart) => chart.node)),
     h("div", { class: "charts" }, sizes.node, closings.node, reasons.node, cache.node),
     instances.node);
-  const sections = h("nav", { "aria-label": "Sections", class: "sections" }, h("ul", {}, Object.entries(SECTIONS).map(([key, title]) =>
-    h("li", {}, h("a", { href: `#/model/${encodeURIComponent(name)}/${encodeURIComponent(version)}${key && `/${key}`}`, "aria-current": key === section && "page" }, title)))));
-  const node = h("div", {},
-    h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: "#/" }, "Models"), " / ", name),
-    h("div", { class: "heading" }, h("h1", {}, name), pill.node, about, buttons.node),
-    sections, reason, gone, figures, trial.node);
-  for (const each of [gone, figures, trial.node, sections]) show(each, false);
+  const address = (key) => `#/model/${encodeURIComponent(name)}/${encodeURIComponent(version)}${key && `/${key}`}`;
+  const head = viewHead(["#/", "Models"], name, [pill.node, about, buttons.node], Object.entries(SECTIONS).map(([key, title]) => [address(key), title, key === section]));
+  const node = h("div", {}, head.node, reason, gone, figures, trial.node);
+  for (const each of [gone, figures, trial.node, head.nav]) show(each, false);
 
   function update() {
     const snapshot = history.latest;
@@ -56,7 +58,7 @@ export function modelView(history, name, version, section = "") {
       ?? snapshot?.models.find((each) => each.name === name);
     show(gone, !model);
     show(figures, Boolean(model?.counters) && section === "");
-    show(sections, Boolean(model?.counters));
+    show(head.nav, Boolean(model?.counters));
     if (!model) return;
     const key = `${model.namespace}/${model.name}/${model.version}`;
     pill.update(model);
@@ -70,7 +72,7 @@ export function modelView(history, name, version, section = "") {
     const point = history.current.get(key);
     const columns = history.columns.get(key);
     const grown = history.grown(key);
-    updateTiles(tiles, snapshot, model, point);
+    updateTiles(heads, snapshot, model, point);
     for (const chart of charts) chart.update(columns);
     sizes.update(sizeRows(snapshot.bounds.batch_size, grown.batch_size));
     closings.update(rowsOf(grown.closings, CLOSINGS));
@@ -100,15 +102,15 @@ function describe(model) {
   return parts.filter(Boolean).join(" · ");
 }
 
-function updateTiles(tiles, snapshot, model, point) {
+function updateTiles(heads, snapshot, model, point) {
   const { budget_bytes: budget } = snapshot.memory;
-  tiles["Requests/s"].update(number(point?.rate ?? null), `${number(model.counters.success)} answered in all`);
-  tiles["Latency p50"].update(duration(point?.p50 ?? null), "from receipt to response");
-  tiles["Latency p99"].update(duration(point?.p99 ?? null), "of the last 5 seconds");
-  tiles.Queued.update(number(model.pending), `${number(model.inflight)} in flight`);
-  tiles.Batch.update(number(point?.batch ?? null), `${number(point?.executions ?? null)} executions/s`);
-  tiles.Failed.update(number(failures(model)), `${number(point?.failed ?? null)}/s now`);
-  tiles.Memory.update(bytes(model.memory_bytes), budget === null ? "no budget is set" : `${percent(model.memory_bytes / budget)} of the budget`);
+  heads["Requests/s"].update(number(point?.rate ?? null), `${number(model.counters.success)} answered in all`);
+  heads["Latency p50"].update(duration(point?.p50 ?? null), "from receipt to response");
+  heads["Latency p99"].update(duration(point?.p99 ?? null), "of the last 5 seconds");
+  heads.Queued.update(number(model.pending), `${number(model.inflight)} in flight`);
+  heads.Batch.update(number(point?.batch ?? null), `${number(point?.executions ?? null)} executions/s`);
+  heads.Failed.update(number(failures(model)), `${number(point?.failed ?? null)}/s now`);
+  heads.Memory.update(bytes(model.memory_bytes), budget === null ? "no budget is set" : `${percent(model.memory_bytes / budget)} of the budget`);
 }
 
 function sizeRows(bounds, counts) {
@@ -124,34 +126,19 @@ function sizeRows(bounds, counts) {
 
 const rowsOf = (counts, names) => Object.entries(counts).map(([key, count]) => [names[key] ?? key, count]);
 
+const DOING = [["Instance", ""], ["Doing", ""], ["Device", ""], ["Runs in", ""]];
+
 function instanceTable() {
-  const body = h("tbody");
-  const rows = new Map();
-  const node = h("section", { class: "card flush" },
-    h("div", { class: "bar_of_title" }, h("h2", {}, "Instances")),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Instances" }, h("table", {},
-      h("caption", { class: "unseen" }, "Instances of the model and what each is doing"),
-      h("thead", {}, h("tr", {}, ["Instance", "Doing", "Device", "Runs in"].map((name) => h("th", { scope: "col" }, name)))),
-      body)));
-  const make = () => {
-    const cells = Array.from({ length: 3 }, () => h("td"));
-    const title = h("th", { scope: "row" });
-    return { node: h("tr", {}, title, cells), title, cells };
-  };
+  const card = tableCard("Instances", DOING, "");
   return {
-    node,
+    node: card.node,
     update(instances) {
-      show(node, instances.length > 0);
-      keyed(body, rows, instances.map((each) => each.name), make);
-      for (const each of instances) {
-        const { title, cells } = rows.get(each.name);
-        setText(title, each.name);
+      show(card.node, instances.length > 0);
+      card.update(instances.map((each) => {
         const doing = each.state === "running" ? `running ${each.requests}` : each.state;
-        setText(cells[0], each.reason ? `${doing}: ${each.reason}` : doing);
-        cells[0].className = { running: "busy", failed: "alert", restarting: "alert" }[each.state] ?? "";
-        setText(cells[1], each.device);
-        setText(cells[2], each.place);
-      }
+        const state = { text: each.reason ? `${doing}: ${each.reason}` : doing, kind: KINDS[each.state] };
+        return { key: each.name, cells: [each.name, state, each.device, each.place] };
+      }));
     },
   };
 }

@@ -1,6 +1,7 @@
 // What the last minutes were like: rates and quantiles, made of the differences of snapshots.
 
-export const KEPT_S = 600;
+import { Columns, KEPT_S } from "../columns.js";
+
 const WINDOW_S = 5; // figures are those of so many seconds
 
 /** The value below which a share of what was counted in buckets lies, interpolated within its bucket; null for none. */
@@ -55,24 +56,7 @@ export function figures(bounds, now, before, seconds) {
   };
 }
 
-const SERIES = ["rate", "errors", "latency", "failed", "p50", "p99", "pending", "inflight", "batch", "queue_us", "input_us", "infer_us", "output_us"];
-
-/** Points in time and a column for each series, the same length. */
-export class Columns {
-  constructor() {
-    this.times = [];
-    this.series = Object.fromEntries(SERIES.map((name) => [name, []]));
-  }
-
-  add(time, point) {
-    this.times.push(time);
-    for (const name of SERIES) this.series[name].push(point[name] ?? null);
-    if (this.times.length > KEPT_S) {
-      this.times.shift();
-      for (const name of SERIES) this.series[name].shift();
-    }
-  }
-}
+const SERIES = ["rate", "failed", "p50", "p99", "pending", "inflight", "batch", "queue_us", "input_us", "infer_us", "output_us"];
 
 /** Takes snapshots; gives the latest, and the columns of each version and of all of them together. */
 export class History {
@@ -84,7 +68,7 @@ export class History {
     this.snapshots = [];
     this.columns = new Map();
     this.current = new Map();
-    this.all = new Columns();
+    this.all = new Columns(SERIES);
     this.total = null;
     this.cpu = null;
   }
@@ -117,7 +101,7 @@ export class History {
       const point = figures(bounds, model, was, seconds);
       this.current.set(key, point);
       if (model.scheduler !== "ensemble" || snapshot.models.length === 1) points.push(point);
-      if (!this.columns.has(key)) this.columns.set(key, new Columns());
+      if (!this.columns.has(key)) this.columns.set(key, new Columns(SERIES));
       this.columns.get(key).add(snapshot.time, point);
     }
     const known = new Set(snapshot.models.map(keyOf));

@@ -15,14 +15,14 @@ export function givenHeaders() {
 
 let headersFor = async () => givenHeaders();
 
-/** Have a function give the headers of each request: `await sign(path)`. */
+/** Have a function give the headers of each request: `await sign(path, {method, body})`. */
 export function signWith(sign) {
   headersFor = sign;
 }
 
 /** Send a request; the response, whatever its status. */
 export async function ask(path, options = {}) {
-  return fetch(path, { cache: "no-store", ...options, headers: { ...await headersFor(path), ...options.headers } });
+  return fetch(path, { cache: "no-store", ...options, headers: { ...await headersFor(path, options), ...options.headers } });
 }
 
 /** The JSON that a path answers with; throws an error with the server's words. */
@@ -43,7 +43,8 @@ export async function failure(response) {
   const text = await response.text();
   let message = text;
   try {
-    message = JSON.parse(text).error ?? text;
+    const document = JSON.parse(text);
+    message = document.error ?? document.Message ?? text;
   } catch { /* not JSON: as it is */ }
   const error = new Error(message || `the server answered with status ${response.status}`);
   error.status = response.status;
