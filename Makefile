@@ -24,7 +24,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -125,6 +125,10 @@ protos: $(VENV)/.test ## Generate the protobuf modules
 
 docs: $(VENV)/.test ## Generate the reference pages of docs/
 	$(BIN)/python scripts/generate_docs.py
+
+console-pictures: $(VENV)/.test $(EXAMPLES)/.built ## Take the pictures of the consoles in docs/
+	scripts/need-debian-package.sh chromium chromium
+	$(BIN)/python -m scripts.console_pictures $(EXAMPLES)
 
 docs-site: $(VENV)/.docs-site ## Build the pages as a site in build/site, and check its links
 	$(BIN)/python -m scripts.site
