@@ -20,7 +20,10 @@ import tritonclient.http as httpclient
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
+from halimede.frontends.grpc.transport import frames
 from tests.cli.echo import REQUEST, infer, write_model, write_slow_model
+from tests.frontends.grpc.service_fakes import infer_request
+from tests.frontends.grpc.transport.wire import message
 from tests.python_models.support import processes, python_model
 from tests.support.server import ServerProcess, start_server
 
@@ -289,14 +292,27 @@ def test_client_that_goes_cancels_its_request(tmp_path: Path) -> None:
 
 def test_deadline_that_passes_is_counted_as_one(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 1_000)
-    with serving(tmp_path) as server, grpcclient.InferenceServerClient(server.grpc) as client:
-        given = grpcclient.InferInput("INPUT0", [2], "FP32")
-        given.set_data_from_numpy(np.ones(2, np.float32))
-        for number in range(1, 4):  # the first is asked by itself, the others by their form
-            with pytest.raises(InferenceServerException, match="Deadline"):
-                client.infer("echo", [given], client_timeout=0.2)
-            line = f'{{method="ModelInfer",status="DEADLINE_EXCEEDED"}} {number}\n'
-            until(partial(has_metric, server, line))
+    fields = {
+        ":scheme": "http",
+        ":path": "/inference.GRPCInferenceService/ModelInfer",
+        "content-type": "application/grpc",
+        "grpc-timeout": "200m",
+    }
+    block = b"\x83"  # POST
+    for name, value in fields.items():
+        block += b"\x00" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+    body = message(infer_request(bytes(8), model="echo", shape=(2,)).SerializeToString())
+    with serving(tmp_path) as server:
+        host, _, port = server.grpc.rpartition(":")
+        # a client that does not cancel calls itself when their time is over
+        with socket.create_connection((host, int(port)), 30) as client:
+            client.sendall(frames.PREFACE + frames.settings({}))
+            for number in range(1, 4):  # the first is asked by itself, the others by their form
+                stream = 2 * number - 1
+                client.sendall(frames.frame(frames.HEADERS, frames.END_HEADERS, stream, block))
+                client.sendall(frames.frame(frames.DATA, frames.END_STREAM, stream, body))
+                line = f'{{method="ModelInfer",status="DEADLINE_EXCEEDED"}} {number}\n'
+                until(partial(has_metric, server, line))
 
 
 def test_requests_are_traced_once_tracing_is_on_and_not_before(tmp_path: Path) -> None:
