@@ -92,8 +92,8 @@ def test_wheel_holds_the_package_and_nothing_beside_it(wheel: Path) -> None:
     console = "halimede/frontends/console/static"
     for name in (
         "index.html",
-        "host.html",
-        "main.js",
+        "server/main.js",
+        "host/main.js",
         "console.css",
         "vendor/uplot/uplot.js",
         "vendor/uplot/LICENSE",
