@@ -1,7 +1,7 @@
 // A form that sends real requests to an endpoint.
 
 import { h, setText, show } from "../dom.js";
-import { duration } from "../format.js";
+import { attempts } from "../try_it/attempt.js";
 import { codeTabs } from "../try_it/code.js";
 import { answerDrawn } from "./answers.js";
 import { pieces, send } from "./invoking.js";
@@ -12,7 +12,6 @@ const TYPES = ["application/json", "text/csv", "text/plain", "application/jsonli
 const PRINTABLE = /^[\x20-\x7e]*$/;
 
 export function tryEndpoint(history, name) {
-  let abort = null;
   let endpoint = null;
   const suggested = takeSuggestion(name);
   const kind = h("select", { id: "body_kind", onchange: changed }, ["Text", "File"].map((each) => h("option", { value: each }, each)));
@@ -31,21 +30,18 @@ export function tryEndpoint(history, name) {
   const [variantRow, modelRow, sessionRow] = [row("Variant", variant), row("Target model", model), row("Session", session)];
   const streamRow = h("label", { class: "check" }, streamed, "Show the answer as it comes");
   const queued = h("p", { class: "note" }, "The endpoint is asynchronous: the request is put into its queue, and the answer says where the result will be.");
-  const submit = h("button", { class: "primary" }, "Send");
-  const stop = h("button", { type: "button", hidden: true, onclick: () => abort?.abort() }, "Stop");
-  const outcome = h("p", { class: "outcome", role: "status" });
-  const answer = h("div", { class: "answer" }, h("p", { class: "faint" }, "The answer appears here."));
+  const attempt = attempts(ask, (error) => (error.status ? `Failed with ${error.status}` : "Not sent"));
   const code = codeTabs(SNIPPETS.map((each) => each.name));
-  const form = h("form", { onsubmit: run },
+  const form = h("form", { onsubmit: attempt.run },
     queued,
     h("fieldset", { class: "field" }, h("legend", {}, "Body"),
       h("div", { class: "line" }, h("label", { for: "body_kind" }, "From"), kind),
       h("label", { for: "body", class: "unseen" }, "Text of the body"), text, picker, drop, warning),
     h("datalist", { id: "content_types" }, TYPES.map((each) => h("option", { value: each }))),
     row("Content type", type), row("Accept", accept), variantRow, modelRow, sessionRow, streamRow,
-    h("div", { class: "actions" }, submit, stop, outcome));
+    attempt.actions);
   const node = h("section", { class: "card try" }, h("h2", {}, "Try it"), h("div", { class: "try_it" },
-    form, h("div", { class: "result" }, h("h3", {}, "Answer"), answer), code.node));
+    form, attempt.answer, code.node));
 
   for (const [event, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
     form.addEventListener(event, (happened) => {
@@ -98,48 +94,30 @@ export function tryEndpoint(history, name) {
     }
   }
 
-  async function run(event) {
-    event.preventDefault();
-    abort = new AbortController();
-    submit.disabled = true;
-    show(stop, true);
-    outcome.className = "outcome";
-    setText(outcome, "Waiting…");
-    const began = performance.now();
-    const took = () => duration((performance.now() - began) * 1000);
-    try {
-      const asked = request();
-      const response = await send(asked, abort.signal);
-      if (asked.kind === "queued") {
-        setText(outcome, `Accepted in ${took()}`);
-        answer.replaceChildren(await placesDrawn(response));
-      } else if (asked.kind === "stream") {
-        const written = h("pre", { class: "text stream", "aria-live": "polite" });
-        answer.replaceChildren(written);
-        const decoder = new TextDecoder();
-        let count = 0;
-        let first = "";
-        for await (const piece of pieces(response)) {
-          written.append(decoder.decode(piece, { stream: true }));
-          count += 1;
-          first ||= took();
-          setText(outcome, `${count} parts, the first after ${first}`);
-        }
-        setText(outcome, count ? `${count} parts in ${took()}, the first after ${first}` : `Nothing came, in ${took()}`);
-      } else {
-        const bytes = new Uint8Array(await response.arrayBuffer());
-        setText(outcome, `${response.status} in ${took()}, from variant ${response.headers.get("x-amzn-invoked-production-variant") ?? "?"}`);
-        answer.replaceChildren(...answerDrawn(response.headers.get("content-type") ?? "", bytes));
+  async function ask(signal, took) {
+    const asked = request();
+    const response = await send(asked, signal);
+    if (asked.kind === "queued") {
+      attempt.say(`Accepted in ${took()}`);
+      attempt.draw(await placesDrawn(response));
+    } else if (asked.kind === "stream") {
+      const written = h("pre", { class: "text stream", "aria-live": "polite" });
+      attempt.draw(written);
+      const decoder = new TextDecoder();
+      let count = 0;
+      let first = "";
+      for await (const piece of pieces(response)) {
+        written.append(decoder.decode(piece, { stream: true }));
+        count += 1;
+        first ||= took();
+        attempt.say(`${count} parts, the first after ${first}`);
       }
-      outcome.classList.add("good");
-    } catch (error) {
-      const stopped = error.name === "AbortError";
-      setText(outcome, stopped ? `Stopped after ${took()}` : error.status ? `Failed with ${error.status}` : "Not sent");
-      outcome.classList.toggle("bad", !stopped);
-      if (!stopped) answer.replaceChildren(h("p", { class: "note bad" }, error.message));
+      attempt.say(count ? `${count} parts in ${took()}, the first after ${first}` : `Nothing came, in ${took()}`);
+    } else {
+      const bytes = new Uint8Array(await response.arrayBuffer());
+      attempt.say(`${response.status} in ${took()}, from variant ${response.headers.get("x-amzn-invoked-production-variant") ?? "?"}`);
+      attempt.draw(...answerDrawn(response.headers.get("content-type") ?? "", bytes));
     }
-    submit.disabled = false;
-    show(stop, false);
   }
 
   let isFirst = true;
@@ -164,7 +142,7 @@ export function tryEndpoint(history, name) {
       show(streamRow, !isQueued && !endpoint.MultiModel);
       changed();
     },
-    close: () => abort?.abort(),
+    close: attempt.stop,
   };
 }
 

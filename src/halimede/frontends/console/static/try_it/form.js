@@ -1,9 +1,9 @@
 // A form made from a model's metadata, which sends real requests.
 
-import { h, setText, show } from "../dom.js";
-import { duration } from "../format.js";
+import { h, show } from "../dom.js";
 import { read } from "../calls.js";
 import { outputsDrawn, streamDrawn } from "./answer.js";
+import { attempts } from "./attempt.js";
 import { codeTabs } from "./code.js";
 import { encode } from "./datatypes.js";
 import { field } from "./fields.js";
@@ -43,7 +43,6 @@ export function tryIt(name, version) {
 }
 
 function modelForm(model, config) {
-  let abort = null;
   let timer = 0;
   const settings = new Map((config.input ?? []).map((input) => [input.name, input]));
   const labelled = (config.output ?? []).filter((output) => output.label_filename).map((output) => output.name);
@@ -53,14 +52,11 @@ function modelForm(model, config) {
   };
   const fields = model.inputs.map((input) => field(input, { optional: settings.get(input.name)?.optional ?? false, batched: config.max_batch_size > 0, onChange: changed }));
   const options = optionsOf(model, labelled, changed);
-  const send = h("button", { class: "primary" }, "Send");
-  const stop = h("button", { type: "button", hidden: true, onclick: () => abort?.abort() }, "Stop");
-  const outcome = h("p", { class: "outcome", role: "status" });
-  const answer = h("div", { class: "answer" }, h("p", { class: "faint" }, "The answer appears here."));
+  const attempt = attempts(ask, () => "Failed");
   const code = codeTabs(SNIPPETS.map(({ name }) => name));
   const node = h("div", { class: "try_it" },
-    h("form", { onsubmit: run }, fields.map((each) => each.node), options.node, h("div", { class: "actions" }, send, stop, outcome)),
-    h("div", { class: "result" }, h("h3", {}, "Answer"), answer),
+    h("form", { onsubmit: attempt.run }, fields.map((each) => each.node), options.node, attempt.actions),
+    attempt.answer,
     code.node);
 
   async function request() {
@@ -80,47 +76,29 @@ function modelForm(model, config) {
     }
   }
 
-  async function run(event) {
-    event.preventDefault();
-    abort = new AbortController();
-    send.disabled = true;
-    show(stop, true);
-    outcome.className = "outcome";
-    setText(outcome, "Waiting…");
-    const began = performance.now();
-    const took = () => duration((performance.now() - began) * 1000);
-    try {
-      const asked = await request();
-      write(asked);
-      if (model.decoupled) {
-        const drawn = streamDrawn(model.outputs);
-        answer.replaceChildren(drawn.node);
-        let first = "";
-        let count = 0;
-        for await (const document of stream(model, asked, abort.signal)) {
-          count = drawn.add(document);
-          first ||= took();
-          setText(outcome, `${count} responses, the first after ${first}`);
-        }
-        setText(outcome, count ? `${count} responses in ${took()}, the first after ${first}` : `No response, after ${took()}`);
-      } else {
-        const outputs = await infer(model, asked, abort.signal);
-        setText(outcome, `Answered in ${took()}`);
-        answer.replaceChildren(...outputsDrawn(outputs));
-      }
-      outcome.classList.add("good");
-    } catch (error) {
-      const stopped = error.name === "AbortError";
-      setText(outcome, stopped ? `Stopped after ${took()}` : "Failed");
-      outcome.classList.toggle("bad", !stopped);
-      if (!stopped) answer.replaceChildren(h("p", { class: "note bad" }, error.message));
+  async function ask(signal, took) {
+    const asked = await request();
+    write(asked);
+    if (!model.decoupled) {
+      const outputs = await infer(model, asked, signal);
+      attempt.say(`Answered in ${took()}`);
+      attempt.draw(...outputsDrawn(outputs));
+      return;
     }
-    send.disabled = false;
-    show(stop, false);
+    const drawn = streamDrawn(model.outputs);
+    attempt.draw(drawn.node);
+    let first = "";
+    let count = 0;
+    for await (const document of stream(model, asked, signal)) {
+      count = drawn.add(document);
+      first ||= took();
+      attempt.say(`${count} responses, the first after ${first}`);
+    }
+    attempt.say(count ? `${count} responses in ${took()}, the first after ${first}` : `No response, after ${took()}`);
   }
 
   showCode();
-  return { node, stop: () => abort?.abort() };
+  return { node, stop: attempt.stop };
 }
 
 /** What belongs to a request beside its inputs: classes, and its place in a sequence. */
