@@ -167,29 +167,37 @@ def _tensorrt() -> type[BackendModel]:
     try:
         from halimede.backends.tensorrt.backend import TensorRTModel
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0].replace("cuda", "cuda-python")
-        if package not in ("tensorrt", "cuda-python"):
-            raise
-        msg = (
-            f"the tensorrt backend needs {package}, which is not installed; install it with: "
-            f'pip install "halimede[tensorrt]"'
-        )
-        raise UnsupportedError(msg) from error
+        packages = {"tensorrt": "tensorrt", "cuda": "cuda-python"}
+        raise _missing("tensorrt", packages, error) from error
     return TensorRTModel
+
+
+def _missing(backend: str, packages: Mapping[str, str], error: ModuleNotFoundError) -> UnsupportedError:
+    """What is said of a backend whose module could not be imported.
+
+    Args:
+        backend: it, and the extra that brings what it needs.
+        packages: modules that it needs → the packages that have them.
+        error: of the import.
+
+    Raises:
+        ModuleNotFoundError: the error, if another module is missing.
+    """
+    package = packages.get((error.name or "").partition(".")[0])
+    if package is None:
+        raise error
+    return UnsupportedError(
+        f"the {backend} backend needs {package}, which is not installed; install it with: "
+        f'pip install "halimede[{backend}]"'
+    )
 
 
 def _transformers() -> type[BackendModel]:
     try:
         from halimede.backends.transformers.backend import TransformersModel
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("torch", "transformers"):
-            raise
-        msg = (
-            f"the transformers backend needs {package}, which is not installed; install it with: "
-            f'pip install "halimede[transformers]"'
-        )
-        raise UnsupportedError(msg) from error
+        packages = {"torch": "torch", "transformers": "transformers"}
+        raise _missing("transformers", packages, error) from error
     return TransformersModel
 
 

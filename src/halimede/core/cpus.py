@@ -14,7 +14,7 @@ _PAUSE_S: Final = 0.11
 _LEAST_SHARE: Final = 19
 """The niceness of a session (sched(7)): 19 has 1.5 % of the share of another."""
 
-SMALL_SHARE: Final = 10
+_SMALL_SHARE: Final = 10
 """Of a session or a process: 10 has 11 % of the share of another."""
 
 
@@ -52,8 +52,8 @@ def lower_priority(leader: int) -> None:
     for process in processes:  # grows meanwhile
         with suppress(OSError):  # it may have ended
             if os.getsid(process) == process:
-                os.setpriority(os.PRIO_PGRP, process, SMALL_SHARE)
-                _share(process, SMALL_SHARE)
+                os.setpriority(os.PRIO_PGRP, process, _SMALL_SHARE)
+                _share(process, _SMALL_SHARE)
         with suppress(OSError):
             for children in Path(f"/proc/{process}/task").glob("*/children"):
                 processes += map(int, children.read_text().split())

@@ -1,7 +1,7 @@
 """The calls over HTTP as an OpenAPI document, made from the routes that are served."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import halimede
@@ -177,7 +177,7 @@ def openapi(calls: Iterable[Call], further: Paths | None = None) -> dict[str, An
     }
 
 
-def paths_of(label: str, category: str, methods: Iterable[str], described: Described) -> dict[str, Any]:
+def paths_of(label: str, category: str, methods: Collection[str], described: Described) -> dict[str, Any]:
     """What the document says of a call.
 
     Args:
@@ -186,7 +186,7 @@ def paths_of(label: str, category: str, methods: Iterable[str], described: Descr
         methods: the HTTP methods that it takes.
         described: what is said of it.
     """
-    several = len(tuple(methods)) > 1
+    several = len(methods) > 1
     return {
         path: {
             method.lower(): _operation(
