@@ -10,12 +10,12 @@ import json
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, FloatRect, Page, ViewportSize, expect
 
 from tests.hosting.console import serving as hosts
 from tests.support.browser import chromium, opened
+from tests.support.meanwhile import meanwhile
 from tests.support.server import ServerProcess, start_server
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -148,32 +149,22 @@ def _tensor(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 @contextmanager
 def load(server: ServerProcess, requests: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile several clients send the requests, most of them to `digits`."""
-    done = threading.Event()
 
-    def infer(model: str, body: bytes, pause_s: float) -> None:
+    def infer(model: str, body: bytes) -> None:
         url = f"http://{server.http}/v2/models/{model}/infer"
-        while not done.wait(pause_s):
-            try:
-                urllib.request.urlopen(url, body, timeout=10).close()
-            except urllib.error.HTTPError as error:
-                error.close()
+        try:
+            urllib.request.urlopen(url, body, timeout=10).close()
+        except urllib.error.HTTPError as error:
+            error.close()
 
     shares = [(model, CLIENTS if model == "digits" else 1) for model in requests]
-    threads = [
-        threading.Thread(
-            target=infer, args=(model, json.dumps(requests[model]).encode(), PAUSE_S * 4 / count)
-        )
+    clients = [
+        (partial(infer, model, json.dumps(requests[model]).encode()), PAUSE_S * 4 / count)
         for model, count in shares
         for _ in range(count)
     ]
-    for thread in threads:
-        thread.start()
-    try:
+    with meanwhile(*clients):
         yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
 
 
 # a host

@@ -66,6 +66,19 @@ def wait_for_lines(page: Page) -> None:
         page.wait_for_timeout(100)
 
 
+def watch_stream(page: Page) -> None:
+    """From now on note each text that a stream on the page has, in the set `window.seen`."""
+    page.evaluate(
+        """() => {
+            window.seen = new Set();
+            new MutationObserver(() => {
+                const text = document.querySelector('.stream')?.textContent;
+                if (text) window.seen.add(text);
+            }).observe(document.body, {subtree: true, childList: true, characterData: true});
+        }"""
+    )
+
+
 def found_by_axe(page: Page) -> list[tuple[str, str]]:
     """What axe-core finds wrong (https://github.com/dequelabs/axe-core), which `make test` fetches: rule and place."""
     assert AXE.exists(), (

@@ -4,18 +4,19 @@ import json
 import struct
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import found_by_axe, keep, opened, wait_for_lines
+from tests.support.browser import found_by_axe, keep, opened, wait_for_lines, watch_stream
+from tests.support.meanwhile import meanwhile
 from tests.support.server import ServerProcess, run_command, start_server
 
 FEATURES = {"name": "features", "datatype": "FP32", "shape": [1, 4], "data": [0.5, 2, 1, 0]}
@@ -46,28 +47,19 @@ def png(size: int, colour: tuple[int, int, int]) -> bytes:
 @contextmanager
 def load(server: ServerProcess) -> Iterator[None]:
     """Meanwhile requests come from several clients, some of which fail."""
-    done = threading.Event()
 
-    def infer(model: str, tensor: dict[str, object]) -> None:
+    def infer(model: str, tensor: Mapping[str, object]) -> None:
         body = json.dumps({"inputs": [tensor]}).encode()
         url = f"http://{server.http}/v2/models/{model}/infer"
-        while not done.wait(0.005):
-            try:
-                urllib.request.urlopen(url, body, timeout=10).close()
-            except urllib.error.HTTPError as error:
-                error.close()
+        try:
+            urllib.request.urlopen(url, body, timeout=10).close()
+        except urllib.error.HTTPError as error:
+            error.close()
 
     bad = {**FEATURES, "data": [-1, 0, 0, 0]}
     kinds = [("classifier", FEATURES)] * 4 + [("identity", NUMBERS), ("classifier", bad)]
-    threads = [threading.Thread(target=infer, args=kind) for kind in kinds]
-    for thread in threads:
-        thread.start()
-    try:
+    with meanwhile(*((partial(infer, model, tensor), 0.005) for model, tensor in kinds)):
         yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
 
 
 def test_models_are_shown_with_their_states_and_the_reason_of_a_failure(
@@ -163,15 +155,7 @@ def test_a_picture_is_sent_and_drawn(page: Page, server: ServerProcess, tmp_path
 
 def test_a_stream_is_written_as_it_comes(page: Page, server: ServerProcess) -> None:
     show(page, server, "#/model/writer/1/try")
-    page.evaluate(
-        """() => {
-            window.seen = new Set();
-            new MutationObserver(() => {
-                const text = document.querySelector('.stream')?.textContent;
-                if (text) window.seen.add(text);
-            }).observe(document.body, {subtree: true, childList: true, characterData: true});
-        }"""
-    )
+    watch_stream(page)
     page.get_by_label("Values of prompt").fill("A moon")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".stream")).to_contain_text("Halimede is a moon of Neptune")

@@ -2,9 +2,9 @@
 
 import io
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from halimede.hosting.substrates.processes import end_marked
 from tests.hosting.console.program import write_program
 from tests.hosting.control.deployments.test_policies import blue_green, percent
 from tests.support.host import HostProcess, start_host
+from tests.support.meanwhile import meanwhile
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 ALARM = "errors of reader"
@@ -139,18 +140,6 @@ def invoke(runtime: Any, endpoint: str, body: bytes, **parameters: str) -> None:
 @contextmanager
 def load(host: HostProcess) -> Iterator[None]:
     """Meanwhile `reader` is invoked by several clients."""
-    done, runtime = threading.Event(), host.client("sagemaker-runtime")
-
-    def invoke_often(body: bytes) -> None:
-        while not done.wait(0.03):
-            invoke(runtime, "reader", body)
-
-    threads = [threading.Thread(target=invoke_often, args=(body,)) for body in BODIES]
-    for thread in threads:
-        thread.start()
-    try:
+    runtime = host.client("sagemaker-runtime")
+    with meanwhile(*((partial(invoke, runtime, "reader", body), 0.03) for body in BODIES)):
         yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.hosting.console.serving import invoke
 from tests.hosting.console.test_host_console import look, read, show
+from tests.support.browser import watch_stream
 from tests.support.host import HostProcess
 
 
@@ -96,15 +97,7 @@ def test_the_code_makes_the_same_call(page: Page, host: HostProcess) -> None:
 
 def test_a_response_stream_is_written_as_it_comes(page: Page, host: HostProcess) -> None:
     show(page, host, "#/endpoint/reader/try")
-    page.evaluate(
-        """() => {
-            window.seen = new Set();
-            new MutationObserver(() => {
-                const text = document.querySelector('.stream')?.textContent;
-                if (text) window.seen.add(text);
-            }).observe(document.body, {subtree: true, childList: true, characterData: true});
-        }"""
-    )
+    watch_stream(page)
     page.get_by_label("Show the answer as it comes").check()
     expect(page.get_by_role("button", name="curl")).to_be_hidden()
     send(page, '{"words": ["Halimede", "is", "a", "moon", "of", "Neptune"]}')
