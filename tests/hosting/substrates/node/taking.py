@@ -6,9 +6,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -74,7 +74,10 @@ class Taking:
 
 
 class TakingProcess:
-    """A process that takes a model, and holds it until it is released or killed."""
+    """A process that takes a model, and holds it until it is released or killed.
+
+    A thread reads what it says, so that any number of threads may wait for something in it.
+    """
 
     def __init__(self, node: Taking, offer: Offer) -> None:
         asked = {"directory": str(node.directory), "limit": node.limit, "offer": asdict(offer)}
@@ -84,28 +87,51 @@ class TakingProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.said: list[dict[str, int | str]] = []
+        self._said: list[dict[str, int | str]] = []
+        self._has_ended = False
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    @property
-    def _output(self) -> IO[str]:
+    def _read(self) -> None:
         assert self._process.stdout is not None
-        return self._process.stdout
+        with self._process.stdout as output:
+            for line in output:
+                with self._changed:
+                    self._said.append(json.loads(line))
+                    self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     def wait_for(self, key: str, least: int = 0) -> dict[str, int | str]:
-        """What it says when it says something with a key, and a value of at least so much if that is a number."""
-        for line in self._output:
-            said = json.loads(line)
-            self.said.append(said)
-            value = said.get(key)
-            if value is not None and (isinstance(value, str) or value >= least):
-                return dict(said)
-        raise AssertionError(f"it ended, and said {self.said}")
+        """The first that it says with a key, and a value of at least so much if that is a number."""
+
+        def matching() -> list[dict[str, int | str]]:
+            return [
+                said for said in self._said if isinstance(value := said.get(key, -1), str) or value >= least
+            ]
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: matching() or self._has_ended, 60), f"it said {self._said}"
+            assert matching(), f"it ended, and said {self._said}"
+            return matching()[0]
 
     def release(self) -> None:
         """Have it end."""
-        self._process.communicate("\n", timeout=60)
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write("\n")
+        self._end()
 
     def kill(self) -> None:
         """End it without a chance to do anything."""
         self._process.kill()
-        self._process.communicate(timeout=60)
+        self._end()
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(60)
+        self._reader.join(60)
