@@ -1,5 +1,6 @@
 """Router processes that come, go and hang, and the table that they share."""
 
+import gc
 import os
 import signal
 import threading
@@ -33,6 +34,8 @@ def shared(count: int = 1, **spec: bool) -> Iterator[tuple[Runtime, Farm, list[F
     """A runtime, its routers and its instances."""
     with instances(count) as made, runtime(variant_route("A", made, **spec)) as host:
         [farm] = PROCESSES.farms.values()
+        # urllib3 closes the connections of a pool once nothing refers to it, as the tracebacks of caught errors may do
+        gc.collect()
         until(lambda: connections(farm) == [0, 0], 30)
         yield host, farm, made
 
