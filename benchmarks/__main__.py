@@ -37,6 +37,7 @@ from benchmarks import (
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.frameworks import rows as frameworks
+from benchmarks.language import rows as language
 from benchmarks.tools import ROOT
 from benchmarks.workload import Against, Result, Workload, measure
 
@@ -66,6 +67,7 @@ SUBJECTS = (
     tracing,
     tls,
     shared_memory,
+    language,
     ray_cluster,
 )
 

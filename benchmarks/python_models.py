@@ -74,6 +74,18 @@ def counter() -> Path:
     return directory
 
 
+def silent() -> Path:
+    """`silent`: a text in, the first piece of one out, and then nothing; its template is the text itself."""
+    directory = empty("python-silent")
+    config = """input { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] }
+model_transaction_policy { decoupled: true }
+"""
+    add(directory, "silent", "silent", config)
+    (directory / "silent" / "chat_template.jinja").write_text("{{ messages[-1].content }}")
+    return directory
+
+
 def accumulator(strategy: str, sequences: int, idle_us: int = 60_000_000) -> Path:
     """`accumulator`: INT32 [1] in, its sum over the sequence out; the strategy is "oldest" or "direct"."""
     directory = empty(f"python-accumulator-{strategy}")

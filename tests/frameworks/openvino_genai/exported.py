@@ -72,7 +72,7 @@ def _rotated(tensor: Tensor, angles: Tensor) -> Tensor:
 
 def export(directory: Path, **settings: Any) -> Any:
     """Write the model; the same as one of `transformers`."""
-    model = tiny_models.make("llama", hidden_size=64, **settings)
+    model = tiny_models.make("llama", **{"hidden_size": 64, **settings})
     decoder = _Decoder(model)
     layers = range(model.config.num_hidden_layers)
     kept = [f"{number}.{kind}" for number in layers for kind in ("key", "value")]

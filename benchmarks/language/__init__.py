@@ -1,0 +1,1 @@
+"""Language models: how fast texts come, beside what writes them without a server."""
