@@ -63,7 +63,9 @@ class Loop:
         config.max_new_tokens = config.min_new_tokens = tokens
         started = time.perf_counter()
         self._number += 1
-        encoded = self._tokenizer.encode(prompt).input_ids
+        messages = [{"role": "user", "content": prompt}]
+        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        encoded = self._tokenizer.encode(text, add_special_tokens=False).input_ids
         return self._pipeline.add_request(self._number, encoded, config), started, 0
 
 

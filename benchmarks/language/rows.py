@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.front_ends import own_cpu_ns
 from benchmarks.language import writer
-from benchmarks.language.idle import IDLE_GOAL_KB, IDLE_STREAMS, idle_streams
+from benchmarks.language.idle import IDLE_STREAMS, idle_streams
 from benchmarks.language.streams import stream
 from benchmarks.processes import Server, halimede, process
 from benchmarks.tools import ROOT

@@ -15,8 +15,6 @@ _END = b"0\r\n\r\n"
 _EVENT = b"data: "
 _CONTENT = b'"delta":{"content":"'
 _PATIENCE_S = 120
-_EXTRA_EVENTS = 3
-"""Of a text: who speaks, why it ended, and that it is over."""
 
 
 @dataclass(slots=True)
@@ -43,7 +41,7 @@ class Streamed:
     """What came.
 
     Attributes:
-        tokens: pieces of texts, of one token each if the server was asked slowly enough, at least.
+        tokens: of texts; each is a piece.
         seconds: how long it took.
         firsts: seconds to the first piece of each text.
     """
@@ -75,6 +73,7 @@ def stream(port: int, callers: int, seconds: float, prompt: str, tokens: int) ->
             "messages": [{"role": "user", "content": prompt}],
             "max_tokens": tokens,
             "min_tokens": tokens,
+            "temperature": 0,
             "stream": True,
         }
     )

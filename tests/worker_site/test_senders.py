@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ class Line:
             error, self.broken = self.broken, None
             raise error
         self.sent.append((number, response, final))
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def transmit_abandoned(self, number: int) -> None:
         self.abandoned.append(number)

@@ -5,6 +5,7 @@ Scattering cuts views.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from math import prod
 from time import monotonic_ns
@@ -55,6 +56,8 @@ class Batch:
         taken: output → states that this batch computed; kept once it has run.
         rescheduled: requests that the model wants to get again, in a later batch; their responses are `DEFERRED`.
         send: (decoupled models) sends one response of one request, from any thread; None and True end it.
+        together: (decoupled models) what a thread sends in a block of this goes at its end, at less cost. Nothing may
+            be waited for in the block.
         started_ns: when the execution began.
         inputs_ns: when the inputs were gathered; set by `gather`.
         outputs_ns: when the model had computed; set by `scatter`.
@@ -80,6 +83,7 @@ class Batch:
         "started_ns",
         "states",
         "taken",
+        "together",
     )
 
     def __init__(
@@ -97,6 +101,7 @@ class Batch:
         self.states: SequenceStates | None = None
         self.taken: dict[str, Array] = {}
         self.send: Send | None = None
+        self.together: Callable[[], AbstractContextManager[None]] = nullcontext
         self.started_ns = 0
         self.inputs_ns = 0
         self.outputs_ns = 0

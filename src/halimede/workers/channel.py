@@ -26,7 +26,7 @@ Message = tuple[Any, ...]
 _PACKET_LIMIT = wire.PACKET_BYTES - 4096
 _MAX_DESCRIPTORS = 200
 _MESSAGES_A_TURN = 64
-_STREAMED = frozenset({wire.RESPONSE, wire.LOG, wire.METRIC})
+_STREAMED = frozenset({wire.RESPONSE, wire.RESPONSES, wire.LOG, wire.METRIC})
 """Messages that seldom come alone."""
 
 _LONGEST_WAIT = struct.pack("@ll", 0, 8000)

@@ -369,6 +369,9 @@ class WorkerInstance(Instance):
         kind = message[0]
         if kind == wire.RESPONSE:
             self._response(*message[1:])
+        elif kind == wire.RESPONSES:
+            for response in message[1]:
+                self._response(*response)
         elif kind == wire.BATCH_FAILED:
             self._batch_failed(message)
         elif kind == wire.ABANDONED:

@@ -27,7 +27,7 @@ from halimede.core.tensors import Tensor
 from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.error_numbers import error_number
 from halimede_worker.errors import PlainError
-from halimede_worker.hosted import response_of, send_response
+from halimede_worker.hosted import response_of, send_response, sending_together
 from halimede_worker.messages.memory import Memory, Outgoing, Reference
 from halimede_worker.requests import EncodedRequest, InferenceRequest, encoded_form
 from halimede_worker.responses import EncodedResponse
@@ -123,6 +123,8 @@ class IsolatedWorkerModel:
         size = sum([request.batch_size for request in requests])
         batch = Batch(signature, [*requests], size, sum([request.byte_size for request in requests]))
         batch.send = send
+        if isinstance(requests[0], _Streamed):
+            batch.together = sending_together(requests[0].origin)
         execute(instance, batch)
         if batch.failed:
             failure = batch.responses[0].error

@@ -4,6 +4,7 @@ Exported here, as the usual exporter, optimum-intel, needs older packages than t
 """
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,11 @@ def _rotated(tensor: Tensor, angles: Tensor) -> Tensor:
     return tensor * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
 
 
-def export(directory: Path, **settings: Any) -> Any:
-    """Write the model; the same as one of `transformers`."""
+def export(directory: Path, adapt: Callable[[Any], None] | None = None, **settings: Any) -> Any:
+    """Write the model, after `adapt` has changed it; the same as one of `transformers`."""
     model = tiny_models.make("llama", **{"hidden_size": 64, **settings})
+    if adapt is not None:
+        adapt(model)
     decoder = _Decoder(model)
     layers = range(model.config.num_hidden_layers)
     kept = [f"{number}.{kind}" for number in layers for kind in ("key", "value")]

@@ -1,5 +1,6 @@
 """Language models on OpenVINO GenAI write what the model of `transformers` generates that they were exported from."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from halimede.backends.base import BackendOptions, InstanceSpec, ModelSource
 from halimede.backends.language import tensors
 from halimede.backends.openvino_genai.backend import GenAIModel
+from halimede.backends.openvino_genai.tokenizer import GenAITokenizer
 from halimede.config.parse import parse_text
 from halimede.config.signature import Signature
 from halimede.core.errors import CancelledError, HalimedeError, InvalidArgumentError, UnavailableError
@@ -225,3 +227,32 @@ def test_the_official_client_chats_and_streams(model: tuple[Path, Any], server: 
         assert reply.usage.completion_tokens <= TOKENS
         with pytest.raises(openai.BadRequestError, match="the model's context holds"):
             client.completions.create(prompt="moon " * CONTEXT, **options)
+
+
+class TestDecoding:
+    """A tokenizer.json is used in place of the detokenizer if it decodes alike."""
+
+    def told(self, directory: Path) -> list[str]:
+        made = GenAITokenizer(directory)
+        return [made.decode(made.encode(prompt)) for prompt in PROMPTS]
+
+    def copy(self, model: tuple[Path, Any], to: Path) -> Path:
+        return Path(shutil.copytree(model[0], to / "1"))
+
+    def test_it_decodes_as_openvino_does(self, model: tuple[Path, Any], tmp_path: Path) -> None:
+        without = self.copy(model, tmp_path)
+        (without / "tokenizer.json").unlink()
+        assert self.told(model[0]) == self.told(without) == PROMPTS
+
+    def test_that_of_another_vocabulary_is_not_used(self, model: tuple[Path, Any], tmp_path: Path) -> None:
+        other = self.copy(model, tmp_path)
+        words = json.loads((other / "tokenizer.json").read_text())
+        names = list(words["model"]["vocab"])
+        words["model"]["vocab"] = {name: len(names) - 1 - place for place, name in enumerate(names)}
+        (other / "tokenizer.json").write_text(json.dumps(words))
+        assert self.told(other) == PROMPTS
+
+    def test_one_that_cannot_be_read_is_not_used(self, model: tuple[Path, Any], tmp_path: Path) -> None:
+        broken = self.copy(model, tmp_path)
+        (broken / "tokenizer.json").write_text("{")
+        assert self.told(broken) == PROMPTS

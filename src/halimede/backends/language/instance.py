@@ -2,7 +2,10 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from threading import Condition, Thread
+from time import monotonic, sleep
+from typing import Final
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch, Send
@@ -15,6 +18,11 @@ from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentEr
 from halimede.core.requests import InferRequest, InferResponse
 
 logger = logging.getLogger("halimede")
+
+_NEXT_WITHIN_S: Final = 0.0005
+"""If more requests wait, the server sends the next one so soon after it has heard that the one before is under way."""
+
+_LOOK_S: Final = 0.0001
 
 
 class LanguageInstance(Instance):
@@ -50,9 +58,12 @@ class LanguageInstance(Instance):
         self._changed = Condition()
         self._new: list[Generation] = []
         self._count = 0  # of texts under way, new ones too
+        self._beginning = False  # a request is being looked at
+        self._begun_s = 0.0  # when the last one was
         self._closing = False
         self._ready = False
         self._failure: Exception | None = None
+        self._together: Callable[[], AbstractContextManager[None]] = nullcontext
         self._thread = Thread(target=self._run, name="halimede-generate", daemon=True)
         self._thread.start()
         with self._changed:
@@ -63,7 +74,9 @@ class LanguageInstance(Instance):
     def execute(self, batch: Batch) -> None:
         """Begin the texts that the requests ask for."""
         assert batch.send is not None, "the model is decoupled"
+        self._beginning = True
         batch.gathered()
+        self._together = batch.together
         for request in batch.requests:
             try:
                 generation = self._generation(request, batch.send)
@@ -73,6 +86,8 @@ class LanguageInstance(Instance):
             request.inputs = {}  # perhaps in shared memory, which others may have now
             self._admit(generation)
         batch.computed()
+        self._begun_s = monotonic()
+        self._beginning = False
 
     def close(self) -> None:
         """End the thread. No text is under way."""
@@ -128,11 +143,25 @@ class LanguageInstance(Instance):
                     self._changed.wait()
                 if self._closing:
                     return
+            self._wait_for_more()
+            with self._changed:
                 new, self._new = self._new, []
             under_way = self._turn(engine, [*under_way, *self._begun(engine, new)])
             with self._changed:
                 self._count = len(under_way) + len(self._new)
                 self._changed.notify_all()
+
+    def _wait_for_more(self) -> None:
+        """Wait for requests that have come and are not under way yet, as far as there is room for their texts.
+
+        An engine may hold the interpreter for the whole of a step. Without a wait, requests would advance only between
+        two steps, by a bit each time.
+        """
+        sleep(0)  # whoever waits for the interpreter has it now
+        while self._count < self._max_texts and (
+            self._beginning or monotonic() - self._begun_s < _NEXT_WITHIN_S
+        ):
+            sleep(_LOOK_S)
 
     def _begun(self, engine: Engine, new: list[Generation]) -> list[Generation]:
         begun = []
@@ -168,8 +197,9 @@ class LanguageInstance(Instance):
             for generation in under_way:
                 generation.fail(told)
             return []
-        for generation in under_way:
-            generation.send()
+        with self._together():
+            for generation in under_way:
+                generation.send()
         ended = [each for each in under_way if each.finish]
         if ended:
             engine.remove(ended)

@@ -1,15 +1,29 @@
 """The tokenizer of a model of OpenVINO GenAI, which is a model of OpenVINO itself."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import openvino_genai
+import tokenizers
 
 from halimede.core.errors import InternalError, InvalidArgumentError
+
+_REPLACED: Final = re.compile("\N{REPLACEMENT CHARACTER}+")
+_SAMPLES: Final = 32
+_SAMPLE_TOKENS: Final = 6
+"""So many texts of so many tokens both ways of decoding have to agree on."""
+
+_STRIDE: Final = 7919
+"""From one token of these to the next: a prime number, so that they come from all of the vocabulary."""
 
 
 class GenAITokenizer:
     """The tokenizer of a directory: openvino_tokenizer.xml and openvino_detokenizer.xml.
+
+    The detokenizer is a model of OpenVINO, whose inference takes 0.1 ms for a token. If there is a tokenizer.json too,
+    and it decodes alike, it is used in its place, as it takes a few microseconds.
 
     Attributes:
         end_tokens: what it has as the end of a text.
@@ -33,6 +47,7 @@ class GenAITokenizer:
         self._begin: str = self._tokenizer.get_bos_token()
         end: int = self._tokenizer.get_eos_token_id()
         self.end_tokens: frozenset[int] = frozenset((end,) if end >= 0 else ())
+        self._fast = self._fast_decoder(directory / "tokenizer.json")
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
@@ -46,5 +61,33 @@ class GenAITokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
+        if self._fast is not None:
+            fast: str = self._fast.decode(tokens, skip_special_tokens=True)
+            return fast
+        return self._decode(tokens)
+
+    def _decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
+
+    def _fast_decoder(self, path: Path) -> tokenizers.Tokenizer | None:
+        """What decodes as OpenVINO's model does, but faster; None if there is nothing."""
+        if not path.is_file():
+            return None
+        try:
+            fast = tokenizers.Tokenizer.from_file(str(path))
+        except Exception:  # the library raises this class itself; the file may be of a newer version of it
+            return None
+        size = fast.get_vocab_size()
+        for sample in range(_SAMPLES):
+            tokens = [(sample * _STRIDE + place * _STRIDE**2) % size for place in range(_SAMPLE_TOKENS)]
+            if _comparable(fast.decode(tokens, skip_special_tokens=True)) != _comparable(
+                self._decode(tokens)
+            ):
+                return None
+        return fast
+
+
+def _comparable(text: str) -> str:
+    """A text without how often bytes that are no characters were replaced, in which they differ."""
+    return _REPLACED.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -6,12 +6,14 @@ import numpy as np
 import orjson
 
 from halimede.config.signature import Signature, TensorSpec
-from halimede.core.datatypes import BYTES, FP32
+from halimede.core.datatypes import BYTES, FP32, UINT32
 from halimede.core.errors import InternalError
 from halimede.core.tensors import Array, Tensor, decode_bytes, encode_bytes
 from halimede.frontends.openai.errors import FieldError
 
 _ONE: Final = 1
+_LENGTH_BYTES: Final = 4
+"""Of the length before each element of BYTES."""
 
 
 def value_tensor(signature: Signature, spec: TensorSpec, field: str, value: Any) -> Tensor:
@@ -79,7 +81,12 @@ def _shape(signature: Signature, spec: TensorSpec, count: int) -> tuple[int, ...
 def text_bytes(tensor: Tensor) -> bytes:
     """The text of an output: its elements, one after another."""
     if tensor.is_encoded:
-        return b"".join(decode_bytes(tensor.data))
+        data = tensor.data
+        if len(data) >= _LENGTH_BYTES and len(data) - _LENGTH_BYTES == int.from_bytes(
+            data[:_LENGTH_BYTES], "little"
+        ):
+            return bytes(data[_LENGTH_BYTES:])  # one element, as nearly always
+        return b"".join(decode_bytes(data))
     return b"".join(tensor.array.ravel().tolist())
 
 
@@ -90,6 +97,8 @@ def text_of(tensor: Tensor) -> str:
 
 def count_of(tensor: Tensor) -> int:
     """The number that an output tells: the sum of its elements."""
+    if tensor.datatype is UINT32 and tensor.is_encoded and len(tensor.data) == UINT32.itemsize:
+        return int.from_bytes(tensor.data, "little")
     array = tensor.array
     return int(array.item() if array.size == 1 else array.sum())
 

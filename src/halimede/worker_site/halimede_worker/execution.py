@@ -5,7 +5,6 @@ senders send them, then or later, from any thread; it raises. Whatever it does, 
 contract leaves a request without an answer for ever, the answer is an error that says so.
 """
 
-import os
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -29,6 +28,7 @@ from .senders import InferenceResponseSender, State
 from .sequences import Sequences
 from .states import EncodedState, States
 from .tensors.tensors import EncodedTensor
+from .transmitter import SocketTransmitter
 
 BEGUN = 0
 """Where it says which batch was begun last."""
@@ -76,7 +76,7 @@ class Executions:
         assert runtime.work is not None
         self.memory: Memory = runtime.memory
         self.decoupled = runtime.decoupled
-        self.transmitter = _Transmitter(runtime.work, runtime.memory)
+        self.transmitter = SocketTransmitter(runtime.work, runtime.memory)
         self._sequences = Sequences(runtime, model, states)
         self.states = self._sequences.states
         self._runtime = runtime
@@ -365,32 +365,6 @@ class Executions:
 
 class _ContractError(Exception):
     """The model did something that the contract of `execute` does not allow; the text says what."""
-
-
-class _Transmitter:
-    """Brings the responses of senders to the server."""
-
-    def __init__(self, work: Channel, memory: Memory) -> None:
-        self._work = work
-        self._memory = memory
-        self._pid = os.getpid()
-
-    def transmit(self, number: int, response: Optional[InferenceResponse], final: bool) -> None:
-        """Send a response to the request of that number."""
-        if response is None:
-            self._work.send((wire.RESPONSE, number, None, final))
-            return
-        outgoing = self._memory.outgoing()
-        try:
-            encoded = encode_response(response, None, outgoing)
-            self._work.send((wire.RESPONSE, number, encoded, final), outgoing.fresh)
-        except MemoryError as error:
-            raise TritonModelException(f"Unable to send response. {error}") from None
-
-    def transmit_abandoned(self, number: int) -> None:
-        """Say that nothing can answer the request any more."""
-        if os.getpid() == self._pid:  # a child that the model forked has copies of its senders
-            self._work.send((wire.ABANDONED, number))
 
 
 def _take_states(

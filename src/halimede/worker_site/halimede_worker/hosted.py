@@ -6,8 +6,9 @@ models see costs as much again as a small model's own work. Only a decoupled one
 
 import importlib
 import sys
+from contextlib import nullcontext
 from time import monotonic_ns
-from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -165,6 +166,16 @@ def send_response(request: InferenceRequest, response: Optional[InferenceRespons
     sender = request.get_response_sender()
     if sender.state in (State.UNANSWERED, State.ANSWERED):
         sender.send(response, FINAL if final else 0)
+
+
+def sending_together(request: InferenceRequest) -> "Callable[[], ContextManager[None]]":
+    """What a thread sends in a block of this, to any requests of the model, goes as one message at its end.
+
+    Args:
+        request: a request of a decoupled model.
+    """
+    transmitter = request.get_response_sender().transmitter
+    return nullcontext if transmitter is None else transmitter.together
 
 
 def _tensor(name: str, number: int, shape: Tuple[int, ...], data: Buffer) -> Tensor:

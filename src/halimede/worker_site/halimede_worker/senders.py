@@ -2,7 +2,7 @@
 
 import enum
 import threading
-from typing import Callable, Container, Dict, Optional, Protocol, SupportsIndex, Tuple, Union
+from typing import Callable, Container, ContextManager, Dict, Optional, Protocol, SupportsIndex, Tuple, Union
 
 from .arguments import UINT32, Signature
 from .errors import TritonModelException
@@ -21,6 +21,9 @@ class Transmitter(Protocol):
 
         What nobody requested is no longer in the response. Called by one thread at a time for one request.
         """
+
+    def together(self) -> "ContextManager[None]":
+        """What this thread sends in the block goes as one message at its end. Nothing may be waited for in it."""
 
     def transmit_abandoned(self, number: int) -> None:
         """Say that no more can follow, although the last response never came.
@@ -170,6 +173,11 @@ class InferenceResponseSender:
     def full(self) -> bool:
         """Whether the client is so many responses behind that `send` would wait."""
         return self._window is not None and self._window.full
+
+    @property
+    def transmitter(self) -> Optional[Transmitter]:
+        """What brings its responses to the server; None for a request that the model itself made."""
+        return self._transmitter
 
     @property
     def state(self) -> State:

@@ -53,6 +53,7 @@ BATCH_FAILED = (
 RESPONSE = 14  # request number, response or None, final
 ABANDONED = 15  # request number: its sender is gone, and never said final
 DROPPED = 18  # batch number: it was taken back before it was run
+RESPONSES = 19  # several of what a RESPONSE says
 HELD = 16  # numbers of segments still held
 RELEASED = (
     17  # segments of answers to calls that nothing views any more: pairs of number and how often it came
