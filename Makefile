@@ -24,7 +24,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends stress overload protos docs console-pictures docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -112,6 +112,9 @@ soak-sequences: $(VENV)/.test ## Have sequences for SECONDS while a process of t
 
 soak-front-ends: $(VENV)/.test ## Load front ends for SECONDS while a process of the server is killed every second
 	$(BIN)/python -m scripts.soak_front_ends $(SECONDS)
+
+soak-language: $(VENV)/.test ## Load language models for SECONDS while their clients leave at random
+	$(BIN)/python -m scripts.soak_language $(SECONDS)
 
 stress: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
 	$(BIN)/python -m scripts.stress_sagemaker 5
