@@ -227,7 +227,6 @@ REFUSED: list[tuple[str, dict[str, Any], type[openai.APIStatusError], str, str |
      "dimensions"),
     ("embeddings", {"model": "squash", "input": "x", "encoding_format": "hex"}, openai.BadRequestError, "base64",
      "encoding_format"),
-    ("responses", {"model": "writer", "input": "x"}, openai.NotFoundError, "use /v1/chat/completions", None),
 ]  # fmt: skip
 
 
@@ -332,6 +331,9 @@ def test_many_callers_get_their_own_words(client: OpenAI) -> None:
 def test_paths_and_methods_that_there_are_not(server: ServerProcess) -> None:
     status, body = server.get("/v1/files")
     assert (status, json.loads(body)["error"]["code"]) == (404, "unknown_url")
+    status, body = server.get("/v1/responses/resp_1")
+    assert status == 404
+    assert "responses are not stored" in json.loads(body)["error"]["message"]
     status, body = server.get("/v1/chat/completions")
     assert (status, json.loads(body)["error"]["code"]) == (405, "method_not_supported")
     assert server.get("/v2/health/ready")[0] == 200
@@ -358,6 +360,11 @@ def test_the_api_key_is_a_token_of_the_file(small: Path, tmp_path_factory: pytes
         assert ask("right").choices[0].text == "x"
         with pytest.raises(openai.AuthenticationError, match="token is not valid"):
             ask("wrong")
+        with (
+            OpenAI(api_key="wrong", **options) as client,
+            pytest.raises(openai.AuthenticationError, match="token is not valid"),
+        ):
+            client.responses.create(model="plain", input="x")
 
 
 def test_without_the_flag_nothing_is_served_and_restrictions_hold(small: Path) -> None:
@@ -366,7 +373,10 @@ def test_without_the_flag_nothing_is_served_and_restrictions_hold(small: Path) -
     flags = ("--allow-openai=true", "--allow-grpc=false", "--http-restricted-api=inference:x-key=secret")
     with start_server(small, *flags) as server:
         options: Any = {"base_url": f"http://{server.http}/v1", "api_key": "none", "max_retries": 0}
-        with OpenAI(**options) as client, pytest.raises(openai.PermissionDeniedError, match="x-key"):
-            client.completions.create(model="plain", prompt="x")
+        with OpenAI(**options) as client:
+            with pytest.raises(openai.PermissionDeniedError, match="x-key"):
+                client.completions.create(model="plain", prompt="x")
+            with pytest.raises(openai.PermissionDeniedError, match="x-key"):
+                client.responses.create(model="plain", input="x")
         with OpenAI(**options, default_headers={"x-key": "secret"}) as client:
             assert client.completions.create(model="plain", prompt="x").choices[0].text == "x"

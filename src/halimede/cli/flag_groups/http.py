@@ -27,7 +27,7 @@ class HttpOptions:
         HTTP,
         BOOL,
         False,
-        "Serve OpenAI's API on the HTTP port under /v1: models, chat completions, completions and embeddings.",
+        "Serve OpenAI's API on the HTTP port under /v1: models, chat, completions, responses and embeddings.",
     )
     http_use_ssl: bool = setting(
         HTTP, BOOL, False, "Serve HTTP over TLS. Needs --http-server-cert and --http-server-key."

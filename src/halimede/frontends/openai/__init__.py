@@ -1,1 +1,1 @@
-"""The front end that speaks OpenAI's API: chat, completions and embeddings over any backend."""
+"""The front end that speaks OpenAI's API: chat, completions, responses and embeddings over any backend."""

@@ -1,10 +1,8 @@
-"""Chat and completions: a request's choices run on the model, and told whole or as they come."""
+"""Chat, completions and responses: a request's choices run on the model, and told whole or as they come."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
-
-import orjson
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferResponse
@@ -13,9 +11,9 @@ from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.openai.choice import Choice
-from halimede.frontends.openai.errors import error_document, respond_error
+from halimede.frontends.openai.errors import respond_error
 from halimede.frontends.openai.known_models import KnownModel
-from halimede.frontends.openai.replies import DONE, EVENT, EVENT_END, Replies, Usage
+from halimede.frontends.openai.replies import Replies, Usage
 from halimede.frontends.openai.requests import Requests
 from halimede.frontends.openai.text_request import TextRequest
 from halimede.frontends.restrictions import HeaderPattern
@@ -32,18 +30,23 @@ class Generation:
         exchange: what is answered.
         known: the model.
         asked: what is asked for.
+        replies: what the client gets.
         received_ns: when, on the engine's clock.
     """
 
     def __init__(
-        self, engine: Engine, exchange: Exchange, known: KnownModel, asked: TextRequest, received_ns: int
+        self,
+        engine: Engine,
+        exchange: Exchange,
+        known: KnownModel,
+        asked: TextRequest,
+        replies: Replies,
+        received_ns: int,
     ) -> None:
         self._exchange = exchange
         self._known = known
         self._asked = asked
-        self._replies = Replies(
-            known.model.name, chat=asked.chat, stream=asked.stream, include_usage=asked.include_usage
-        )
+        self._replies = replies
         self._choices = [Choice(known.profile, asked.stop, asked.max_tokens, echo) for echo in asked.echo]
         self._left = len(self._choices)
         self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
@@ -96,8 +99,10 @@ class Generation:
             if not final:
                 self._requests.cancel(number)
             if self._asked.stream:
-                self._write(number, self._replies.text(number, rest) if rest else b"")
-                self._write(number, self._replies.end(number, choice.finish))
+                stream = self._begun_stream(number)
+                if rest:
+                    stream.write(self._replies.text(number, rest))
+                stream.write(self._replies.end(number, choice.output()))
         if not self._left:
             self._over = True
             self._count(self._complete)
@@ -105,28 +110,26 @@ class Generation:
             self._requests.congest()
 
     def _write_text(self, number: int, choice: Choice, text: str) -> None:
-        piece = b""
+        stream = self._begun_stream(number)
         if text or choice.new_logprobs is not None:
-            piece = self._replies.text(number, text, choice.new_logprobs)
+            stream.write(self._replies.text(number, text, choice.new_logprobs))
         if choice.new_calls:
             first = len(choice.tool_calls) - len(choice.new_calls)
-            piece += self._replies.tool_calls(number, choice.new_calls, first)
-        self._write(number, piece)
+            stream.write(self._replies.tool_calls(number, choice.new_calls, first))
 
-    def _write(self, number: int, piece: bytes) -> None:
-        """Send a chunk of a choice; the first also says whose turn it is, and what is echoed."""
+    def _begun_stream(self, number: int) -> ResponseStream:
+        """The stream, on which the choice has begun: with whose turn it is, and with what is echoed."""
         stream = self._stream
         if stream is None:
             stream = self._stream = self._exchange.stream(200, EVENT_STREAM)
             stream.on_room = self._requests.drain
         if number not in self._begun:
             self._begun.add(number)
-            first = self._replies.role(number)
+            if first := self._replies.begin(number):
+                stream.write(first)
             if echo := self._asked.echo[number]:
-                first += self._replies.text(number, echo)
-            piece = first + piece
-        if piece:
-            stream.write(piece)
+                stream.write(self._replies.text(number, echo))
+        return stream
 
     def _fail(self, error: HalimedeError) -> None:
         self._over = True
@@ -135,7 +138,7 @@ class Generation:
         if stream is None:
             respond_error(self._exchange, error)
             return
-        stream.write(EVENT + orjson.dumps(error_document(error)) + EVENT_END)
+        stream.write(self._replies.failure(error))
         self._end(stream)
 
     def _complete(self, usage: Usage | None) -> None:
@@ -146,9 +149,7 @@ class Generation:
             outputs = [choice.output() for choice in self._choices]
             self._exchange.respond(200, (self._replies.whole(outputs, usage),))
             return
-        if self._asked.include_usage:
-            stream.write(self._replies.usage(usage))
-        stream.write(DONE)
+        stream.write(self._replies.complete(usage))
         self._end(stream)
 
     def _end(self, stream: ResponseStream) -> None:

@@ -17,7 +17,11 @@ from halimede.frontends.openai.errors import refuse, respond_error
 from halimede.frontends.openai.fields import IgnoredFields, read_object
 from halimede.frontends.openai.generation import Generation
 from halimede.frontends.openai.known_models import KnownModel, KnownModels
+from halimede.frontends.openai.openapi import DESCRIBED
 from halimede.frontends.openai.profile import Task
+from halimede.frontends.openai.replies import ChoiceReplies, Replies
+from halimede.frontends.openai.responses.reply import ResponseReply
+from halimede.frontends.openai.responses.request import read_response
 from halimede.frontends.openai.routes import PREFIX, Call, Route, find_route
 from halimede.frontends.openai.settings import OpenaiSettings
 from halimede.frontends.openai.text_request import read_chat, read_completion
@@ -25,6 +29,7 @@ from halimede.frontends.openai.text_request import read_chat, read_completion
 _TASKS = {
     Call.CHAT_COMPLETIONS: Task.CHAT,
     Call.COMPLETIONS: Task.COMPLETIONS,
+    Call.RESPONSES: Task.CHAT,
     Call.EMBEDDINGS: Task.EMBEDDINGS,
 }
 _OWNER = "halimede"
@@ -127,13 +132,22 @@ class _Frontend:
         if call is Call.EMBEDDINGS:
             Embeddings(self._engine, exchange, known, document, self._ignored, received).start(pattern)
             return
-        read = read_chat if call is Call.CHAT_COMPLETIONS else read_completion
-        asked = read(document, known, self._ignored)
-        Generation(self._engine, exchange, known, asked, received).start(pattern)
+        replies: Replies
+        if call is Call.RESPONSES:
+            wanted = read_response(document, known, self._ignored)
+            asked, replies = wanted.chat, ResponseReply(known.model.name, wanted.repeated)
+        else:
+            read = read_chat if call is Call.CHAT_COMPLETIONS else read_completion
+            asked = read(document, known, self._ignored)
+            replies = ChoiceReplies(
+                known.model.name, chat=asked.chat, stream=asked.stream, include_usage=asked.include_usage
+            )
+        Generation(self._engine, exchange, known, asked, replies, received).start(pattern)
 
 
 def _unknown(path: str) -> str:
-    served = "/v1/models, /v1/chat/completions, /v1/completions and /v1/embeddings"
-    if path.startswith("/v1/responses"):
-        return f"/v1/responses is not served; use /v1/chat/completions. Served are {served}"
-    return f"there is no such path; served are {served}"
+    *others, last = (each for described in DESCRIBED.values() for each in described.paths)
+    served = f"served are {', '.join(others)} and {last}"
+    if path.startswith("/v1/responses/"):
+        return f"responses are not stored, so that only POST /v1/responses is served; {served}"
+    return f"there is no such path; {served}"

@@ -12,6 +12,9 @@ DESCRIBED: Final = {
         ("/v1/chat/completions",), "Answer a chat; as events with `stream`", "Object"
     ),
     Call.COMPLETIONS: Described(("/v1/completions",), "Complete a text; as events with `stream`", "Object"),
+    Call.RESPONSES: Described(
+        ("/v1/responses",), "Answer a conversation or continue one; as events with `stream`", "Object"
+    ),
     Call.EMBEDDINGS: Described(("/v1/embeddings",), "The embeddings of texts", "Object"),
 }
 """What is said of each call."""

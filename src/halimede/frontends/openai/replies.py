@@ -1,11 +1,14 @@
-"""The JSON of OpenAI's replies to chat and completions, whole and in chunks."""
+"""The JSON of OpenAI's replies: what each call's are made of, and those to chat and completions."""
 
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
+
+from halimede.core.errors import HalimedeError
+from halimede.frontends.openai.errors import error_document
 
 EVENT: Final = b"data: "
 EVENT_END: Final = b"\n\n"
@@ -43,17 +46,45 @@ class Output(NamedTuple):
     logprobs: Any
 
 
-class Replies:
-    """Replies to one request.
+class Replies(Protocol):
+    """The replies to one request: one as a whole, or the events of a stream."""
+
+    id: str
+
+    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes:
+        """The reply that is not streamed."""
+
+    def begin(self, index: int) -> bytes:
+        """The first events of a choice; empty for none."""
+
+    def text(self, index: int, text: str, logprobs: Any = None) -> bytes:
+        """A piece of a choice's text."""
+
+    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes:
+        """Calls of tools, the first of which is the choice's call number `first`."""
+
+    def end(self, index: int, output: Output) -> bytes:
+        """The last events of a choice."""
+
+    def complete(self, usage: Usage | None) -> bytes:
+        """The last events of a stream."""
+
+    def failure(self, error: HalimedeError) -> bytes:
+        """The last event of a stream that fails."""
+
+
+class ChoiceReplies:
+    """Those of chat and completions.
 
     Attributes:
         id: of all of them.
     """
 
-    __slots__ = ("_chat", "_delta", "_frame", "_plain_end", "id")
+    __slots__ = ("_chat", "_delta", "_frame", "_include_usage", "_plain_end", "id")
 
     def __init__(self, model: str, *, chat: bool, stream: bool, include_usage: bool) -> None:
         self._chat = chat
+        self._include_usage = include_usage
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         kind = ("chat.completion" if chat else "text_completion") + (".chunk" if chat and stream else "")
         self._frame: dict[str, Any] = {
@@ -83,7 +114,7 @@ class Replies:
             message["content"] = output.text or None
         return {"index": index, "message": message, **end}
 
-    def role(self, index: int) -> bytes:
+    def begin(self, index: int) -> bytes:
         """The first chunk of a choice of a chat; nothing for completions."""
         return self._event(index, {"role": "assistant", "content": ""}) if self._chat else b""
 
@@ -106,14 +137,20 @@ class Replies:
         ]
         return self._event(index, {"tool_calls": numbered})
 
-    def end(self, index: int, finish: str) -> bytes:
+    def end(self, index: int, output: Output) -> bytes:
         """The last chunk of a choice."""
-        return self._event(index, {}, finish=finish)
+        return self._event(index, {}, finish=output.finish)
 
-    def usage(self, usage: Usage | None) -> bytes:
-        """The last chunk of a stream."""
+    def complete(self, usage: Usage | None) -> bytes:
+        """The end of a stream: the usage, if that is asked for."""
+        if not self._include_usage:
+            return DONE
         document = {**self._frame, "choices": [], "usage": None if usage is None else usage.document()}
-        return EVENT + orjson.dumps(document) + EVENT_END
+        return EVENT + orjson.dumps(document) + EVENT_END + DONE
+
+    def failure(self, error: HalimedeError) -> bytes:
+        """The last event of a stream that fails."""
+        return EVENT + orjson.dumps(error_document(error)) + EVENT_END
 
     def _event(
         self,

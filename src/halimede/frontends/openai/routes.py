@@ -16,6 +16,7 @@ class Call(Enum):
     MODEL = (r"/v1/models/(?P<model>[^/]+)", "GET", "metadata")
     CHAT_COMPLETIONS = (r"/v1/chat/completions", "POST", "inference")
     COMPLETIONS = (r"/v1/completions", "POST", "inference")
+    RESPONSES = (r"/v1/responses", "POST", "inference")
     EMBEDDINGS = (r"/v1/embeddings", "POST", "inference")
 
     def __init__(self, pattern: str, method: str, category: str) -> None:

@@ -1,0 +1,1 @@
+"""`/v1/responses`: its requests converted to those of chat, and its replies."""

@@ -1,0 +1,232 @@
+"""The JSON of a response, whole and as the events of a stream."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from halimede.core.errors import HalimedeError, InternalError
+from halimede.frontends.openai.replies import EVENT, EVENT_END, Output, Usage
+
+_INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Reasons why a choice ended → why a response is incomplete."""
+
+_DELTA: Final = "response.output_text.delta"
+
+
+class ResponseReply:
+    """The reply to one request. As a stream, it has the state that the events so far have told.
+
+    Args:
+        model: the model's name.
+        repeated: the members that repeat the request.
+
+    Attributes:
+        id: the response's.
+    """
+
+    __slots__ = ("_delta", "_finish", "_items", "_logprobs", "_members", "_open", "_sequence", "_text", "id")
+
+    def __init__(self, model: str, repeated: dict[str, Any]) -> None:
+        self.id = _identifier("resp")
+        self._members = {
+            "id": self.id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            **repeated,
+        }
+        self._sequence = 0
+        self._items: list[dict[str, Any]] = []
+        self._open = False
+        self._text: list[str] = []
+        self._logprobs: list[Any] = []
+        self._delta = b""
+        self._finish = ""
+
+    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes:
+        """The reply that is not streamed."""
+        (output,) = outputs
+        items = [_call_item(call) for call in output.tool_calls]
+        if output.text or not items:
+            part = _part(output.text, _converted(output.logprobs))
+            items.insert(0, _message(_identifier("msg"), _status(output.finish), [part]))
+        return orjson.dumps(self._document(_status(output.finish), items, output.finish, usage))
+
+    # events
+
+    def begin(self, index: int) -> bytes:
+        """The first events of a stream; `index` is that of its only choice, here and below."""
+        document = self._document("in_progress", [], "", None)
+        return self._event("response.created", response=document) + self._event(
+            "response.in_progress", response=document
+        )
+
+    def text(self, index: int, text: str, logprobs: Any = None) -> bytes:
+        """A piece of the text."""
+        began = b"" if self._open else self._begin_message()
+        self._text.append(text)
+        new = _converted(logprobs)
+        self._logprobs += new
+        self._sequence += 1
+        return b'%b%b%d,"delta":%b,"logprobs":%b}%b' % (
+            began,
+            self._delta,
+            self._sequence - 1,
+            orjson.dumps(text),
+            orjson.dumps(new) if new else b"[]",
+            EVENT_END,
+        )
+
+    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes:
+        """Calls of functions, each an item of its own; `first` is the number of calls before."""
+        new = [_call_item(call) for call in calls]
+        events = self._end_message("completed")
+        for item in new:
+            place = {"item_id": item["id"], "output_index": len(self._items)}
+            added = {**item, "status": "in_progress", "arguments": ""}
+            self._items.append(item)
+            arguments = "response.function_call_arguments"
+            events += self._event(
+                "response.output_item.added", output_index=place["output_index"], item=added
+            )
+            events += self._event(f"{arguments}.delta", **place, delta=item["arguments"])
+            events += self._event(
+                f"{arguments}.done", **place, name=item["name"], arguments=item["arguments"]
+            )
+            events += self._event("response.output_item.done", output_index=place["output_index"], item=item)
+        return events
+
+    def end(self, index: int, output: Output) -> bytes:
+        """The output has ended."""
+        self._finish = output.finish
+        began = b"" if self._open or self._items else self._begin_message()
+        return began + self._end_message(_status(output.finish))
+
+    def complete(self, usage: Usage | None) -> bytes:
+        """The last event of a stream."""
+        status = _status(self._finish)
+        document = self._document(status, self._items, self._finish, usage)
+        return self._event(f"response.{status}", response=document)
+
+    def failure(self, error: HalimedeError) -> bytes:
+        """The last event of a stream that fails."""
+        document = self._document("failed", self._items, "", None)
+        code = "server_error" if error.code.http_status >= 500 else "invalid_prompt"
+        document["error"] = {"code": code, "message": error.message}
+        return self._event("response.failed", response=document)
+
+    def _begin_message(self) -> bytes:
+        self._open = True
+        self._text, self._logprobs = [], []
+        identifier = _identifier("msg")
+        place = {"item_id": identifier, "output_index": len(self._items), "content_index": 0}
+        item = _message(identifier, "in_progress", [])
+        self._items.append(item)
+        head = orjson.dumps({"type": _DELTA, **place})[:-1]
+        self._delta = b'event: %b\n%b%b,"sequence_number":' % (_DELTA.encode(), EVENT, head)
+        added = self._event("response.output_item.added", output_index=place["output_index"], item=item)
+        return added + self._event("response.content_part.added", **place, part=_part("", []))
+
+    def _end_message(self, status: str) -> bytes:
+        """The last events of the message that has begun; nothing if none has."""
+        if not self._open:
+            return b""
+        self._open = False
+        text = "".join(self._text)
+        part = _part(text, self._logprobs)
+        item = self._items[-1]
+        place = {"item_id": item["id"], "output_index": len(self._items) - 1, "content_index": 0}
+        item |= {"status": status, "content": [part]}
+        return (
+            self._event("response.output_text.done", **place, text=text, logprobs=self._logprobs)
+            + self._event("response.content_part.done", **place, part=part)
+            + self._event("response.output_item.done", output_index=place["output_index"], item=item)
+        )
+
+    def _event(self, kind: str, **members: Any) -> bytes:
+        document = {"type": kind, "sequence_number": self._sequence, **members}
+        self._sequence += 1
+        return b"event: %b\n%b%b%b" % (kind.encode(), EVENT, orjson.dumps(document), EVENT_END)
+
+    def _document(
+        self, status: str, items: list[dict[str, Any]], finish: str, usage: Usage | None
+    ) -> dict[str, Any]:
+        reason = _INCOMPLETE.get(finish)
+        return {
+            **self._members,
+            "status": status,
+            "error": None,
+            "incomplete_details": None if reason is None else {"reason": reason},
+            "output": items,
+            "usage": None if usage is None else _usage(usage),
+        }
+
+
+def _identifier(kind: str) -> str:
+    return f"{kind}_{uuid.uuid4().hex}"
+
+
+def _status(finish: str) -> str:
+    return "incomplete" if finish in _INCOMPLETE else "completed"
+
+
+def _message(identifier: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"id": identifier, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def _part(text: str, logprobs: list[Any]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def _call_item(call: Any) -> dict[str, Any]:
+    """A call as the model tells it, in the format of chats, as an item.
+
+    Raises:
+        InternalError: it has another format.
+    """
+    function = call.get("function") if isinstance(call, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(name, str):
+        raise InternalError(
+            "the model calls a tool, but its output is not a list of calls of functions with names"
+        )
+    arguments = function.get("arguments", "")
+    return {
+        "id": _identifier("fc"),
+        "type": "function_call",
+        "status": "completed",
+        "call_id": str(call.get("id") or _identifier("call")),
+        "name": name,
+        "arguments": arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode(),
+    }
+
+
+def _converted(logprobs: Any) -> list[Any]:
+    """Log probabilities of a chat as those of a text; bytes of tokens are told, even if the model does not."""
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(content, list):
+        return []
+    return [
+        {**_with_bytes(each), "top_logprobs": [_with_bytes(top) for top in each.get("top_logprobs") or ()]}
+        for each in content
+        if isinstance(each, dict)
+    ]
+
+
+def _with_bytes(each: dict[str, Any]) -> dict[str, Any]:
+    if each.get("bytes") is not None:
+        return each
+    return {**each, "bytes": list(str(each.get("token", "")).encode())}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt + usage.completion,
+    }
