@@ -7,7 +7,10 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from halimede.backends.batch import Closing
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.signature import Signature
+from halimede.config.token_batching import TokenBatching
 from halimede.core.clock import VirtualClock
 from halimede.core.datatypes import FP32
 from halimede.core.errors import AlreadyExistsError
@@ -42,6 +45,7 @@ class FakeModel:
     inflight: int = 0
     config: ModelConfig = field(default_factory=ModelConfig)
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
+    signature: Signature = field(default_factory=lambda: Signature(8, {}, {}, decoupled=False))
     identifier: str = ""
 
     def __post_init__(self) -> None:
@@ -123,6 +127,20 @@ def test_a_new_model_has_all_its_series_at_zero() -> None:
             scraped[f'nv_inference_request_failure{{model="digits",reason="{reason.value}",version="1"}}']
             == 0
         )
+
+
+def test_tokens_and_padding_are_counted_where_batches_are_closed_by_tokens() -> None:
+    tokens = TokenBatching(100, 1.0, "IN", padded=True, fill={"IN": 0})
+    model = FakeModel(signature=Signature(8, {}, {}, decoupled=False, tokens=tokens))
+    batch = ran(3, 10_000, 70_000, 20_000, requests=2)
+    batch.closing, batch.tokens, batch.padding = Closing.MAX_TOKENS, 90, 6
+    model.statistics.count_execution(batch)
+    scraped = scrape(model, FakeModel("other"))
+    found = {name: value for name, value in scraped.items() if "batch_tokens" in name}
+    assert found == {
+        'halimede_batch_tokens_total{kind="text",model="digits",version="1"}': 90,
+        'halimede_batch_tokens_total{kind="padding",model="digits",version="1"}': 6,
+    }
 
 
 def test_counters_follow_the_statistics() -> None:

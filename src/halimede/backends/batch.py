@@ -1,6 +1,7 @@
 """A batch: the requests that one execution serves, gathered into tensors and scattered back.
 
-Gathering copies each request's bytes once, with no padding; a batch of one request is not copied at all.
+Gathering copies each request's bytes once, with no padding; a batch of one request is not copied at all. Only
+if a model batches by tokens, shorter requests are filled up to the longest, and their outputs cut to their length.
 Scattering cuts views.
 """
 
@@ -35,6 +36,7 @@ class Closing(Enum):
     DELAY_OVER = "delay over"
     INSTANCE_FREE = "instance free"
     OTHER_SHAPES = "other shapes"
+    MAX_TOKENS = "max tokens"
 
     __hash__ = object.__hash__  # Enum's own is written in Python, and each batch is counted by its reason
 
@@ -51,6 +53,8 @@ class Batch:
         responses: one a request, in order, once it has run; `DEFERRED` for one that the model sent, or will send,
             by itself; empty for a decoupled model.
         closing: (dynamic batchers) why it has no more requests.
+        tokens: (batchers by tokens) tokens of all requests.
+        padding: (batchers by tokens) tokens that shorter requests are filled up with.
         instance: the name of the instance that runs it, "" before.
         states: (models with implicit state) what the instance keeps for sequences; set before the batch runs.
         taken: output → states that this batch computed; kept once it has run.
@@ -74,6 +78,7 @@ class Batch:
         "instance",
         "nulls",
         "outputs_ns",
+        "padding",
         "requests",
         "rescheduled",
         "responses",
@@ -84,6 +89,7 @@ class Batch:
         "states",
         "taken",
         "together",
+        "tokens",
     )
 
     def __init__(
@@ -95,6 +101,8 @@ class Batch:
         self.nulls = 0
         self.byte_size = byte_size
         self.closing: Closing | None = None
+        self.tokens = 0
+        self.padding = 0
         self.instance = ""
         self.responses: Sequence[InferResponse] = ()
         self.rescheduled: Sequence[InferRequest] = ()
@@ -128,8 +136,11 @@ class Batch:
                     inputs[name] = inputs[name].reshape(-1)
         else:
             specs = self.signature.backend_inputs
+            fill = self.signature.filled
             inputs = {
-                name: _concatenate(specs[name], [request.inputs[name] for request in requests], self.size)
+                name: _concatenate(
+                    specs[name], [request.inputs[name] for request in requests], self.size, fill.get(name)
+                )
                 for name in requests[0].inputs
                 if name not in left_out
             }
@@ -189,8 +200,12 @@ class Batch:
         responses: list[dict[str, Tensor]] = [{} for _ in requests]
         for name, array in outputs.items():
             spec = signature.outputs[name]
-            cut = self._cut_like_input if name in signature.scattered else self._cut_rows
-            pieces = cut(spec, array)
+            if name in signature.scattered:
+                pieces = self._cut_like_input(spec, array)
+            elif signature.filled and spec.dims[:1] == (-1,) and (lengths := self._lengths(array)):
+                pieces = self._cut_lengths(spec, array, lengths)
+            else:
+                pieces = self._cut_rows(spec, array)
             for request, response, tensor in zip(requests, responses, pieces, strict=True):
                 if not request.outputs or name in request.outputs:
                     response[name] = tensor
@@ -230,6 +245,26 @@ class Batch:
             start = end
         return tensors
 
+    def _lengths(self, array: Array) -> list[int]:
+        """How long each request was before it was filled up; none if the output is not as long as the longest."""
+        tokens = self.signature.tokens
+        assert tokens is not None
+        lengths = [request.inputs[tokens.source].shape[1] for request in self.requests]
+        differ = array.ndim > 1 and array.shape[1] == max(lengths) != min(lengths)
+        return lengths if differ else []
+
+    def _cut_lengths(self, spec: TensorSpec, array: Array, lengths: list[int]) -> list[Tensor]:
+        """An output of shape ``[size, longest, …]``, as one tensor a request, without what belongs to its padding."""
+        if array.shape[0] != self.size:
+            raise wrong_rows(spec.name, array.shape, self.size)
+        tensors: list[Tensor] = []
+        start = 0
+        for request, length in zip(self.requests, lengths, strict=True):
+            end = start + request.batch_size
+            tensors.append(Tensor.from_array(spec.datatype, np.ascontiguousarray(array[start:end, :length])))
+            start = end
+        return tensors
+
     def _cut_like_input(self, spec: TensorSpec, array: Array) -> list[Tensor]:
         """An output whose pieces have sizes of an input of their requests (`batch_output`)."""
         source = self.signature.scattered[spec.name]
@@ -255,13 +290,29 @@ def fail(batch: Batch, error: HalimedeError) -> None:
     batch.responses = [InferResponse(error=error) for _ in batch.requests]
 
 
-def _concatenate(spec: TensorSpec, tensors: list[Tensor], size: int) -> Array:
-    """The tensors of one input one after the other, along the batch dimension or, ragged, flat."""
+def _concatenate(spec: TensorSpec, tensors: list[Tensor], size: int, fill: int | None = None) -> Array:
+    """The tensors of one input one after the other, along the batch dimension or, ragged, flat.
+
+    With a value to `fill` up with, those that are shorter than the longest along the second dimension end with it.
+    """
+    if fill is not None and len({tensor.shape[1] for tensor in tensors}) > 1:
+        return _filled(spec, tensors, size, fill)
     shape = (-1,) if spec.ragged else (size, *tensors[0].shape[1:])
     if spec.datatype is BYTES:
         return np.concatenate([tensor.array.reshape(-1) for tensor in tensors]).reshape(shape)
     joined = b"".join([tensor.data for tensor in tensors])
     return np.frombuffer(joined, spec.datatype.numpy).reshape(shape)
+
+
+def _filled(spec: TensorSpec, tensors: list[Tensor], size: int, fill: int) -> Array:
+    longest = max(tensor.shape[1] for tensor in tensors)
+    array = np.full((size, longest, *tensors[0].shape[2:]), fill, spec.datatype.numpy)
+    start = 0
+    for tensor in tensors:
+        end = start + tensor.shape[0]
+        array[start:end, : tensor.shape[1]] = tensor.array
+        start = end
+    return array
 
 
 def _reshape(spec: TensorSpec, array: Array, *, batched: bool) -> Array:

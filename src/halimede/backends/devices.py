@@ -97,6 +97,8 @@ def inputs_on(batch: Batch, device: Device | None) -> dict[str, list[DeviceTenso
     found: dict[str, list[DeviceTensor]] = {}
     for name in batch.requests[0].inputs:
         tensors = [request.inputs[name] for request in batch.requests]
+        if name in batch.signature.filled and len({each.shape for each in tensors}) > 1:
+            continue  # what is filled up is made on the host
         there = [each for each in tensors if isinstance(each, DeviceTensor) and each.device == device]
         if len(there) == len(tensors):
             found[name] = there
@@ -112,6 +114,8 @@ def staying(batch: Batch) -> set[str]:
         }
     if batch.states is not None:
         names -= {*batch.states.outputs}  # what is kept of them is on the host
+    if batch.signature.filled and len(batch.requests) > 1:  # they are cut on the host
+        names = {name for name in names if batch.signature.outputs[name].dims[:1] != (-1,)}
     return {
         name
         for name in names

@@ -1,6 +1,6 @@
 """What a model takes and gives, compiled from its configuration for the request path."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -11,6 +11,7 @@ from halimede.config.model_config_pb2 import (
     ModelSequenceBatching,
     ModelTensorReshape,
 )
+from halimede.config.token_batching import TokenBatching, read_token_batching
 from halimede.core.datatypes import BOOL, BY_NUMBER, FP32, INT32, Datatype
 
 
@@ -75,6 +76,8 @@ class Signature:
         batch_outputs: outputs cut along an input's shape.
         controls: inputs by which the sequence batcher tells the model about a sequence; clients do not send them.
         states: name of the input → the input and the output by which a state comes and goes.
+        tokens: how batches are closed by tokens; None if they are closed by rows.
+        filled: inputs of different lengths that are filled up to the longest of a batch → what with.
         ragged: names of the ragged inputs.
         backend_inputs: all that the backend gets of a request: `inputs`, `controls` and inputs of states.
         backend_outputs: all that the backend gives: `outputs`, and outputs of states that clients do not see.
@@ -89,12 +92,15 @@ class Signature:
     batch_outputs: tuple[BatchOutput, ...] = ()
     controls: dict[str, TensorSpec] = field(default_factory=dict)
     states: dict[str, StateSpec] = field(default_factory=dict)
+    tokens: TokenBatching | None = None
+    filled: Mapping[str, int] = field(init=False)
     ragged: tuple[str, ...] = field(init=False)
     backend_inputs: dict[str, TensorSpec] = field(init=False)
     backend_outputs: dict[str, TensorSpec] = field(init=False)
     scattered: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "filled", {} if self.tokens is None else self.tokens.fill)
         object.__setattr__(self, "ragged", tuple(name for name, spec in self.inputs.items() if spec.ragged))
         states = self.states.values()
         inputs = self.inputs | self.controls | {state.input.name: state.input for state in states}
@@ -142,6 +148,7 @@ class Signature:
             tuple(config.batch_output),
             _controls(config.sequence_batching),
             {state.input_name: _state(state) for state in config.sequence_batching.state},
+            read_token_batching(config),
         )
 
     def full_dims(self, spec: TensorSpec) -> list[int]:

@@ -23,6 +23,7 @@ from halimede.engine.scheduling.instances import Runner
 from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.scheduling.sequences.batcher import STOPPING, SequenceBatcher
 from halimede.engine.scheduling.sequences.iterative import sequence_batcher
+from halimede.engine.scheduling.token_batching import TokenBatcher
 from halimede.engine.served_model import InstanceActivity, ServedModel
 from halimede.engine.statistics import FailureReason
 from halimede.engine.tracing.recording import record_execution, record_queued
@@ -105,7 +106,11 @@ class Model:
             )
             self._sequences.when_over = self._look_drained
         elif self.config.HasField("dynamic_batching"):
-            self._scheduler = DynamicBatcher(self.signature, self.config.dynamic_batching, clock, self)
+            queueing, tokens = self.config.dynamic_batching, self.signature.tokens
+            if tokens is None:
+                self._scheduler = DynamicBatcher(self.signature, queueing, clock, self)
+            else:
+                self._scheduler = TokenBatcher(self.signature, tokens, queueing, clock, self)
         else:
             self._scheduler = DefaultScheduler(self.signature, clock, self)
         self._limiter = limiter

@@ -161,6 +161,8 @@ class ModelStatistics:
             the cache took.
         batches: total batch size → its statistics.
         closings: (dynamic batchers) executed batches by why they were closed.
+        tokens: (batchers by tokens) tokens executed, without padding.
+        padding: (batchers by tokens) tokens executed that were padding.
         responses: the responses of a decoupled model by their index, up to MAX_RESPONSE_INDEX.
         failures: failed requests by reason.
         request_us, queue_us, compute_us: histograms in microseconds.
@@ -187,12 +189,14 @@ class ModelStatistics:
         "inference_count",
         "last_inference_ms",
         "load_ns",
+        "padding",
         "queue",
         "queue_us",
         "request_us",
         "responses",
         "success",
         "summaries",
+        "tokens",
     )
 
     def __init__(self, first_response_bounds_ms: tuple[float, ...] = FIRST_RESPONSE_BOUNDS_MS) -> None:
@@ -209,6 +213,8 @@ class ModelStatistics:
         self.cache_miss = Duration()
         self.batches: dict[int, BatchStatistics] = {}
         self.closings = dict.fromkeys(Closing, 0)
+        self.tokens = 0
+        self.padding = 0
         self.responses: list[ResponseStatistics] = []
         self.failures = dict.fromkeys(FailureReason, 0)
         self.request_us = Histogram(DURATION_BOUNDS_US)
@@ -233,6 +239,8 @@ class ModelStatistics:
         self.batch_size.observe(size)
         if batch.closing is not None:
             self.closings[batch.closing] += 1
+            self.tokens += batch.tokens
+            self.padding += batch.padding
         counts = self.batches.get(size)
         if counts is None:
             counts = self.batches[size] = BatchStatistics()

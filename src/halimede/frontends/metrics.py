@@ -86,6 +86,9 @@ COUNTERS = (
         lambda counts: counts.execution_count,
     ),
 )
+TOKENS = Family(
+    "halimede_batch_tokens_total", "counter", "Tokens of batches that are closed by tokens, text and padding"
+)
 FAILURES = Family("nv_inference_request_failure", "counter", "Requests failed, by reason")
 DURATIONS = (
     _Counter(
@@ -258,6 +261,7 @@ GPUS = (
 
 FAMILIES = (
     *(each.family for each in (*COUNTERS, *DURATIONS, *HISTOGRAMS, FIRST_RESPONSE, *SUMMARIES)),
+    TOKENS,
     FAILURES,
     PENDING,
     LOAD_DURATION,
@@ -321,6 +325,7 @@ class Metrics:
         for each in (*COUNTERS, *(DURATIONS if counting else ())):
             samples = ((text, each.value(model.statistics) if counting else 0) for model, text in models)
             _add(lines, each.family, samples)
+        _add(lines, TOKENS, _tokens(models))
         _add(lines, FAILURES, _failures(models, counting=counting))
         _add(lines, PENDING, ((text, model.pending) for model, text in models))
         _add(lines, LOAD_DURATION, ((text, model.statistics.load_ns / 1e9) for model, text in models))
@@ -462,6 +467,13 @@ def _failures(models: Sequence[tuple[ServedModel, str]], *, counting: bool) -> I
     for model, _ in models:
         for reason, count in model.statistics.failures.items():
             yield labels(model, reason=reason.value), count if counting else 0
+
+
+def _tokens(models: Sequence[tuple[ServedModel, str]]) -> Iterable[tuple[str, int]]:
+    for model, _ in models:
+        if model.signature.tokens is not None:
+            yield labels(model, kind="text"), model.statistics.tokens
+            yield labels(model, kind="padding"), model.statistics.padding
 
 
 def _start(lines: list[str], family: Family) -> None:

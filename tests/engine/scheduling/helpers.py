@@ -9,6 +9,7 @@ from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling.batching import DefaultScheduler, DynamicBatcher, Scheduler
+from halimede.engine.scheduling.token_batching import TokenBatcher
 from halimede.engine.statistics import FailureReason
 
 
@@ -47,6 +48,8 @@ class Bench:
         self.scheduler: Scheduler
         if config is None:
             self.scheduler = DefaultScheduler(self.model, self.clock, self)
+        elif self.model.tokens is not None:
+            self.scheduler = TokenBatcher(self.model, self.model.tokens, config, self.clock, self)
         else:
             self.scheduler = DynamicBatcher(self.model, config, self.clock, self)
         self.runners = [_Runner(self) for _ in range(instances)]

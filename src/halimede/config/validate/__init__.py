@@ -10,7 +10,7 @@ from itertools import chain
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.batch_tensors import batch_tensor_problems, warn_of_batch_tensors
-from halimede.config.validate.dynamic_batching import dynamic_batching_problems
+from halimede.config.validate.dynamic_batching import dynamic_batching_problems, token_problems
 from halimede.config.validate.ensembles import ensemble_problems
 from halimede.config.validate.enums import enum_problems
 from halimede.config.validate.instances import instance_problems
@@ -42,6 +42,7 @@ def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str 
         *state_problems(config),
         *tensor_problems(config),
         *batch_tensor_problems(config),
+        *token_problems(config),
         *instance_problems(config, gpus, missing),
         *warmup_problems(config),
         *enum_problems(config),
@@ -75,7 +76,11 @@ def validate_settings(config: ModelConfig, *, complete: bool) -> None:
     Raises:
         InvalidArgumentError: the gravest of what is wrong.
     """
-    of_tensors = chain(tensor_problems(config), batch_tensor_problems(config)) if complete else ()
+    of_tensors = (
+        chain(tensor_problems(config), batch_tensor_problems(config), token_problems(config))
+        if complete
+        else ()
+    )
     for problem in chain(_setting_problems(config), of_tensors):
         raise InvalidArgumentError(problem.message)
 

@@ -1,13 +1,18 @@
-"""The dynamic batcher: preferred sizes, priorities, queue policies."""
+"""The dynamic batcher: preferred sizes, priorities, queue policies, tokens."""
 
 from collections.abc import Iterator
 
 from halimede.config.model_config_pb2 import ModelConfig, ModelQueuePolicy
+from halimede.config.token_batching import TokenBatchingError, read_limits, read_token_batching
 from halimede.config.validate.problem import Problem
 
 
 def dynamic_batching_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of the dynamic batcher."""
+    try:
+        read_limits(config)
+    except TokenBatchingError as error:
+        yield _token_problem(config, error)
     if not config.HasField("dynamic_batching"):
         return
     batching = config.dynamic_batching
@@ -30,6 +35,28 @@ def dynamic_batching_problems(config: ModelConfig) -> Iterator[Problem]:
                 yield Problem(config.name, f"{where}.priority_queue_policy[{level}]", message, fix)
     if batching.preserve_ordering:
         yield from _ordering(config)
+
+
+def token_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of the inputs whose tokens are counted; other problems of batching by tokens are found before."""
+    try:
+        read_limits(config)
+    except TokenBatchingError:
+        return
+    try:
+        read_token_batching(config)
+    except TokenBatchingError as error:
+        yield _token_problem(config, error)
+
+
+def _token_problem(config: ModelConfig, error: TokenBatchingError) -> Problem:
+    fix = f'string_value: "{error.fix}"' if error.fix else ""
+    return Problem(
+        config.name,
+        f'parameters["{error.parameter}"].string_value',
+        f"{error.message} for {config.name}",
+        fix,
+    )
 
 
 def preferred_size_problems(

@@ -159,7 +159,7 @@ class Scheduler(ABC):
         while self._idle and queue.size:
             if pace.measuring:
                 queue.expire_late(self._max_size * len(self._idle))
-            if self._idle[-1].only_full and self.queue.size < self._max_size:
+            if self._idle[-1].only_full and not self._full_batch_waits():
                 break
             requests = self._take() if self.limiter is None else self._take_limited(self.limiter)
             if requests is None:
@@ -220,6 +220,10 @@ class Scheduler(ABC):
         """An instance that waited for the limiter may run a batch."""
         self._idle.append(runner)
         self._look()
+
+    def _full_batch_waits(self) -> bool:
+        """Whether the next batch would be a full one."""
+        return self.queue.size >= self._max_size
 
     @abstractmethod
     def _take(self) -> list[InferRequest]:
@@ -365,17 +369,25 @@ class DynamicBatcher(Scheduler):
 def likeness(signature: Signature) -> Callable[[InferRequest], object] | None:
     """What two requests must have in common to share a batch; None if any two may.
 
-    Inputs of variable size that are not ragged must have the same shape; with optional inputs, requests must
-    give the same ones.
+    Inputs of variable size that are neither ragged nor filled up must have the same shape; with optional
+    inputs, requests must give the same ones.
     """
-    shaped = [spec.name for spec in signature.inputs.values() if -1 in spec.dims and not spec.ragged]
+    tokens = signature.tokens
+    filled = () if tokens is None else tokens.fill
+    shaped = [
+        (spec.name, 2 if spec.name in filled else 1)
+        for spec in signature.inputs.values()
+        if -1 in spec.dims[spec.name in filled :] and not spec.ragged
+    ]
+    if tokens is not None and not filled:  # each request keeps its own tensors, and is as long as it is
+        shaped = []
     optional = any(spec.optional for spec in signature.inputs.values())
     if not shaped and not optional:
         return None
 
     def key(request: InferRequest) -> object:
         inputs = request.inputs
-        shapes = tuple(inputs[name].shape[1:] if name in inputs else None for name in shaped)
+        shapes = tuple(inputs[name].shape[axis:] if name in inputs else None for name, axis in shaped)
         return (shapes, frozenset(inputs)) if optional else shapes
 
     return key

@@ -10,7 +10,7 @@ spend its time on late answers.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
@@ -48,13 +48,21 @@ class _Waiting:
             request = self.requests.popleft()
         return request
 
+    def restore(self, request: InferRequest) -> None:
+        if request in self.gone:  # it was taken out of the middle
+            self._forget_gone()
+        self.requests.appendleft(request)
+
     def remove(self, request: InferRequest) -> None:
         self.gone.add(request)
         while self.requests and self.requests[0] in self.gone:
             self.gone.discard(self.requests.popleft())
         if len(self.gone) > len(self.requests) // 2 + _FEW:  # they hold tensors
-            self.requests = deque(self)
-            self.gone.clear()
+            self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        self.requests = deque(self)
+        self.gone.clear()
 
 
 class _Level:
@@ -131,6 +139,12 @@ class RequestQueue:
             return iter(self._first.unexpired)
         return chain.from_iterable(chain(level.unexpired, level.delayed) for level in self._levels.values())
 
+    def groups(self) -> Iterator[Iterable[InferRequest]]:
+        """The requests in the order in which they are served, those of a priority together."""
+        for level in self._levels.values():
+            yield level.unexpired
+            yield level.delayed
+
     def push(self, request: InferRequest, *, busy: bool = False) -> None:
         """Let the request wait; `busy` if no instance could take it now.
 
@@ -157,7 +171,7 @@ class RequestQueue:
     def restore(self, request: InferRequest) -> None:
         """Let a request that was taken be the next again; it has waited already, and may wait as long as it must."""
         level = self._first if self._plain else self._level(request)
-        level.unexpired.requests.appendleft(request)
+        level.unexpired.restore(request)
         self.size += request.batch_size or 1
 
     def pop(self) -> InferRequest:

@@ -123,6 +123,8 @@ export class History {
         Object.entries(now.closings).map(([name, count]) => [name, count - (was?.closings[name] ?? 0)])),
       failures: Object.fromEntries(
         Object.entries(now.counters.failures).map(([name, count]) => [name, count - (was?.counters.failures[name] ?? 0)])),
+      tokens: now.counters.tokens - (was?.counters.tokens ?? 0),
+      padding: now.counters.padding - (was?.counters.padding ?? 0),
       hits: now.counters.cache_hits - (was?.counters.cache_hits ?? 0),
       misses: now.counters.cache_misses - (was?.counters.cache_misses ?? 0),
     };

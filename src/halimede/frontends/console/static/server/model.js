@@ -13,6 +13,7 @@ import { tryIt } from "../try_it/form.js";
 const CLOSINGS = {
   full: "batch was full", "preferred size": "preferred size reached", "delay over": "queue delay was over",
   "instance free": "an instance was free", "other shapes": "next request had other shapes",
+  "max tokens": "limit of tokens reached",
 };
 const FAILURES = { REJECTED: "rejected: queue full, late or unloading", CANCELED: "cancelled by the client", BACKEND: "the model failed", OTHER: "other" };
 const SCHEDULERS = { default: "no batching", dynamic: "dynamic batching", sequence: "sequences", ensemble: "ensemble" };
@@ -38,6 +39,7 @@ export function modelView(history, name, version, section = "") {
   ];
   const sizes = bars("Batch sizes", number, "No batch has run while this page was open.");
   const closings = bars("Why batches were closed", number, "No dynamic batch has run while this page was open.", { tint: "teal" });
+  const tokens = bars("Tokens", number, "No batch has run while this page was open.", { tint: "violet" });
   const reasons = bars("Failures", number, "No request has failed while this page was open.", { tint: "red" });
   const cache = bars("Response cache", number, "The cache was not asked while this page was open.", { tint: "violet" });
   const instances = instanceTable();
@@ -45,7 +47,7 @@ export function modelView(history, name, version, section = "") {
   const figures = h("div", {},
     heads.node,
     h("div", { class: "charts two" }, charts.map((chart) => chart.node)),
-    h("div", { class: "charts" }, sizes.node, closings.node, reasons.node, cache.node),
+    h("div", { class: "charts" }, sizes.node, closings.node, tokens.node, reasons.node, cache.node),
     instances.node);
   const address = (key) => `#/model/${encodeURIComponent(name)}/${encodeURIComponent(version)}${key && `/${key}`}`;
   const head = viewHead(["#/", "Models"], name, [pill.node, about, buttons.node], Object.entries(SECTIONS).map(([key, title]) => [address(key), title, key === section]));
@@ -79,6 +81,8 @@ export function modelView(history, name, version, section = "") {
     reasons.update(rowsOf(grown.failures, FAILURES));
     cache.update([["hits", grown.hits], ["misses", grown.misses]].filter(([, count]) => count));
     show(closings.node, model.scheduler === "dynamic");
+    tokens.update([["text", grown.tokens], ["padding", grown.padding]].filter(([, count]) => count));
+    show(tokens.node, model.counters.tokens > 0);
     show(cache.node, model.cached);
     instances.update(model.instances);
   }
