@@ -1,5 +1,6 @@
 """Requests to a language model share its engine: admission, turns, cancellation, failures, slow readers."""
 
+import json
 import threading
 from collections.abc import Collection, Iterator, Sequence
 
@@ -10,12 +11,14 @@ from halimede.backends.language import tensors
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.instance import LanguageInstance
+from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.language.sampling import Sampling
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
-from halimede.core.datatypes import BOOL
+from halimede.core.datatypes import BOOL, BYTES
 from halimede.core.errors import CancelledError, InternalError, InvalidArgumentError
-from halimede.core.tensors import Tensor
+from halimede.core.requests import InferResponse
+from halimede.core.tensors import Tensor, encode_bytes
 from tests.backends.language.asked import Asked, batch_of
 
 CONTEXT = 20
@@ -31,6 +34,9 @@ class Characters:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(chr, tokens))
+
+    def piece(self, token: int) -> bytes:
+        return chr(token).encode()
 
 
 class Spelling(Engine):
@@ -53,7 +59,9 @@ class Spelling(Engine):
             last = (generation.prompt + generation.tokens)[-1]
             if last == ord("!"):
                 raise RuntimeError("out of letters")
-            generation.take(last + 1, ends=last == ord("."))
+            told = generation.asked.sampling.logprobs is not None
+            logprob = TokenLogprob(-0.5, 1, ((last + 1, -0.5),)) if told else None
+            generation.take(last + 1, ends=last == ord("."), logprob=logprob)
 
     def remove(self, generations: Collection[Generation]) -> None:
         self.under_way = [each for each in self.under_way if each not in generations]
@@ -215,3 +223,69 @@ def test_streams_leave_the_prompt_out(model: Model) -> None:
     asked.request.inputs[tensors.EXCLUDE_INPUT] = Tensor.from_array(BOOL, np.array([False]))
     model.ask(asked)
     assert str(asked.wait().error) == "exclude_input_in_output cannot be false for a request with stream"
+
+
+def with_inputs(asked: Asked, **inputs: object) -> Asked:
+    """The request with more inputs: switches as such, and the rest as JSON."""
+    for name, value in inputs.items():
+        if name.startswith("return_"):
+            asked.request.inputs[name] = Tensor.from_array(BOOL, np.array([value]))
+        else:
+            asked.request.inputs[name] = Tensor(BYTES, (1,), encode_bytes([json.dumps(value)]))
+    return asked
+
+
+def test_log_probabilities_come_as_the_vllm_backend_of_triton_tells_them(model: Model) -> None:
+    asked = with_inputs(
+        Asked("a", stream=False, max_tokens=2, logprobs=1),
+        return_logprobs=True, return_cumulative_logprob=True,
+    )  # fmt: skip
+    model.ask(asked)
+    model.go_on()
+    assert json.loads(asked.wait().outputs[tensors.LOGPROBS]) == [
+        {"98": {"logprob": -0.5, "rank": 1, "decoded_token": "b"}},
+        {"99": {"logprob": -0.5, "rank": 1, "decoded_token": "c"}},
+    ]
+    assert asked.outputs[tensors.CUMULATIVE_LOGPROB] == -1.0
+
+
+def test_the_output_of_log_probabilities_is_null_if_the_sampling_asks_for_none(model: Model) -> None:
+    asked = with_inputs(Asked("a", stream=False, max_tokens=2), return_logprobs=True)
+    model.ask(asked)
+    model.go_on()
+    assert asked.wait().outputs[tensors.LOGPROBS] == b"null"
+
+
+def test_each_response_of_a_stream_has_the_log_probabilities_of_its_tokens(model: Model) -> None:
+    asked = with_inputs(Asked(","), logprobs=True, top_logprobs=1)
+    told: list[str] = []
+    take = asked.send
+
+    def send(response: InferResponse | None, final: bool) -> None:
+        assert response is not None
+        entries = json.loads(response.outputs[tensors.LOGPROBS].array.item())["content"]
+        told.append("".join(entry["token"] for entry in entries))
+        take(response, final)
+
+    asked.send = send  # type: ignore[method-assign]
+    model.ask(asked)
+    model.go_on()
+    assert told == asked.wait().texts == ["-", ".", ""]  # the token that ends the text is no part of it
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        (
+            {"logprobs": True, "top_logprobs": 21},
+            "'top_logprobs' must be a whole number from 0 to 20, got 21",
+        ),
+        ({"top_logprobs": 2}, "'top_logprobs' needs 'logprobs': true beside it"),
+        ({"logprobs": 3, "top_logprobs": 2}, "'top_logprobs' needs 'logprobs': true beside it, got 3"),
+        ({"logprobs": "yes"}, "'logprobs' must be a whole number from 0 to 20, got 'yes'"),
+    ],
+)
+def test_impossible_log_probabilities_are_refused(model: Model, inputs: dict[str, object], told: str) -> None:
+    asked = with_inputs(Asked("a"), **inputs)
+    model.ask(asked)
+    assert str(asked.wait().error) == told

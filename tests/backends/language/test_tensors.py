@@ -26,6 +26,8 @@ def test_tensors_are_those_of_the_vllm_backend() -> None:
         "finish_reason",
         "num_input_tokens",
         "num_output_tokens",
+        "logprobs",
+        "cumulative_logprob",
     ]
 
 

@@ -132,6 +132,12 @@ def test_what_the_pipeline_cannot_do_is_refused(opened: Opened) -> None:
     assert str(asked.wait().error) == "sampling_parameters: 'logit_bias' is not possible with OpenVINO GenAI"
 
 
+def test_alternatives_of_tokens_are_refused(opened: Opened) -> None:
+    asked = greedy(PROMPTS[0], logprobs=2)
+    opened.ask(asked)
+    assert "OpenVINO GenAI, which tells only the log probability of the chosen one" in str(asked.wait().error)
+
+
 def test_a_prompt_longer_than_the_context_is_refused(opened: Opened) -> None:
     asked = greedy("moon " * CONTEXT)
     opened.ask(asked)
@@ -256,3 +262,27 @@ class TestDecoding:
         broken = self.copy(model, tmp_path)
         (broken / "tokenizer.json").write_text("{")
         assert self.told(broken) == PROMPTS
+
+
+def test_the_log_probability_of_each_token_is_that_of_the_model(
+    model: tuple[Path, Any], server: ServerProcess
+) -> None:
+    with OpenAI(base_url=f"http://{server.http}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        options: Any = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": TOKENS, "logprobs": 0}
+        told = client.completions.create(temperature=0.7, seed=3, **options).choices[0]
+        assert told.logprobs is not None
+        assert told.logprobs.tokens is not None
+        with pytest.raises(openai.BadRequestError, match="leave 'top_logprobs' out"):
+            client.completions.create(**{**options, "logprobs": 1})
+    by_bytes = {GenAITokenizer(model[0]).piece(token): token for token in range(len(tokenizer()))}
+    tokens = [by_bytes[literal_bytes(text)] for text in told.logprobs.tokens]
+    before = tokenizer().encode(PROMPTS[0])
+    with torch.no_grad():
+        logits = model[1](torch.tensor([before + tokens])).logits[0, len(before) - 1 : -1]
+    expected = logits.log_softmax(-1)[range(len(tokens)), tokens]
+    torch.testing.assert_close(torch.tensor(told.logprobs.token_logprobs), expected, atol=1e-3, rtol=1e-3)
+
+
+def literal_bytes(text: str) -> bytes:
+    """The bytes of a token's text, in which some are escapes."""
+    return text.encode() if "\\x" not in text else text.encode().decode("unicode_escape").encode("latin-1")

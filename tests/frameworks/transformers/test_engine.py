@@ -1,5 +1,6 @@
 """What the engine writes is what the model itself generates, whatever else is under way."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -53,7 +54,22 @@ def engine_of(kind: str, step_tokens: int = 512, ability: Ability | None = None)
 def text(prompt: str, room: int = 12, **sampling: Any) -> Generation:
     request = InferRequest("m", {}, lambda response, final: None)
     asked = TextRequest(prompt, True, False, Sampling(**{"temperature": 0.0, **sampling}), frozenset())
-    return Generation(request, _drop, asked, tokenizer().encode(prompt), room, tokenizer().decode)
+    return Generation(request, _drop, asked, tokenizer().encode(prompt), room, Words())
+
+
+class Words:
+    """The tokenizer of the models."""
+
+    def encode(self, text: str) -> list[int]:
+        found: list[int] = tokenizer().encode(text)
+        return found
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        found: str = tokenizer().decode(tokens, skip_special_tokens=True)
+        return found
+
+    def piece(self, token: int) -> bytes:
+        return self.decode([token]).encode()
 
 
 def _drop(request: InferRequest, response: object, final: bool) -> None:

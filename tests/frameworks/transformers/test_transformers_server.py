@@ -62,6 +62,20 @@ class Wanted:
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(directory)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(directory)
 
+    def logprobs(self, prompt: str, text: str, *, special: bool = True) -> torch.Tensor:
+        """The log probabilities of each token of a text after a prompt, shape [tokens, vocabulary]."""
+        before = self.tokenizer.encode(prompt, add_special_tokens=special)
+        after = self.model.generate(
+            torch.tensor([before]),
+            attention_mask=torch.ones(1, len(before), dtype=torch.long),
+            max_new_tokens=TOKENS,
+            do_sample=False,
+        )
+        assert text == self.tokenizer.decode(after[0, len(before) :], skip_special_tokens=True)
+        with torch.no_grad():
+            logits = self.model(after).logits[0, len(before) - 1 : -1]
+        return logits.log_softmax(-1)
+
     def after(self, prompt: str, *, special: bool = True) -> str:
         """The text after a prompt, always the most probable token."""
         tokens = torch.tensor([self.tokenizer.encode(prompt, add_special_tokens=special)])
@@ -145,6 +159,67 @@ def test_a_prompt_longer_than_the_context_is_refused(client: OpenAI, stream: boo
         completed(client, "moon " * CONTEXT, stream=stream)
 
 
+def test_chat_tells_log_probabilities_and_alternatives(client: OpenAI, wanted: Wanted) -> None:
+    options: Any = {
+        "model": "tiny",
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
+    reply = client.chat.completions.create(messages=MESSAGES, **options)
+    choice = reply.choices[0]
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    text = choice.message.content or ""
+    entries = choice.logprobs.content
+    prompt = wanted.tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)
+    expected = wanted.logprobs(prompt, text, special=False)
+    assert len(entries) == len(expected) == TOKENS
+    told = torch.tensor([[each.logprob for each in entry.top_logprobs] for entry in entries])
+    torch.testing.assert_close(told, expected.topk(3).values, atol=1e-4, rtol=1e-4)
+    assert [entry.logprob for entry in entries] == [entry.top_logprobs[0].logprob for entry in entries]
+    assert b"".join(bytes(entry.bytes or ()) for entry in entries).decode("utf-8", "replace") == text
+
+    chunks = list(client.chat.completions.create(messages=MESSAGES, stream=True, **options))
+    streamed = [
+        entry
+        for chunk in chunks
+        for entry in (chunk.choices[0].logprobs.content or [] if chunk.choices[0].logprobs else [])
+    ]
+    assert [(entry.token, entry.bytes) for entry in streamed] == [
+        (entry.token, entry.bytes) for entry in entries
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_completions_tell_log_probabilities_with_offsets(
+    client: OpenAI, wanted: Wanted, stream: bool
+) -> None:
+    reply = completed(client, logprobs=2, stream=stream)
+    parts = [part.choices[0] for part in (reply if stream else [reply])]
+    told = [part.logprobs for part in parts if part.logprobs is not None]
+    text = "".join(part.text for part in parts)
+    tokens, offsets, logprobs, tops = (
+        [each for part in told for each in getattr(part, name)]
+        for name in ("tokens", "text_offset", "token_logprobs", "top_logprobs")
+    )
+    expected = wanted.logprobs(PROMPT, text)
+    torch.testing.assert_close(torch.tensor(logprobs), expected.max(-1).values, atol=1e-4, rtol=1e-4)
+    assert {len(top) for top in tops} == {2}
+    whole = [(offset, token) for offset, token in zip(offsets, tokens, strict=True) if "\\x" not in token]
+    assert whole
+    before = "\N{REPLACEMENT CHARACTER}"  # half of a character waits for what follows
+    assert all(text[offset:].lstrip(before).startswith(token) for offset, token in whole)
+
+
+def test_without_logprobs_there_are_none(client: OpenAI) -> None:
+    reply = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=2)
+    assert reply.choices[0].logprobs is None
+    with pytest.raises(openai.BadRequestError, match="'top_logprobs' needs 'logprobs': true beside it"):
+        client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=2, top_logprobs=2)
+
+
 def generate(server: ServerProcess, **members: Any) -> tuple[int, Any]:
     """Status and body of `generate`."""
     url = f"http://{server.http}/v2/models/tiny/generate"
@@ -172,3 +247,19 @@ def test_wrong_sampling_is_refused_by_name(server: ServerProcess) -> None:
     status, body = generate(server, text_input=PROMPT, sampling_parameters='{"temperature": -2}')
     assert status == 400
     assert "'temperature' must be a number from 0 to 100" in body["error"]
+
+
+def test_log_probabilities_come_as_from_the_vllm_backend(server: ServerProcess) -> None:
+    options = json.dumps({"temperature": 0, "max_tokens": 3, "logprobs": 2})
+    status, body = generate(
+        server,
+        text_input=PROMPT,
+        sampling_parameters=options,
+        return_logprobs=True,
+        return_cumulative_logprob=True,
+    )
+    assert status == 200
+    told = json.loads(body["logprobs"])
+    chosen = [next(iter(entry.values())) for entry in told]
+    assert [(len(entry), first["rank"]) for entry, first in zip(told, chosen, strict=True)] == [(2, 1)] * 3
+    assert body["cumulative_logprob"] == pytest.approx(sum(each["logprob"] for each in chosen), abs=1e-4)

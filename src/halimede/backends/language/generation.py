@@ -4,12 +4,15 @@ from threading import Thread
 from typing import Final
 
 import numpy as np
+import orjson
 
 from halimede.backends.batch import Send
 from halimede.backends.language import tensors
-from halimede.backends.language.detokenizer import Decode, Detokenizer
+from halimede.backends.language.detokenizer import Detokenizer
+from halimede.backends.language.logprobs import TokenLogprob, TokenRecord, logprobs_document
 from halimede.backends.language.text_request import TextRequest
-from halimede.core.datatypes import BYTES, UINT32
+from halimede.backends.language.tokenizer import Tokenizer
+from halimede.core.datatypes import BYTES, FP32, UINT32
 from halimede.core.errors import CancelledError, HalimedeError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.stop_words import StopWords
@@ -35,8 +38,12 @@ class Generation:
     __slots__ = (
         "_detokenizer",
         "_failure",
+        "_length",
+        "_logprob_sum",
         "_new_tokens",
+        "_piece",
         "_pieces",
+        "_records",
         "_send",
         "_stop",
         "asked",
@@ -54,7 +61,7 @@ class Generation:
         asked: TextRequest,
         prompt: list[int],
         room: int,
-        decode: Decode,
+        tokenizer: Tokenizer,
     ) -> None:
         self.request = request
         self.asked = asked
@@ -63,10 +70,14 @@ class Generation:
         self.room = room
         self.finish = ""
         self._send = send
-        self._detokenizer = Detokenizer(decode, prompt)
+        self._piece = tokenizer.piece
+        self._detokenizer = Detokenizer(tokenizer.decode, prompt)
         self._stop = StopWords(asked.sampling.stop)
         self._pieces = [asked.prompt] if asked.echo else []
         self._new_tokens = 0
+        self._length = 0  # of the text, in characters
+        self._records: list[TokenRecord] = []
+        self._logprob_sum = 0.0
         self._failure: HalimedeError | None = None
 
     @property
@@ -74,12 +85,17 @@ class Generation:
         """Nobody waits for it any more."""
         return self.request.cancelled
 
-    def take(self, token: int, *, ends: bool = False) -> None:
-        """Add a token; if it `ends` the text, it is counted, and not shown."""
+    def take(self, token: int, *, ends: bool = False, logprob: TokenLogprob | None = None) -> None:
+        """Add a token; if it `ends` the text, it is counted, and not shown. `logprob` goes with those asked for."""
         self.tokens.append(token)
         self._new_tokens += 1
+        if logprob is not None:
+            self._records.append(TokenRecord(token, self._length, ends, logprob))
+            self._logprob_sum += logprob.logprob
         if not ends:
-            self._pieces.append(self._stop.take(self._detokenizer.take(token)))
+            text = self._detokenizer.take(token)
+            self._length += len(text)
+            self._pieces.append(self._stop.take(text))
         if self._stop.found or ends:
             self.finish = _STOP
         elif len(self.tokens) >= self.room:
@@ -129,9 +145,22 @@ class Generation:
             outputs[tensors.INPUT_TOKENS] = _count_tensor(len(self.prompt))
         if tensors.OUTPUT_TOKENS in wanted:
             outputs[tensors.OUTPUT_TOKENS] = _count_tensor(self._new_tokens)
+        if tensors.LOGPROBS in wanted:
+            outputs[tensors.LOGPROBS] = Tensor(BYTES, (1,), encode_bytes([self._logprobs()]))
+        if tensors.CUMULATIVE_LOGPROB in wanted:
+            outputs[tensors.CUMULATIVE_LOGPROB] = Tensor.from_array(
+                FP32, np.array([self._logprob_sum], FP32.numpy)
+            )
+        self._records.clear()
         self._pieces.clear()
         self._new_tokens = 0
         return InferResponse(outputs)
+
+    def _logprobs(self) -> bytes:
+        """The JSON of the new tokens' log probabilities; null if the sampling parameters do not ask for them."""
+        if self.asked.sampling.logprobs is None:
+            return b"null"
+        return orjson.dumps(logprobs_document(self.asked.logprob_form, self._records, self._piece))
 
 
 def _text_tensor(text: str) -> Tensor:

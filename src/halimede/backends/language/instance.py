@@ -111,7 +111,7 @@ class LanguageInstance(Instance):
             )
             raise InvalidArgumentError(msg)
         room = min(room, asked.sampling.max_tokens or room)
-        return Generation(request, send, asked, prompt, room, self._tokenizer.decode)
+        return Generation(request, send, asked, prompt, room, self._tokenizer)
 
     def _admit(self, generation: Generation) -> None:
         with self._changed:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.backends.language.logprobs import MAX_TOP
 from halimede.core.errors import InvalidArgumentError
 
 _INT32: Final = (1 << 31) - 1
@@ -31,6 +32,8 @@ class Sampling:
         stop: texts before which the text ends.
         stop_token_ids: tokens that end the text, beside those of the model.
         ignore_eos: the model's own tokens do not end the text.
+        logprobs: how many alternatives of each token are told with their log probabilities; None for no log
+            probabilities at all.
     """
 
     temperature: float = 1.0
@@ -47,6 +50,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    logprobs: int | None = None
 
 
 def _integer(low: int, high: int) -> Callable[[str, Any], int]:
@@ -138,6 +142,7 @@ _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "stop": _texts,
     "stop_token_ids": _tokens,
     "ignore_eos": _flag,
+    "logprobs": _integer(0, MAX_TOP),
 }
 _FIXED: Final = {"n": _one, "best_of": _one}
 """Fields that can have one value only."""

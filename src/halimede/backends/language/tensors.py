@@ -3,7 +3,7 @@
 from typing import Final
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.core.datatypes import BOOL, BY_NUMBER, BYTES, UINT32, Datatype
+from halimede.core.datatypes import BOOL, BY_NUMBER, BYTES, FP32, UINT32, Datatype
 from halimede.core.errors import InvalidArgumentError
 
 TEXT_INPUT: Final = "text_input"
@@ -13,11 +13,17 @@ EXCLUDE_INPUT: Final = "exclude_input_in_output"
 RETURN_FINISH_REASON: Final = "return_finish_reason"
 RETURN_INPUT_TOKENS: Final = "return_num_input_tokens"
 RETURN_OUTPUT_TOKENS: Final = "return_num_output_tokens"
+RETURN_LOGPROBS: Final = "return_logprobs"
+RETURN_CUMULATIVE_LOGPROB: Final = "return_cumulative_logprob"
+TOP_LOGPROBS: Final = "top_logprobs"
 
 TEXT_OUTPUT: Final = "text_output"
 FINISH_REASON: Final = "finish_reason"
 INPUT_TOKENS: Final = "num_input_tokens"
 OUTPUT_TOKENS: Final = "num_output_tokens"
+LOGPROBS: Final = "logprobs"
+"""An input, OpenAI's field as JSON, and an output."""
+CUMULATIVE_LOGPROB: Final = "cumulative_logprob"
 
 INPUTS: Final[dict[str, Datatype]] = {
     TEXT_INPUT: BYTES,
@@ -27,6 +33,10 @@ INPUTS: Final[dict[str, Datatype]] = {
     RETURN_FINISH_REASON: BOOL,
     RETURN_INPUT_TOKENS: BOOL,
     RETURN_OUTPUT_TOKENS: BOOL,
+    RETURN_LOGPROBS: BOOL,
+    RETURN_CUMULATIVE_LOGPROB: BOOL,
+    LOGPROBS: BYTES,
+    TOP_LOGPROBS: BYTES,
 }
 """Each has one element; all but the first are optional."""
 
@@ -35,6 +45,8 @@ OUTPUTS: Final[dict[str, Datatype]] = {
     FINISH_REASON: BYTES,
     INPUT_TOKENS: UINT32,
     OUTPUT_TOKENS: UINT32,
+    LOGPROBS: BYTES,
+    CUMULATIVE_LOGPROB: FP32,
 }
 """Each has one element."""
 

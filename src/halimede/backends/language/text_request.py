@@ -1,9 +1,12 @@
 """What a request asks of a model that generates text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from halimede.backends.language import tensors
+from halimede.backends.language.logprobs import LogprobForm, read_openai_logprobs
 from halimede.backends.language.sampling import Sampling, choose_known, read_sampling
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
@@ -20,6 +23,7 @@ class TextRequest:
         echo: the prompt comes before the text.
         sampling: how tokens are chosen.
         wanted: the outputs besides the text.
+        logprob_form: how log probabilities are told, if they are wanted.
     """
 
     prompt: str
@@ -27,6 +31,7 @@ class TextRequest:
     echo: bool
     sampling: Sampling
     wanted: frozenset[str]
+    logprob_form: LogprobForm = LogprobForm.VLLM
 
 
 def read_text_request(request: InferRequest, defaults: Sampling) -> TextRequest:
@@ -48,10 +53,30 @@ def read_text_request(request: InferRequest, defaults: Sampling) -> TextRequest:
         tensors.RETURN_FINISH_REASON: tensors.FINISH_REASON,
         tensors.RETURN_INPUT_TOKENS: tensors.INPUT_TOKENS,
         tensors.RETURN_OUTPUT_TOKENS: tensors.OUTPUT_TOKENS,
+        tensors.RETURN_LOGPROBS: tensors.LOGPROBS,
+        tensors.RETURN_CUMULATIVE_LOGPROB: tensors.CUMULATIVE_LOGPROB,
     }
-    wanted = (output for switch, output in switches.items() if _flag(request, switch, default=False))
+    wanted = {output for switch, output in switches.items() if _flag(request, switch, default=False)}
+    form = LogprobForm.VLLM
+    asked = read_openai_logprobs(_json(request, tensors.LOGPROBS), _json(request, tensors.TOP_LOGPROBS))
+    if asked is not None:
+        wanted.add(tensors.LOGPROBS)
+        form = asked[0]
+        sampling = replace(sampling, logprobs=asked[1])
+    elif tensors.CUMULATIVE_LOGPROB in wanted and sampling.logprobs is None:
+        sampling = replace(sampling, logprobs=0)
     prompt = _text(request, tensors.TEXT_INPUT)
-    return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted))
+    return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted), form)
+
+
+def _json(request: InferRequest, name: str) -> Any:
+    """What an optional input of JSON says, None without it."""
+    if name not in request.inputs:
+        return None
+    try:
+        return orjson.loads(_text(request, name))
+    except orjson.JSONDecodeError as error:
+        raise InvalidArgumentError(f"{name} is not JSON: {error}") from None
 
 
 def _text(request: InferRequest, name: str) -> str:

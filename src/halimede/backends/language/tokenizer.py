@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from halimede.backends.language.vocabulary_pieces import VocabularyPieces
 from halimede.core.errors import InternalError, InvalidArgumentError
 
 
@@ -19,6 +20,9 @@ class Tokenizer(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token; those of a special one are its name."""
 
 
 class HuggingFaceTokenizer:
@@ -43,6 +47,7 @@ class HuggingFaceTokenizer:
             msg = f"cannot load the tokenizer in '{directory}': {type(error).__name__}: {error}"
             raise InvalidArgumentError(msg) from error
         self._begin: str = self._tokenizer.bos_token or ""
+        self._pieces = VocabularyPieces(self._tokenizer)
         end = self._tokenizer.eos_token_id
         self.end_tokens: frozenset[int] = frozenset(() if end is None else (end,))
 
@@ -61,3 +66,7 @@ class HuggingFaceTokenizer:
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token; those of a special one are its name."""
+        return self._pieces.bytes_of(token)

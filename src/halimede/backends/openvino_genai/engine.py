@@ -9,6 +9,7 @@ import openvino_genai
 
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
+from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.language.sampling import Sampling
 from halimede.core.errors import InvalidArgumentError, UnavailableError
 
@@ -47,7 +48,7 @@ class GenAIEngine(Engine):
         for generation, handle in self._handles.items():
             while handle.can_read() and not generation.finish:
                 for output in handle.read().values():
-                    self._take(generation, output.generated_ids)
+                    self._take(generation, output.generated_ids, output.generated_log_probs)
             status = handle.get_status()
             if not generation.finish and status != openvino_genai.GenerationStatus.RUNNING:
                 generation.give_up(
@@ -67,11 +68,12 @@ class GenAIEngine(Engine):
         """Forget all texts."""
         self.remove([*self._handles])
 
-    def _take(self, generation: Generation, tokens: list[int]) -> None:
+    def _take(self, generation: Generation, tokens: list[int], logprobs: list[float]) -> None:
         sampling = generation.asked.sampling
-        for token in tokens:
+        for token, logprob in zip(tokens, logprobs, strict=True):
             own = token in self._ends and not sampling.ignore_eos
-            generation.take(token, ends=own or token in sampling.stop_token_ids)
+            told = None if sampling.logprobs is None else TokenLogprob(logprob)
+            generation.take(token, ends=own or token in sampling.stop_token_ids, logprob=told)
             if generation.finish:
                 return
 
@@ -84,7 +86,14 @@ def _generation_config(sampling: Sampling, room: int, ends: frozenset[int]) -> A
     """
     if sampling.logit_bias:
         raise InvalidArgumentError("sampling_parameters: 'logit_bias' is not possible with OpenVINO GenAI")
+    if sampling.logprobs:
+        msg = (
+            f"{sampling.logprobs} alternatives of each token are not possible with OpenVINO GenAI, which tells only "
+            f"the log probability of the chosen one: leave 'top_logprobs' out, or set 'logprobs' of completions to 0"
+        )
+        raise InvalidArgumentError(msg)
     config = openvino_genai.GenerationConfig()
+    config.logprobs = 0 if sampling.logprobs is None else 1
     config.max_new_tokens = room
     config.min_new_tokens = min(sampling.min_tokens, room)
     config.ignore_eos = sampling.ignore_eos

@@ -44,6 +44,7 @@ class GenAITokenizer:
             self._tokenizer = openvino_genai.Tokenizer(directory)
         except RuntimeError as error:
             raise InvalidArgumentError(f"cannot load the tokenizer in '{directory}': {error}") from error
+        self._pieces: dict[int, bytes] = {}  # read when they are first asked for
         self._begin: str = self._tokenizer.get_bos_token()
         end: int = self._tokenizer.get_eos_token_id()
         self.end_tokens: frozenset[int] = frozenset((end,) if end >= 0 else ())
@@ -69,6 +70,12 @@ class GenAITokenizer:
     def _decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token; those of a special one are its name."""
+        if not self._pieces:
+            self._pieces = {number: piece for piece, number in self._tokenizer.get_vocab().items()}
+        return self._pieces.get(token, b"")
 
     def _fast_decoder(self, path: Path) -> tokenizers.Tokenizer | None:
         """What decodes as OpenVINO's model does, but faster; None if there is nothing."""

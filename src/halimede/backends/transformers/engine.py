@@ -8,6 +8,7 @@ from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
 from halimede.backends.transformers.abilities import Ability
 from halimede.backends.transformers.forward import Forward
+from halimede.backends.transformers.logprobs import logprob_of
 from halimede.backends.transformers.reading import Reading
 from halimede.backends.transformers.rows import MakeCache
 from halimede.backends.transformers.sampler import Sampler
@@ -98,4 +99,5 @@ class TransformersEngine(Engine):
         token = text.sampler.choose(logits, generation.tokens)
         sampling = generation.asked.sampling
         own = token in self._ends and not sampling.ignore_eos
-        generation.take(token, ends=own or token in sampling.stop_token_ids)
+        logprob = None if sampling.logprobs is None else logprob_of(logits, token, sampling.logprobs)
+        generation.take(token, ends=own or token in sampling.stop_token_ids, logprob=logprob)
