@@ -50,7 +50,10 @@ def test_null_and_all_tokens_ask_for_nothing() -> None:
         ({"logit_bias": [1]}, "'logit_bias' must be an object"),
         ({"ignore_eos": 1}, "'ignore_eos' must be true or false"),
         ({"n": 2}, "'n' must be 1"),
-        ({"beam_width": 2}, "unknown field 'beam_width'; known are frequency_penalty, ignore_eos"),
+        (
+            {"beam_width": 2},
+            "unknown field 'beam_width'; known are frequency_penalty, guided_decoding, ignore_eos",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], told: str) -> None:

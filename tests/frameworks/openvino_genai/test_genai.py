@@ -1,11 +1,13 @@
 """Language models on OpenVINO GenAI write what the model of `transformers` generates that they were exported from."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 from openai import OpenAI
@@ -136,6 +138,58 @@ def test_alternatives_of_tokens_are_refused(opened: Opened) -> None:
     asked = greedy(PROMPTS[0], logprobs=2)
     opened.ask(asked)
     assert "OpenVINO GenAI, which tells only the log probability of the chosen one" in str(asked.wait().error)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "pattern": "^[a-z]{1,5}$"}, "kind": {"enum": ["a", "b"]}},
+    "required": ["name", "kind"],
+    "additionalProperties": False,
+}
+
+
+def test_each_text_has_the_form_that_its_request_asks_for(opened: Opened) -> None:
+    forms: list[dict[str, Any]] = [
+        {"json": SCHEMA},
+        {"regex": "[0-9]{3}-(ab|cd)"},
+        {"choice": ["yes", 'no "thanks"', "é"]},
+        {"grammar": 'root ::= "<" [a-c] [a-c] ">" | "none"'},
+    ]
+    asked = [
+        Asked(PROMPTS[0], structured_outputs=form, temperature=2, seed=2, ignore_eos=True) for form in forms
+    ]
+    free = greedy(PROMPTS[0])
+    opened.ask(*asked, free)
+    texts = [each.wait().text for each in asked]
+    assert [each.outputs[tensors.FINISH_REASON] for each in asked] == [b"stop"] * 4
+    jsonschema.validate(json.loads(texts[0]), SCHEMA)
+    assert re.fullmatch("[0-9]{3}-(ab|cd)", texts[1])
+    assert texts[2] in ("yes", 'no "thanks"', "é")
+    assert re.fullmatch("<[a-c][a-c]>|none", texts[3])
+    alone = greedy(PROMPTS[0])
+    opened.ask(alone)
+    assert alone.wait().text == free.wait().text
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"json": {"type": "zzz"}}, "'structured_outputs.json' cannot be used: Unsupported type \"zzz\""),
+        ({"json": "{"}, "'structured_outputs.json' cannot be used: .*Failed to parse JSON"),
+        ({"regex": "("}, "'structured_outputs.regex' cannot be used: .*The parenthesis is not closed"),
+        (
+            {"grammar": "root ::= foo"},
+            "'structured_outputs.grammar' cannot be used: .*Rule \"foo\" is not defined",
+        ),
+    ],
+)
+def test_a_form_that_cannot_be_compiled_is_refused_and_others_go_on(
+    opened: Opened, form: dict[str, Any], told: str
+) -> None:
+    other, refused = greedy(PROMPTS[0]), greedy(PROMPTS[0], structured_outputs=form)
+    opened.ask(other, refused)
+    assert re.search(told, str(refused.wait().error))
+    assert other.wait().count == TOKENS
 
 
 def test_a_prompt_longer_than_the_context_is_refused(opened: Opened) -> None:
@@ -274,7 +328,8 @@ def test_the_log_probability_of_each_token_is_that_of_the_model(
         assert told.logprobs.tokens is not None
         with pytest.raises(openai.BadRequestError, match="leave 'top_logprobs' out"):
             client.completions.create(**{**options, "logprobs": 1})
-    by_bytes = {GenAITokenizer(model[0]).piece(token): token for token in range(len(tokenizer()))}
+    words = GenAITokenizer(model[0])
+    by_bytes = {words.piece(token): token for token in range(len(tokenizer()))}
     tokens = [by_bytes[literal_bytes(text)] for text in told.logprobs.tokens]
     before = tokenizer().encode(PROMPTS[0])
     with torch.no_grad():

@@ -17,11 +17,13 @@ from halimede.backends.language.text_request import TextRequest
 from halimede.backends.transformers.abilities import Ability, try_abilities
 from halimede.backends.transformers.engine import TransformersEngine
 from halimede.backends.transformers.forward import Forward
+from halimede.backends.transformers.grammars import Grammars
 from halimede.core.requests import InferRequest
 from tests.frameworks.transformers import tiny_models
 from tests.frameworks.transformers.tiny_models import tokenizer
 
 PROMPTS = ["The moon", "one two three four five one two three four five one two", "café", "10 €"]
+ENDS = frozenset([tokenizer().eos_token_id])
 ABILITIES = {
     "llama": Ability.TOGETHER,
     "mistral": Ability.TOGETHER,
@@ -47,7 +49,7 @@ def engine_of(kind: str, step_tokens: int = 512, ability: Ability | None = None)
         return transformers.DynamicCache(config=None if together else model.config)
 
     return TransformersEngine(
-        Forward(model), ability, make_cache, step_tokens, frozenset([tokenizer().eos_token_id])
+        Forward(model), ability, make_cache, step_tokens, ENDS, Grammars(tokenizer(), ENDS)
     )
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 from openai import OpenAI
@@ -218,6 +219,36 @@ def test_without_logprobs_there_are_none(client: OpenAI) -> None:
     assert reply.choices[0].logprobs is None
     with pytest.raises(openai.BadRequestError, match="'top_logprobs' needs 'logprobs': true beside it"):
         client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=2, top_logprobs=2)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 5}, "kind": {"enum": ["a", "b"]}},
+    "required": ["name", "kind"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_response_format_holds_with_random_weights(client: OpenAI, stream: bool) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}}
+    reply: Any = client.chat.completions.create(
+        model="tiny", messages=MESSAGES, response_format=form, stream=stream, seed=1
+    )
+    if stream:
+        choices = [chunk.choices[0] for chunk in reply]
+        text, finish = "".join(each.delta.content or "" for each in choices), choices[-1].finish_reason
+    else:
+        text, finish = reply.choices[0].message.content, reply.choices[0].finish_reason
+    jsonschema.validate(json.loads(text), SCHEMA)
+    assert finish == "stop"
+
+
+def test_a_schema_that_cannot_be_compiled_is_refused(client: OpenAI) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "thing", "schema": {"type": "thing"}}}
+    told = r"'response_format.json_schema.schema' cannot be used: Invalid type: thing"
+    with pytest.raises(openai.BadRequestError, match=told):
+        client.chat.completions.create(model="tiny", messages=MESSAGES, response_format=form)
 
 
 def generate(server: ServerProcess, **members: Any) -> tuple[int, Any]:

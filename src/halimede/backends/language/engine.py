@@ -4,10 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from halimede.backends.language.generation import Generation
+from halimede.backends.language.sampling import Sampling
 
 
 class Engine(ABC):
     """Writes several texts at once, token by token. Used by one thread, but for `check`."""
+
+    def check(self, sampling: Sampling) -> None:
+        """Refuse what cannot be. Called by other threads, before `add`, for what takes time.
+
+        Raises:
+            HalimedeError: tokens cannot be chosen in this way.
+        """
 
     @abstractmethod
     def add(self, generation: Generation) -> None:

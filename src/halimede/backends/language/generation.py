@@ -85,8 +85,17 @@ class Generation:
         """Nobody waits for it any more."""
         return self.request.cancelled
 
-    def take(self, token: int, *, ends: bool = False, logprob: TokenLogprob | None = None) -> None:
-        """Add a token; if it `ends` the text, it is counted, and not shown. `logprob` goes with those asked for."""
+    def take(
+        self, token: int, *, ends: bool = False, last: bool = False, logprob: TokenLogprob | None = None
+    ) -> None:
+        """Add a token.
+
+        Args:
+            token: the token.
+            ends: it ends the text: it is counted, and not shown.
+            last: the text is complete with it.
+            logprob: how probable it was, if that is asked for.
+        """
         self.tokens.append(token)
         self._new_tokens += 1
         if logprob is not None:
@@ -96,7 +105,7 @@ class Generation:
             text = self._detokenizer.take(token)
             self._length += len(text)
             self._pieces.append(self._stop.take(text))
-        if self._stop.found or ends:
+        if self._stop.found or ends or last:
             self.finish = _STOP
         elif len(self.tokens) >= self.room:
             self.finish = _LENGTH

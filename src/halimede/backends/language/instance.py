@@ -61,13 +61,13 @@ class LanguageInstance(Instance):
         self._beginning = False  # a request is being looked at
         self._begun_s = 0.0  # when the last one was
         self._closing = False
-        self._ready = False
+        self._engine: Engine | None = None  # until it is made
         self._failure: Exception | None = None
         self._together: Callable[[], AbstractContextManager[None]] = nullcontext
         self._thread = Thread(target=self._run, name="halimede-generate", daemon=True)
         self._thread.start()
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._failure is not None)
+            self._changed.wait_for(lambda: self._engine is not None or self._failure is not None)
         if self._failure is not None:
             raise self._failure
 
@@ -98,6 +98,10 @@ class LanguageInstance(Instance):
 
     def _generation(self, request: InferRequest, send: Send) -> Generation:
         asked = read_text_request(request, self._defaults)
+        assert self._engine is not None, "an instance without an engine is not made"
+        if asked.sampling.structure is not None:
+            self._beginning = False  # the step does not wait while a form is compiled
+            self._engine.check(asked.sampling)
         prompt = self._tokenizer.encode(asked.prompt)
         if not prompt:
             raise InvalidArgumentError(
@@ -134,7 +138,7 @@ class LanguageInstance(Instance):
                 self._changed.notify_all()
             return
         with self._changed:
-            self._ready = True
+            self._engine = engine
             self._changed.notify_all()
         under_way: list[Generation] = []
         while True:

@@ -7,6 +7,8 @@ from typing import Any, Final
 import orjson
 
 from halimede.backends.language.logprobs import MAX_TOP
+from halimede.backends.language.structure import FIELDS as STRUCTURE_FIELDS
+from halimede.backends.language.structure import Structure, read_structure
 from halimede.core.errors import InvalidArgumentError
 
 _INT32: Final = (1 << 31) - 1
@@ -34,6 +36,7 @@ class Sampling:
         ignore_eos: the model's own tokens do not end the text.
         logprobs: how many alternatives of each token are told with their log probabilities; None for no log
             probabilities at all.
+        structure: the form that the text is to have, None for any.
     """
 
     temperature: float = 1.0
@@ -51,6 +54,7 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    structure: Structure | None = None
 
 
 def _integer(low: int, high: int) -> Callable[[str, Any], int]:
@@ -161,8 +165,8 @@ def read_sampling(text: str | bytes, defaults: Sampling) -> Sampling:
     if not isinstance(given, dict):
         raise InvalidArgumentError("sampling_parameters must be a JSON object")
     for name in given:
-        if name not in _READERS and name not in _FIXED:
-            known = ", ".join(sorted(_READERS))
+        if name not in _READERS and name not in _FIXED and name not in STRUCTURE_FIELDS:
+            known = ", ".join(sorted((*_READERS, *STRUCTURE_FIELDS)))
             raise InvalidArgumentError(
                 f"sampling_parameters has the unknown field '{name}'; known are {known}"
             )
@@ -179,6 +183,9 @@ def choose_known(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
         if given.get(name) is not None:
             read(name, given[name])
     values = {name: read(name, given[name]) for name, read in _READERS.items() if given.get(name) is not None}
+    for name in STRUCTURE_FIELDS:
+        if given.get(name) is not None:
+            values["structure"] = read_structure(name, given[name])
     return replace(defaults, **values)
 
 

@@ -16,6 +16,7 @@ RETURN_OUTPUT_TOKENS: Final = "return_num_output_tokens"
 RETURN_LOGPROBS: Final = "return_logprobs"
 RETURN_CUMULATIVE_LOGPROB: Final = "return_cumulative_logprob"
 TOP_LOGPROBS: Final = "top_logprobs"
+RESPONSE_FORMAT: Final = "response_format"
 
 TEXT_OUTPUT: Final = "text_output"
 FINISH_REASON: Final = "finish_reason"
@@ -37,6 +38,7 @@ INPUTS: Final[dict[str, Datatype]] = {
     RETURN_CUMULATIVE_LOGPROB: BOOL,
     LOGPROBS: BYTES,
     TOP_LOGPROBS: BYTES,
+    RESPONSE_FORMAT: BYTES,
 }
 """Each has one element; all but the first are optional."""
 

@@ -8,6 +8,7 @@ import orjson
 from halimede.backends.language import tensors
 from halimede.backends.language.logprobs import LogprobForm, read_openai_logprobs
 from halimede.backends.language.sampling import Sampling, choose_known, read_sampling
+from halimede.backends.language.structure import read_response_format
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
@@ -65,6 +66,12 @@ def read_text_request(request: InferRequest, defaults: Sampling) -> TextRequest:
         sampling = replace(sampling, logprobs=asked[1])
     elif tensors.CUMULATIVE_LOGPROB in wanted and sampling.logprobs is None:
         sampling = replace(sampling, logprobs=0)
+    structure = read_response_format(_json(request, tensors.RESPONSE_FORMAT))
+    if structure is not None:
+        if sampling.structure is not None:
+            msg = f"'{tensors.RESPONSE_FORMAT}' and '{sampling.structure.field}' cannot both say the form of the text"
+            raise InvalidArgumentError(msg)
+        sampling = replace(sampling, structure=structure)
     prompt = _text(request, tensors.TEXT_INPUT)
     return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted), form)
 

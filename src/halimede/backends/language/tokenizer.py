@@ -30,6 +30,7 @@ class HuggingFaceTokenizer:
 
     Attributes:
         end_tokens: what it has as the end of a text.
+        own: the tokenizer of `transformers`.
 
     Args:
         directory: where its files are.
@@ -42,29 +43,27 @@ class HuggingFaceTokenizer:
         from transformers import AutoTokenizer
 
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+            self.own: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         except Exception as error:  # the files of a model may be anything, and each kind fails in its own way
             msg = f"cannot load the tokenizer in '{directory}': {type(error).__name__}: {error}"
             raise InvalidArgumentError(msg) from error
-        self._begin: str = self._tokenizer.bos_token or ""
-        self._pieces = VocabularyPieces(self._tokenizer)
-        end = self._tokenizer.eos_token_id
+        self._begin: str = self.own.bos_token or ""
+        self._pieces = VocabularyPieces(self.own)
+        end = self.own.eos_token_id
         self.end_tokens: frozenset[int] = frozenset(() if end is None else (end,))
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
         special = not (self._begin and text.startswith(self._begin))
         try:
-            tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
+            tokens: list[int] = self.own.encode(text, add_special_tokens=special)
         except Exception as error:
             raise InternalError(f"the model's tokenizer failed: {type(error).__name__}: {error}") from error
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
-        text: str = self._tokenizer.decode(
-            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text: str = self.own.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
     def piece(self, token: int) -> bytes:

@@ -7,6 +7,7 @@ from halimede.backends.language import tensors
 from halimede.backends.language.instance import LanguageInstance
 from halimede.backends.language.settings import context_of, end_tokens, read_generation_config, read_object
 from halimede.backends.openvino_genai.engine import GenAIEngine
+from halimede.backends.openvino_genai.grammars import GenAIGrammars
 from halimede.backends.openvino_genai.settings import GenAISettings
 from halimede.backends.openvino_genai.tokenizer import GenAITokenizer
 from halimede.core.errors import InvalidArgumentError, NotFoundError
@@ -23,6 +24,7 @@ class GenAIModel(BackendModel):
             raise NotFoundError(f"there is no file '{directory / 'openvino_model.xml'}'")
         document = read_object(directory / "config.json")
         self._tokenizer = GenAITokenizer(directory)
+        self._grammars = GenAIGrammars(self._tokenizer.own)
         self._defaults, ends = read_generation_config(directory)
         self._ends = self._tokenizer.end_tokens | ends | end_tokens(document.get("eos_token_id"))
         told = document.get("max_position_embeddings")
@@ -51,4 +53,4 @@ class GenAIModel(BackendModel):
         except RuntimeError as error:
             msg = f"OpenVINO GenAI cannot load the model in '{self._directory}': {error}"
             raise InvalidArgumentError(msg) from error
-        return GenAIEngine(pipeline, self._ends)
+        return GenAIEngine(pipeline, self._ends, self._grammars)

@@ -11,6 +11,7 @@ from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.openvino_genai.grammars import GenAIGrammars, structured_output
 from halimede.core.errors import InvalidArgumentError, UnavailableError
 
 
@@ -20,13 +21,24 @@ class GenAIEngine(Engine):
     Args:
         pipeline: an `openvino_genai.ContinuousBatchingPipeline`.
         ends: the tokens that end a text.
+        grammars: checks the forms of texts.
     """
 
-    def __init__(self, pipeline: Any, ends: frozenset[int]) -> None:
+    def __init__(self, pipeline: Any, ends: frozenset[int], grammars: GenAIGrammars) -> None:
         self._pipeline = pipeline
+        self._grammars = grammars
         self._ends = ends
         self._handles: dict[Generation, Any] = {}
         self._number = 0
+
+    def check(self, sampling: Sampling) -> None:
+        """Compile the form that a text is to have.
+
+        Raises:
+            InvalidArgumentError: there is no such form.
+        """
+        if sampling.structure is not None:
+            self._grammars.check(sampling.structure)
 
     def add(self, generation: Generation) -> None:
         """Begin a text.
@@ -71,7 +83,7 @@ class GenAIEngine(Engine):
     def _take(self, generation: Generation, tokens: list[int], logprobs: list[float]) -> None:
         sampling = generation.asked.sampling
         for token, logprob in zip(tokens, logprobs, strict=True):
-            own = token in self._ends and not sampling.ignore_eos
+            own = token in self._ends and (sampling.structure is not None or not sampling.ignore_eos)
             told = None if sampling.logprobs is None else TokenLogprob(logprob)
             generation.take(token, ends=own or token in sampling.stop_token_ids, logprob=told)
             if generation.finish:
@@ -96,8 +108,10 @@ def _generation_config(sampling: Sampling, room: int, ends: frozenset[int]) -> A
     config.logprobs = 0 if sampling.logprobs is None else 1
     config.max_new_tokens = room
     config.min_new_tokens = min(sampling.min_tokens, room)
-    config.ignore_eos = sampling.ignore_eos
-    config.stop_token_ids = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else set(ends))
+    config.ignore_eos = sampling.ignore_eos and sampling.structure is None
+    config.stop_token_ids = set(sampling.stop_token_ids) | (set() if config.ignore_eos else set(ends))
+    if sampling.structure is not None:
+        config.structured_output_config = structured_output(sampling.structure)
     config.repetition_penalty = sampling.repetition_penalty
     config.frequency_penalty = sampling.frequency_penalty
     config.presence_penalty = sampling.presence_penalty

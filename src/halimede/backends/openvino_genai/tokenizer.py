@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import openvino_genai
 import tokenizers
@@ -27,6 +27,7 @@ class GenAITokenizer:
 
     Attributes:
         end_tokens: what it has as the end of a text.
+        own: the tokenizer of OpenVINO GenAI.
 
     Args:
         directory: where its files are.
@@ -41,12 +42,12 @@ class GenAITokenizer:
                 msg = f"there is no file '{directory / name}': convert the tokenizer with openvino_tokenizers"
                 raise InvalidArgumentError(msg)
         try:
-            self._tokenizer = openvino_genai.Tokenizer(directory)
+            self.own: Any = openvino_genai.Tokenizer(directory)
         except RuntimeError as error:
             raise InvalidArgumentError(f"cannot load the tokenizer in '{directory}': {error}") from error
         self._pieces: dict[int, bytes] = {}  # read when they are first asked for
-        self._begin: str = self._tokenizer.get_bos_token()
-        end: int = self._tokenizer.get_eos_token_id()
+        self._begin: str = self.own.get_bos_token()
+        end: int = self.own.get_eos_token_id()
         self.end_tokens: frozenset[int] = frozenset((end,) if end >= 0 else ())
         self._fast = self._fast_decoder(directory / "tokenizer.json")
 
@@ -54,7 +55,7 @@ class GenAITokenizer:
         """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
         special = not (self._begin and text.startswith(self._begin))
         try:
-            encoded = self._tokenizer.encode(text, add_special_tokens=special)
+            encoded = self.own.encode(text, add_special_tokens=special)
         except RuntimeError as error:
             raise InternalError(f"the model's tokenizer failed: {error}") from error
         tokens: list[int] = encoded.input_ids.data.reshape(-1).tolist()
@@ -68,13 +69,13 @@ class GenAITokenizer:
         return self._decode(tokens)
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        text: str = self.own.decode(list(tokens), skip_special_tokens=True)
         return text
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; those of a special one are its name."""
         if not self._pieces:
-            self._pieces = {number: piece for piece, number in self._tokenizer.get_vocab().items()}
+            self._pieces = {number: piece for piece, number in self.own.get_vocab().items()}
         return self._pieces.get(token, b"")
 
     def _fast_decoder(self, path: Path) -> tokenizers.Tokenizer | None:

@@ -26,6 +26,7 @@ from halimede.backends.parameters import choice_parameter
 from halimede.backends.transformers.abilities import Ability, logger, try_abilities
 from halimede.backends.transformers.engine import TransformersEngine
 from halimede.backends.transformers.forward import Forward
+from halimede.backends.transformers.grammars import Grammars
 from halimede.core.errors import InvalidArgumentError, NotFoundError
 
 _DTYPES: Final = {name: name for name in ("auto", "float32", "bfloat16", "float16")}
@@ -45,6 +46,7 @@ class TransformersModel(BackendModel):
         self._defaults, ends = read_generation_config(self._directory)
         own = self._config.get_text_config()
         self._ends = self._tokenizer.end_tokens | ends | end_tokens(getattr(own, "eos_token_id", None))
+        self._grammars = Grammars(self._tokenizer.own, self._ends)
         self._context = context_of(
             source.config, self._settings, getattr(own, "max_position_embeddings", None)
         )
@@ -80,7 +82,9 @@ class TransformersModel(BackendModel):
         ability = try_abilities(forward, plain, own, model.dtype)
         logger.info("model '%s': several texts are written %s", self.source.name, ability.value)
         make_cache = plain if ability is Ability.TOGETHER else own
-        return TransformersEngine(forward, ability, make_cache, self._settings.step_tokens, self._ends)
+        return TransformersEngine(
+            forward, ability, make_cache, self._settings.step_tokens, self._ends, self._grammars
+        )
 
 
 def _read_config(directory: Path) -> Any:

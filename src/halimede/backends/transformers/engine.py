@@ -6,13 +6,16 @@ from torch import Tensor
 
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
+from halimede.backends.language.sampling import Sampling
 from halimede.backends.transformers.abilities import Ability
 from halimede.backends.transformers.forward import Forward
+from halimede.backends.transformers.grammars import Grammars
 from halimede.backends.transformers.logprobs import logprob_of
 from halimede.backends.transformers.reading import Reading
 from halimede.backends.transformers.rows import MakeCache
 from halimede.backends.transformers.sampler import Sampler
 from halimede.backends.transformers.writers import SingleWriter, TogetherWriter, Writer
+from halimede.core.errors import HalimedeError
 
 
 class TransformersEngine(Engine):
@@ -27,6 +30,7 @@ class TransformersEngine(Engine):
         make_cache: makes an empty cache of the kind that goes with the ability.
         step_tokens: see above.
         ends: the tokens that end a text.
+        grammars: compiles the forms of texts.
     """
 
     def __init__(
@@ -36,19 +40,33 @@ class TransformersEngine(Engine):
         make_cache: MakeCache,
         step_tokens: int,
         ends: frozenset[int],
+        grammars: Grammars,
     ) -> None:
         self._forward = forward
         self._ability = ability
         self._make_cache = make_cache
         self._step_tokens = step_tokens
         self._ends = ends
+        self._grammars = grammars
         self._unread: list[Reading] = []
         self._texts: dict[Generation, Reading] = {}
         self._writer = self._make_writer()
 
+    def check(self, sampling: Sampling) -> None:
+        """Compile the form that a text is to have.
+
+        Raises:
+            InvalidArgumentError: there is no such form.
+            UnsupportedError: it is not possible here.
+        """
+        if sampling.structure is not None:
+            self._grammars.matcher(sampling.structure)
+
     def add(self, generation: Generation) -> None:
         """Begin a text; its prompt is read by the next steps."""
-        sampler = Sampler(generation.asked.sampling, generation.prompt, self._ends)
+        sampling = generation.asked.sampling
+        matcher = None if sampling.structure is None else self._grammars.matcher(sampling.structure)
+        sampler = Sampler(sampling, generation.prompt, self._ends, matcher)
         cache = None if self._ability is Ability.AGAIN else self._make_cache()
         text = self._texts[generation] = Reading(generation, sampler, cache)
         self._unread.append(text)
@@ -96,8 +114,13 @@ class TransformersEngine(Engine):
 
     def _choose(self, text: Reading, logits: Tensor) -> None:
         generation = text.generation
-        token = text.sampler.choose(logits, generation.tokens)
+        try:
+            token = text.sampler.choose(logits, generation.tokens)
+        except HalimedeError as error:
+            generation.give_up(error)
+            return
         sampling = generation.asked.sampling
-        own = token in self._ends and not sampling.ignore_eos
+        own = token in self._ends and (sampling.structure is not None or not sampling.ignore_eos)
+        ends = own or token in sampling.stop_token_ids
         logprob = None if sampling.logprobs is None else logprob_of(logits, token, sampling.logprobs)
-        generation.take(token, ends=own or token in sampling.stop_token_ids, logprob=logprob)
+        generation.take(token, ends=ends, last=text.sampler.completes(token), logprob=logprob)

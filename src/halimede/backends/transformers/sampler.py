@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.transformers.grammars import Matcher
 
 
 class Sampler:
@@ -24,12 +25,20 @@ class Sampler:
         sampling: how.
         prompt: the prompt's tokens.
         ends: the tokens that end a text.
+        matcher: says which tokens may come next, None for all.
     """
 
-    def __init__(self, sampling: Sampling, prompt: list[int], ends: frozenset[int]) -> None:
+    def __init__(
+        self,
+        sampling: Sampling,
+        prompt: list[int],
+        ends: frozenset[int],
+        matcher: Matcher | None = None,
+    ) -> None:
         self._sampling = sampling
         self._prompt = prompt
         self._ends = sorted(ends)
+        self._matcher = matcher
         self._random: torch.Generator | None = None
         processors: list[Any] = []
         if sampling.temperature > 0:
@@ -54,6 +63,9 @@ class Sampler:
         Args:
             logits: FP32, shape [vocabulary].
             tokens: of the text so far.
+
+        Raises:
+            InvalidArgumentError: the form of the text is too complex.
         """
         if self._random is None and not self._shifts(tokens):
             return int(logits.argmax())
@@ -62,6 +74,10 @@ class Sampler:
             return int(scores.argmax())
         scores = self._processors(torch.empty((1, 0), dtype=torch.long), scores)  # type: ignore[arg-type]
         return int(torch.multinomial(scores.softmax(-1), 1, generator=self._random))
+
+    def completes(self, token: int) -> bool:
+        """Whether the text has all of its form with the token that was chosen; always False without a form."""
+        return self._matcher is not None and self._matcher.take(token)
 
     def _shifts(self, tokens: list[int]) -> bool:
         """Whether some logits change before a token is chosen."""
@@ -72,6 +88,7 @@ class Sampler:
             or sampling.presence_penalty
             or sampling.logit_bias
             or len(tokens) < sampling.min_tokens
+            or self._matcher is not None
         )
 
     def _shifted(self, scores: Tensor, tokens: list[int]) -> Tensor:
@@ -87,4 +104,4 @@ class Sampler:
                 scores[token] += bias
         if len(tokens) < sampling.min_tokens:
             scores[[token for token in self._ends if token < len(scores)]] = -torch.inf
-        return scores
+        return scores if self._matcher is None else self._matcher.mask(scores)

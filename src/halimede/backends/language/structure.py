@@ -1,0 +1,111 @@
+"""The form that a text is to have: a JSON schema, a regular expression, a grammar, or one of several texts."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import orjson
+
+from halimede.core.errors import InvalidArgumentError
+
+FIELDS: Final = ("structured_outputs", "guided_decoding")
+"""What vLLM calls the object in its sampling parameters, and what it called it before."""
+
+_ANY_OBJECT: Final = '{"type":"object"}'
+
+
+class StructureKind(Enum):
+    """What describes the form; the values are vLLM's names."""
+
+    JSON_SCHEMA = "json"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The form of a text.
+
+    Attributes:
+        kind: what describes it.
+        text: a JSON schema, a regular expression, a grammar in EBNF, or a JSON list of texts.
+        field: what a client calls it, for errors.
+    """
+
+    kind: StructureKind
+    text: str
+    field: str
+
+    @property
+    def choices(self) -> list[str]:
+        """The texts of a choice."""
+        texts: list[str] = orjson.loads(self.text)
+        return texts
+
+    def refused(self, problem: str) -> InvalidArgumentError:
+        """The error that says why no text can have this form."""
+        return InvalidArgumentError(f"'{self.field}' cannot be used: {problem}")
+
+
+def schema_structure(schema: Any, field: str) -> Structure:
+    """The form of JSON by a schema."""
+    return Structure(StructureKind.JSON_SCHEMA, orjson.dumps(schema).decode(), field)
+
+
+def read_response_format(value: Any) -> Structure | None:
+    """What OpenAI's field asks for, None for any text.
+
+    Raises:
+        InvalidArgumentError: it is something else.
+    """
+    field = "response_format"
+    if value is None:
+        return None
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return Structure(StructureKind.JSON_SCHEMA, _ANY_OBJECT, field)
+    if kind != "json_schema":
+        msg = f"'{field}.type' must be text, json_object or json_schema, got {kind!r:.64}"
+        raise InvalidArgumentError(msg)
+    described = value.get("json_schema")
+    schema = described.get("schema") if isinstance(described, dict) else None
+    if not isinstance(schema, dict):
+        raise InvalidArgumentError(f"'{field}.json_schema.schema' must be a JSON schema, got {schema!r:.64}")
+    return schema_structure(schema, f"{field}.json_schema.schema")
+
+
+def read_structure(field: str, value: Any) -> Structure:
+    """What vLLM's object asks for, which clients may send as a string of JSON.
+
+    Raises:
+        InvalidArgumentError: it is something else.
+    """
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise InvalidArgumentError(f"'{field}' is not JSON: {error}") from None
+    given = {key: each for key, each in value.items() if each is not None} if isinstance(value, dict) else {}
+    known = {kind.value: kind for kind in StructureKind}
+    if given.pop("json_object", False):
+        given.setdefault("json", _ANY_OBJECT)
+    if len(given) != 1 or not known.keys() >= given.keys():
+        msg = f"'{field}' must be an object with one of json, json_object, regex, grammar and choice, got {value!r:.64}"
+        raise InvalidArgumentError(msg)
+    [(name, described)] = given.items()
+    kind = known[name]
+    if kind is StructureKind.CHOICE:
+        if not (
+            isinstance(described, list) and described and all(isinstance(each, str) for each in described)
+        ):
+            msg = f"'{field}.choice' must be a list of strings that is not empty, got {described!r:.64}"
+            raise InvalidArgumentError(msg)
+    elif kind is StructureKind.JSON_SCHEMA and isinstance(described, dict):
+        pass
+    elif not isinstance(described, str):
+        raise InvalidArgumentError(f"'{field}.{name}' must be a string, got {described!r:.64}")
+    text = described if isinstance(described, str) else orjson.dumps(described).decode()
+    return Structure(kind, text, f"{field}.{name}")

@@ -1,0 +1,125 @@
+"""Forms of texts as llguidance compiles them, and what follows a text's progress through one."""
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from halimede.backends.language.structure import Structure, StructureKind
+from halimede.core.errors import InvalidArgumentError, UnsupportedError
+
+_KEPT: Final = 64
+"""So many compiled forms are kept."""
+
+_COMPACT: Final[Any] = {"whitespace_flexible": False}
+"""JSON has no white space, so that a model cannot go on with it for ever."""
+
+
+class Matcher:
+    """Says which tokens may come next in one text.
+
+    Args:
+        compiled: an `llguidance.LLMatcher` that is at the beginning.
+        structure: the form, for errors.
+    """
+
+    def __init__(self, compiled: Any, structure: Structure) -> None:
+        self._compiled = compiled
+        self._structure = structure
+
+    def mask(self, scores: Tensor) -> Tensor:
+        """The scores, of shape [vocabulary], with -inf for tokens that may not come.
+
+        Raises:
+            InvalidArgumentError: the form is too complex to go on.
+        """
+        bits = torch.frombuffer(bytearray(self._compiled.compute_bitmask()), dtype=torch.uint8)
+        if self._compiled.is_error():
+            raise self._structure.refused(_first_line(self._compiled.get_error()))
+        allowed = (bits[:, None] >> torch.arange(8, dtype=torch.uint8) & 1).bool().flatten()[: len(scores)]
+        masked = torch.full_like(scores, -torch.inf)
+        masked[: len(allowed)] = scores[: len(allowed)].where(allowed, -torch.inf)
+        return masked
+
+    def take(self, token: int) -> bool:
+        """Go on by a token; whether the text is complete with it."""
+        self._compiled.consume_token(token)
+        return bool(self._compiled.is_stopped())
+
+
+class Grammars:
+    """Compiles forms, and keeps those that were used last. Used by several threads.
+
+    Args:
+        tokenizer: of `transformers`.
+        ends: the tokens that end a text.
+    """
+
+    def __init__(self, tokenizer: Any, ends: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ends = sorted(ends)
+        self._lock = Lock()
+        self._vocabulary: Any = None
+        self._compiled: OrderedDict[Structure, Any] = OrderedDict()
+
+    def matcher(self, structure: Structure) -> Matcher:
+        """What follows a new text of this form.
+
+        Raises:
+            InvalidArgumentError: there is no such form.
+            UnsupportedError: the package is not installed, or the tokenizer is of a kind that it does not know.
+        """
+        with self._lock:
+            compiled = self._compiled.get(structure)
+            if compiled is None:
+                compiled = self._compile(structure)
+                self._compiled[structure] = compiled
+                if len(self._compiled) > _KEPT:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(structure)
+            return Matcher(compiled.deep_copy(), structure)
+
+    def _compile(self, structure: Structure) -> Any:
+        try:
+            from llguidance import LLMatcher, grammar_from
+        except ImportError:
+            msg = f"'{structure.field}' needs the package llguidance: pip install 'halimede[transformers]'"
+            raise UnsupportedError(msg) from None
+        try:
+            if structure.kind is StructureKind.JSON_SCHEMA:
+                grammar = LLMatcher.grammar_from_json_schema(structure.text, overrides=_COMPACT)
+            else:
+                grammar = grammar_from(structure.kind.value, structure.text)
+        except ValueError as error:
+            raise structure.refused(str(error)) from None
+        compiled = LLMatcher(self._words(), grammar, log_level=0)
+        if compiled.is_error():
+            raise structure.refused(_first_line(compiled.get_error()))
+        return compiled
+
+    def _words(self) -> Any:
+        if self._vocabulary is None:
+            from llguidance.hf import from_tokenizer
+
+            if not self._ends:
+                raise InvalidArgumentError("texts of a form need a model with a token that ends texts")
+            try:
+                self._vocabulary = from_tokenizer(self._tokenizer, eos_token=self._ends)
+            except ValueError as error:
+                raise UnsupportedError(
+                    f"texts of a form are not possible with this tokenizer: {error}"
+                ) from None
+        return self._vocabulary
+
+
+def _first_line(text: str) -> str:
+    """What an error of llguidance says, without the picture of the place."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("error:")]
+    return (
+        " ".join([lines[0].removesuffix(":"), *(line.removeprefix("error: ") for line in told)])
+        if lines
+        else text
+    )
