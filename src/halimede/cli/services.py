@@ -29,10 +29,13 @@ from halimede.frontends.sagemaker.handler import create_handler as create_sagema
 from halimede.frontends.sagemaker.settings import (
     DEFAULT_MODEL,
     INFERENCE_TYPE,
+    OUTPUT_FORMATTER,
     PING_MODE,
+    TGI_COMPAT,
     InferenceType,
     PingMode,
     SagemakerSettings,
+    TextFormat,
 )
 from halimede.frontends.shared_memory.registry import Regions
 from halimede.frontends.tokens import parse_groups
@@ -182,7 +185,14 @@ def _sagemaker_settings(options: ServeOptions, regions: Regions) -> SagemakerSet
         restrictions=parse_restrictions(options.http_restricted_api),
         forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
         regions=regions,
+        text_format=_text_format(os.environ.get(TGI_COMPAT, ""), os.environ.get(OUTPUT_FORMATTER, "")),
     )
+
+
+def _text_format(compatible: str, formatter: str) -> TextFormat:
+    """How texts are told."""
+    tgi = compatible.lower() == "true"
+    return TextFormat(tgi, events=formatter == "sse" if formatter else tgi)
 
 
 def _inference_type(text: str) -> InferenceType:

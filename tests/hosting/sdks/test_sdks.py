@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 
+import examples
 from examples.sagemaker.build import build
 from tests.support.host import HostProcess, start_host
 
 HERE = Path(__file__).parent
+EXAMPLES = Path(examples.__file__).parent
 SCRIPTS = {
     "classic_model": ("read_digit.tar.gz",),
+    "classic_text": ("parrot.tar.gz",),
     "classic_multi_model": ("digits.tar.gz", "read_digit.tar.gz"),
     "classic_failure": ("read_digit.tar.gz",),
     "classic_capture": ("read_digit.tar.gz",),
@@ -41,6 +45,8 @@ Documents = dict[str, Any]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sdks")
     build(directory)
+    with tarfile.open(directory / "archives" / "parrot.tar.gz", "w:gz") as archive:
+        archive.add(EXAMPLES / "openai" / "models" / "parrot", "parrot")
     return directory
 
 
@@ -90,6 +96,14 @@ def test_model_is_deployed_and_asked(said: Documents) -> None:
     assert "Cannot create already existing endpoint" in said["again"]
     assert said["there"] == [True, False]
     assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["classic_text"], indirect=True)
+def test_text_is_generated_whole_and_streamed(said: Documents) -> None:
+    assert said["text"] == {"generated_text": "good day"}
+    assert said["chat"] == "good day"
+    assert said["lines"] == ["good", " day", ""]
+    assert said["streamed"] == "good day"
 
 
 @pytest.mark.parametrize("said", ["classic_failure"], indirect=True)

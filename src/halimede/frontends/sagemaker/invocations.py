@@ -12,6 +12,7 @@ from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.sagemaker.content_type import json_length, label
 from halimede.frontends.sagemaker.demand import Serve, load_and_serve
 from halimede.frontends.sagemaker.settings import DEFAULT_MODEL, InferenceType, SagemakerSettings
+from halimede.frontends.sagemaker.text_calls import TextCalls
 
 
 class Invocations:
@@ -26,7 +27,7 @@ class Invocations:
     def __init__(self, engine: Engine, settings: SagemakerSettings, background: BackgroundAnswers) -> None:
         self._engine = engine
         self._model = DefaultModel(engine, settings.default_model, DEFAULT_MODEL, "/invocations")
-        self._serve = _serve(engine, settings)
+        self._serve = _serve(engine, settings, background)
         self._background = background
 
     def invoke(self, exchange: Exchange) -> None:
@@ -52,14 +53,20 @@ class Invocations:
         return error
 
 
-def _serve(engine: Engine, settings: SagemakerSettings) -> Serve:
+def _serve(engine: Engine, settings: SagemakerSettings, background: BackgroundAnswers) -> Serve:
     """What is done with a request."""
     dialect = Dialect(json_length, label, compression=False, respond_error=respond_error)
     if settings.inference_type is InferenceType.INFER:
         infer = Inference(
             engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
         ).infer
-        return lambda exchange, name: infer(exchange, name, -1)
+        texts = TextCalls(engine, settings, background, respond_error)
+
+        def serve(exchange: Exchange, name: str) -> None:
+            if not texts.serve(exchange, name):
+                infer(exchange, name, -1)
+
+        return serve
     generate = Generate(engine, settings.max_input_size, settings.forward_pattern, dialect)
     if settings.inference_type is InferenceType.GENERATE:
         return lambda exchange, name: generate.generate(exchange, Route(Call.GENERATE, name))

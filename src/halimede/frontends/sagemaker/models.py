@@ -27,6 +27,7 @@ from halimede.frontends.sagemaker.load_request import LoadRequest, read_load_req
 from halimede.frontends.sagemaker.paging import describe, page
 from halimede.frontends.sagemaker.routes import find_route
 from halimede.frontends.sagemaker.settings import SagemakerSettings
+from halimede.frontends.sagemaker.text_calls import TextCalls
 
 logger = logging.getLogger("halimede")
 
@@ -55,6 +56,7 @@ class Models:
         self._infer = Inference(
             engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
         ).infer
+        self._texts = TextCalls(engine, settings, background, self._respond_invoke_error)
 
     def list(self, exchange: Exchange) -> None:
         """Answer with the loaded models, or with a page of them.
@@ -118,7 +120,8 @@ class Models:
             self._respond_invoke_error(exchange, error)
 
     def _serve(self, exchange: Exchange, name: str) -> None:
-        self._infer(exchange, name, -1)
+        if not self._texts.serve(exchange, name):
+            self._infer(exchange, name, -1)
 
     def _find(self, exchange: Exchange, key: str) -> HostedModel | None:
         """The loaded model under a key; if there is none, None, and the exchange is answered with that."""

@@ -17,6 +17,12 @@ INFERENCE_TYPE: Final = "SAGEMAKER_TRITON_INFERENCE_TYPE"
 PING_MODE: Final = "SAGEMAKER_TRITON_PING_MODE"
 """The environment variable that says what ``/ping`` tells."""
 
+TGI_COMPAT: Final = "OPTION_TGI_COMPAT"
+"""The environment variable by which texts are told as TGI's container does."""
+
+OUTPUT_FORMATTER: Final = "OPTION_OUTPUT_FORMATTER"
+"""The environment variable that says what streams of texts consist of."""
+
 
 class InferenceType(Enum):
     """What ``/invocations`` does (`INFERENCE_TYPE`)."""
@@ -34,6 +40,19 @@ class PingMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TextFormat:
+    """How texts are told that were asked for by ``inputs``.
+
+    Attributes:
+        tgi: as TGI's container does, rather than as LMI's (`TGI_COMPAT`).
+        events: streams consist of server-sent events, rather than of lines of JSON (`OUTPUT_FORMATTER`).
+    """
+
+    tgi: bool = False
+    events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SagemakerSettings:
     """What the command line and the environment decide.
 
@@ -45,6 +64,7 @@ class SagemakerSettings:
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
         regions: clients' shared memory.
+        text_format: how texts are told.
     """
 
     default_model: str = ""
@@ -54,3 +74,4 @@ class SagemakerSettings:
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: HeaderPattern | None = None
     regions: Regions = field(default_factory=Regions)
+    text_format: TextFormat = field(default_factory=TextFormat)

@@ -1,0 +1,178 @@
+"""The answer to a request of LMI or TGI: texts, whole, or token by token as lines of JSON or as server-sent events."""
+
+from typing import Any, Final
+
+import orjson
+
+from halimede.core.errors import HalimedeError
+from halimede.core.requests import InferResponse
+from halimede.engine.engine import Engine
+from halimede.frontends.http.answers import RespondError
+from halimede.frontends.http.generate import EVENT_STREAM
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.http.transport.streaming import ResponseStream
+from halimede.frontends.openai.choice import Choice
+from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.requests import Requests
+from halimede.frontends.restrictions import HeaderPattern
+from halimede.frontends.sagemaker.prompts import Prompts
+
+LINES: Final = "application/jsonlines"
+
+
+class GeneratedText:
+    """The answer to one request. Lives on the event loop.
+
+    Args:
+        engine: what runs requests.
+        exchange: what is answered.
+        known: the model.
+        prompts: what is asked for.
+        received_ns: when, on the engine's clock.
+        respond_error: answers with an error before there is a stream.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        exchange: Exchange,
+        known: KnownModel,
+        prompts: Prompts,
+        received_ns: int,
+        respond_error: RespondError,
+    ) -> None:
+        asked = prompts.asked
+        self._exchange = exchange
+        self._prompts = prompts
+        self._respond_error = respond_error
+        self._choices = [Choice(known.profile, asked.stop, asked.max_tokens) for _ in prompts.prompts]
+        self._left = len(self._choices)
+        self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
+        self._stream: ResponseStream | None = None
+        self._told = 0
+        self._over = False
+
+    def start(self, pattern: HeaderPattern | None) -> None:
+        """Have the model run it; `pattern` finds the headers that become parameters.
+
+        Raises:
+            HalimedeError: the request is answered with this.
+        """
+        try:
+            self._requests.run("", self._prompts.asked.inputs, pattern)
+        except HalimedeError:
+            self._over = True
+            raise
+
+    def _take(self, number: int, response: InferResponse | None, final: bool) -> None:
+        """A response for a prompt."""
+        if self._over:
+            return
+        if self._exchange.closed:
+            self._over = True
+            self._requests.cancel()
+            return
+        try:
+            self._pass_on(number, response, final)
+        except HalimedeError as error:
+            self._fail(error)
+        except Exception as error:  # whoever responds has other requests to answer
+            self._over = True
+            self._requests.cancel()
+            self._exchange.fail(error)
+
+    def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
+        choice = self._choices[number]
+        if choice.ended:
+            return
+        text = ""
+        if response is not None:
+            if response.error is not None:
+                raise response.error
+            text = choice.take(response)
+        over = final or choice.stopped
+        if over:
+            text += choice.end()
+            self._left -= 1
+            if not final:
+                self._requests.cancel(number)
+        if self._prompts.asked.stream and (text or over):
+            self._write({**self._token(text), **(self._end(number) if over else self._no_end())})
+        if self._left:
+            if self._stream is not None and self._stream.full:
+                self._requests.congest()
+            return
+        self._over = True
+        if self._stream is not None:
+            self._close(self._stream)
+            return
+        texts = [self._whole(number) for number in range(len(self._choices))]
+        self._exchange.respond(200, (orjson.dumps(texts if self._prompts.listed else texts[0]),))
+
+    # what is told
+
+    def _token(self, text: str) -> dict[str, Any]:
+        """A piece of the text. Models tell neither ids nor probabilities."""
+        self._told += 1
+        if self._prompts.form.tgi:
+            token = {"id": None, "text": text, "logprob": None, "special": not text}
+            return {"index": self._told, "token": token}
+        return {"token": {"id": None, "text": text, "log_prob": None}}
+
+    def _no_end(self) -> dict[str, Any]:
+        return {"generated_text": None, "details": None} if self._prompts.form.tgi else {}
+
+    def _end(self, number: int) -> dict[str, Any]:
+        """What the last event of a stream has beside its token."""
+        return {"generated_text": self._text(number), "details": self._details(number)}
+
+    def _whole(self, number: int) -> dict[str, Any]:
+        whole: dict[str, Any] = {"generated_text": self._text(number)}
+        if self._prompts.details:
+            whole["details"] = self._details(number)
+        return whole
+
+    def _text(self, number: int) -> str:
+        return self._prompts.prompts[number] * self._prompts.full_text + self._choices[number].text
+
+    def _details(self, number: int) -> dict[str, Any]:
+        choice = self._choices[number]
+        ended = "stop_sequence" if choice.stopped else "eos_token"
+        details: dict[str, Any] = {
+            "finish_reason": ended if choice.finish == "stop" else choice.finish,
+            "generated_tokens": choice.tokens,
+        }
+        if choice.prompt_tokens is not None:
+            details["input_length"] = choice.prompt_tokens
+        if not self._prompts.form.tgi:
+            details["inputs"] = self._prompts.prompts[number]
+        return details
+
+    # streams
+
+    def _write(self, document: dict[str, Any]) -> None:
+        stream = self._stream
+        if stream is None:
+            kind = EVENT_STREAM if self._prompts.form.events else LINES
+            stream = self._stream = self._exchange.stream(200, kind)
+            stream.on_room = self._requests.drain
+        text = orjson.dumps(document)
+        stream.write(b"data:" + text + b"\n\n" if self._prompts.form.events else text + b"\n")
+
+    def _fail(self, error: HalimedeError) -> None:
+        self._over = True
+        self._requests.cancel()
+        stream = self._stream
+        if stream is None:
+            self._respond_error(self._exchange, error)
+            return
+        told: dict[str, Any] = {"error": error.message, "error_type": "generation"}
+        if not self._prompts.form.tgi:
+            details = {"finish_reason": "error", "generated_tokens": None, "inputs": None}
+            told = {**self._token(""), "generated_text": "", "details": details, **told}
+        self._write(told)
+        self._close(stream)
+
+    def _close(self, stream: ResponseStream) -> None:
+        self._exchange.on_disconnect = None
+        stream.end()

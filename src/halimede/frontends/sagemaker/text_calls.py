@@ -1,0 +1,135 @@
+"""Invocations of models that write or embed text, in the bodies that containers for language models accept.
+
+A member of the JSON says what is asked for: ``messages`` chat, ``prompt`` completions, ``input`` embeddings, all three
+as in OpenAI's API; a text in ``inputs`` is a prompt, as in LMI and TGI. Any other body is a request for inference.
+"""
+
+import re
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from halimede.core.errors import HalimedeError, NotLoadedError
+from halimede.engine.engine import Engine
+from halimede.engine.served_model import ServedModel
+from halimede.frontends.http.answers import BackgroundAnswers, RespondError
+from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.openai.embeddings import Embeddings
+from halimede.frontends.openai.errors import respond_error as respond_openai_error
+from halimede.frontends.openai.fields import IgnoredFields, read_object
+from halimede.frontends.openai.generation import Generation
+from halimede.frontends.openai.known_models import KnownModel, KnownModels
+from halimede.frontends.openai.profile import Task, read_profile
+from halimede.frontends.openai.text_request import read_chat, read_completion
+from halimede.frontends.sagemaker.content_type import BINARY
+from halimede.frontends.sagemaker.generated_text import GeneratedText
+from halimede.frontends.sagemaker.prompts import read_prompts
+from halimede.frontends.sagemaker.settings import SagemakerSettings
+
+_TENSORS: Final = re.compile(rb'\s*\{\s*"inputs"\s*:\s*\[\s*\{')
+"""How most requests for inference begin, which need not be read twice."""
+
+_TASKS: Final = (("messages", Task.CHAT), ("prompt", Task.COMPLETIONS), ("input", Task.EMBEDDINGS))
+INPUTS: Final = "inputs"
+
+
+class TextCalls:
+    """Serves them.
+
+    Args:
+        engine: what runs requests.
+        settings: what limits requests, and how texts are told.
+        background: answers that wait for a model's files.
+        respond_error: answers with an error where the body is not OpenAI's.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: SagemakerSettings,
+        background: BackgroundAnswers,
+        respond_error: RespondError,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._background = background
+        self._respond_error = respond_error
+        self._models = KnownModels(engine)
+        self._ignored = IgnoredFields()
+        self._of_text: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+    def serve(self, exchange: Exchange, name: str) -> bool:
+        """Answer, now or later, if the model is one of text and the body asks for text: whether that is so.
+
+        Raises:
+            NotLoadedError, NotFoundError: the model cannot be served now.
+            HalimedeError: the request is answered with this.
+        """
+        received = self._engine.clock.now()
+        if not self._is_of_text(self._engine.find(name)):
+            return False
+        if exchange.headers.get("content-type", "").startswith(BINARY) or _TENSORS.match(exchange.body):
+            return False
+        document = read_object(exchange.body, self._settings.max_input_size)
+        task = _task_of(document)
+        if task is None:
+            return False
+        inputs = task is Task.COMPLETIONS and "prompt" not in document
+        respond_error = self._respond_error if inputs else respond_openai_error
+        try:
+            known = self._models.find(name, task)
+        except NotLoadedError:
+            raise
+        except HalimedeError as error:
+            respond_error(exchange, error)
+            return True
+        if known is None:
+            work = self._run_later(exchange, name, task, document, received)
+            self._background.answer(exchange, work, respond_error)
+            return True
+        try:
+            self._run(exchange, task, document, known, received)
+        except HalimedeError as error:
+            respond_error(exchange, error)
+        return True
+
+    def _is_of_text(self, model: ServedModel) -> bool:
+        found = self._of_text.get(model)
+        if found is None:
+            try:
+                found = read_profile(model) is not None
+            except HalimedeError:  # whoever asks for text is told
+                found = True
+            self._of_text[model] = found
+        return found
+
+    async def _run_later(
+        self, exchange: Exchange, name: str, task: Task, document: dict[str, Any], received: int
+    ) -> None:
+        """Have the model's files read, then run the request."""
+        known = await self._models.look(name, task)
+        if not exchange.closed:
+            self._run(exchange, task, document, known, received)
+
+    def _run(
+        self, exchange: Exchange, task: Task, document: dict[str, Any], known: KnownModel, received: int
+    ) -> None:
+        engine, ignored, pattern = self._engine, self._ignored, self._settings.forward_pattern
+        if task is Task.EMBEDDINGS:
+            Embeddings(engine, exchange, known, document, ignored, received).start(pattern)
+        elif task is Task.CHAT or "prompt" in document:
+            read = read_chat if task is Task.CHAT else read_completion
+            Generation(engine, exchange, known, read(document, known, ignored), received).start(pattern)
+        else:
+            prompts = read_prompts(document, known, ignored, self._settings.text_format)
+            GeneratedText(engine, exchange, known, prompts, received, self._respond_error).start(pattern)
+
+
+def _task_of(document: dict[str, Any]) -> Task | None:
+    """What a body asks for, None for inference."""
+    for member, task in _TASKS:
+        if member in document:
+            return task
+    inputs = document.get(INPUTS)
+    if isinstance(inputs, list) and inputs and all(isinstance(each, str) for each in inputs):
+        return Task.COMPLETIONS
+    return Task.COMPLETIONS if isinstance(inputs, str) else None
