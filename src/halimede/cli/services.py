@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from halimede.cli.check.checks import metrics_switches, summary_quantiles
 from halimede.cli.options import ServeOptions
+from halimede.cli.settings import BOOL
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
@@ -190,8 +191,17 @@ def _sagemaker_settings(options: ServeOptions, regions: Regions) -> SagemakerSet
 
 
 def _text_format(compatible: str, formatter: str) -> TextFormat:
-    """How texts are told."""
-    tgi = compatible.lower() == "true"
+    """How texts are told.
+
+    Raises:
+        InvalidArgumentError: a variable has no such value.
+    """
+    try:
+        tgi = BOOL.parse(compatible) if compatible else False
+    except ValueError as error:
+        raise InvalidArgumentError(f"{TGI_COMPAT}: {error}") from None
+    if formatter not in ("", "json", "jsonlines", "sse"):
+        raise InvalidArgumentError(f"{OUTPUT_FORMATTER} is '{formatter}'; it must be json, jsonlines or sse")
     return TextFormat(tgi, events=formatter == "sse" if formatter else tgi)
 
 

@@ -16,6 +16,8 @@ from tests.hosting.substrates.instances import write_serve
         "halimede",
         "halimede:0.1",
         "sagemaker-tritonserver",
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.31.0-lmi13.0.0-cu124",
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.4.0-tgi3.0.1",
         "sagemaker-tritonserver:24.09-py3",
         "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3",
         "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver@sha256:00ff",

@@ -36,6 +36,7 @@ from halimede.cli.sagemaker.environment import (
     Environment,
     read_environment,
 )
+from halimede.cli.sagemaker.language_options import CONFIGURING
 from halimede.core.gpus import visible_gpus
 
 _FLAGS = (
@@ -101,8 +102,9 @@ def _plan(environment: Environment, scratch: Callable[[], Path], gpus: int) -> P
     base = Path(values.get(BASE_DIR, "/opt/ml")).absolute()
     if multi_model:
         _serve_many(planned, base, values, scratch)
+        planned.remarks += _no_effect(environment, "Models of a multi-model endpoint have configurations.")
     else:
-        _serve_one(planned, base, values, scratch)
+        _serve_one(planned, base, environment, scratch, gpus)
     planned.what += f"; /ping tells whether the server is {ping}"
     planned.flags += environment.flags()
     if MODEL_LOAD_GPU_LIMIT in values:
@@ -134,29 +136,47 @@ def _serve_many(planned: Plan, base: Path, values: Mapping[str, Any], scratch: C
         )
 
 
-def _serve_one(planned: Plan, base: Path, values: Mapping[str, Any], scratch: Callable[[], Path]) -> None:
+def _serve_one(
+    planned: Plan, base: Path, environment: Environment, scratch: Callable[[], Path], gpus: int
+) -> None:
     """Plan a server of the one model that the platform has put there.
 
     Raises:
         click.UsageError: it is not there, or it cannot be told which one it is.
     """
+    values = environment.values
     if MULTI_MODEL in values and values[MULTI_MODEL].lower() != "false":
         planned.remarks.append(
             f"{MULTI_MODEL} is '{values[MULTI_MODEL]}': serving a single model, since only 'true' asks for many"
         )
     # configurations are read in C; a wrong variable is told before that is imported
     from halimede.cli.sagemaker.models import find_single_model
+    from halimede.cli.sagemaker.pretrained import NAME, find_pretrained
 
+    place = base / "model"
     try:
-        model = find_single_model(base / "model", values.get(DEFAULT_MODEL_NAME, ""), scratch)
+        pretrained = find_pretrained(place, environment.texts, scratch, gpus)
+        if pretrained is not None:
+            planned.what = f"one model, pretrained, of {pretrained.directory}"
+            planned.remarks += pretrained.remarks
+            planned.environment |= {**pretrained.environment, DEFAULT_MODEL_NAME: NAME}
+            planned.flags += [f"--model-repository={pretrained.repository}", f"--load-model={NAME}"]
+            return
+        model = find_single_model(place, values.get(DEFAULT_MODEL_NAME, ""), scratch)
     except OSError as error:
         msg = f"'{error.filename}' cannot be read: {error.strerror}"
         raise click.UsageError(msg) from None
+    planned.remarks += _no_effect(environment, "The model has a configuration.")
     if model.remark:
         planned.remarks.append(model.remark)
-    planned.what = f"one model, '{model.name}' of {base / 'model'}"
+    planned.what = f"one model, '{model.name}' of {place}"
     planned.flags += [f"--model-repository={model.repository}", f"--load-model={model.name}"]
     planned.environment[DEFAULT_MODEL_NAME] = model.name
+
+
+def _no_effect(environment: Environment, why: str) -> list[str]:
+    """Remarks on variables of pretrained models."""
+    return [f"{name} has no effect here. {why}" for name in environment.texts if name in CONFIGURING]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

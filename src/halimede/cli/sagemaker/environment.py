@@ -11,6 +11,14 @@ from typing import Any
 
 import click
 
+from halimede.cli.sagemaker.language_options import (
+    ENGINE_PREFIX,
+    LANGUAGE_VARIABLES,
+    OPTION_PREFIX,
+    OPTIONS,
+    language_document,
+)
+from halimede.cli.sagemaker.variable import Variable, idle
 from halimede.cli.settings import BOOL, NUMBER, PORT, TEXT, VERBOSITY, Kind, choice
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
@@ -25,27 +33,6 @@ ADDITIONAL_ARGS = "SAGEMAKER_TRITON_ADDITIONAL_ARGS"
 
 _OURS = "SAGEMAKER_TRITON_"
 """What the names of Triton's variables begin with; the platform has others of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable.
-
-    Attributes:
-        name: its name.
-        kind: the kind of its value.
-        default: what holds without it, as the page shows it; "" for nothing.
-        effect: what it does, in a sentence or two; why it does nothing, if it does nothing here.
-        flag: the flag of `halimede serve` that gets its value; "" if it is no flag.
-        works: whether it does something here.
-    """
-
-    name: str
-    kind: Kind[Any]
-    default: str
-    effect: str
-    flag: str = ""
-    works: bool = True
 
 
 def _port_range(text: str) -> str:
@@ -78,11 +65,6 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 
 _PING = choice("ready", "live")
-
-
-def _idle(name: str, why: str) -> Variable:
-    """A variable that does nothing here."""
-    return Variable(name, TEXT, "", why, works=False)
 
 
 _NO_EFFECT_IN_TRITON = (
@@ -173,20 +155,20 @@ VARIABLES = (
         "Additional flags of `halimede serve`, split as by a shell. They come last; if a flag is given twice, the last "
         "value counts.",
     ),
-    _idle("SAGEMAKER_TRITON_THREAD_COUNT", _NO_THREADS),
-    _idle("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", "Each instance gathers its own batches."),
-    _idle("SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE", _NO_POOL),
-    _idle("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", _NO_POOL),
-    _idle(
+    idle("SAGEMAKER_TRITON_THREAD_COUNT", _NO_THREADS),
+    idle("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", "Each instance gathers its own batches."),
+    idle("SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE", _NO_POOL),
+    idle("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", _NO_POOL),
+    idle(
         "SAGEMAKER_TRITON_TENSORFLOW_VERSION",
         "TensorFlow models use the installed version of TensorFlow.",
     ),
-    _idle("SAGEMAKER_TRITON_BATCH_SIZE", _NO_EFFECT_IN_TRITON),
-    _idle("SAGEMAKER_TRITON_MAX_BATCH_DELAY", _NO_EFFECT_IN_TRITON),
-    _idle("SAGEMAKER_PROGRAM", _SCRIPT),
-    _idle("SAGEMAKER_SUBMIT_DIRECTORY", _SCRIPT),
+    idle("SAGEMAKER_TRITON_BATCH_SIZE", _NO_EFFECT_IN_TRITON),
+    idle("SAGEMAKER_TRITON_MAX_BATCH_DELAY", _NO_EFFECT_IN_TRITON),
+    idle("SAGEMAKER_PROGRAM", _SCRIPT),
+    idle("SAGEMAKER_SUBMIT_DIRECTORY", _SCRIPT),
     *(
-        _idle(f"SAGEMAKER_{name}", _TOOLKIT)
+        idle(f"SAGEMAKER_{name}", _TOOLKIT)
         for name in (
             "MODEL_SERVER_WORKERS",
             "MODEL_SERVER_TIMEOUT",
@@ -230,12 +212,14 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
     Raises:
         click.UsageError: a value is none for its variable.
     """
-    known = {each.name: each for each in VARIABLES}
+    known = {each.name: each for each in (*VARIABLES, *LANGUAGE_VARIABLES)}
     texts = {name: text for name, text in environment.items() if name in known and text}
     values: dict[str, Any] = {}
     remarks = []
     for name, text in texts.items():
         each = known[name]
+        if name in OPTIONS:  # those of a pretrained model; other models' configurations say this
+            continue
         try:
             values[name] = each.kind.parse(text)
         except ValueError as error:
@@ -244,7 +228,7 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
         if not each.works:
             remarks.append(f"{name} has no effect here. {each.effect}")
     for name in sorted(environment):
-        if name.startswith(_OURS) and name not in known:
+        if name.startswith((_OURS, OPTION_PREFIX, ENGINE_PREFIX)) and name not in known:
             [nearest] = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
             remarks.append(f"{name} is not known and has no effect; the nearest is {nearest}")
     return Environment(values, texts, remarks)
@@ -266,11 +250,13 @@ def environment_document() -> str:
         *(_document_row(each) for each in VARIABLES if each.works),
         "",
         "These variables have no effect; the log has a warning if they are set. The same applies to unknown names that",
-        f"begin with `{_OURS}`.",
+        f"begin with `{_OURS}`, `{OPTION_PREFIX}` or `{ENGINE_PREFIX}`.",
         "",
         "| Variable | Reason |",
         "|---|---|",
         *(f"| `{each.name}` | {each.effect} |" for each in VARIABLES if not each.works),
+        "",
+        *language_document(),
     ]
     return "\n".join(lines) + "\n"
 

@@ -20,7 +20,10 @@ from halimede.hosting.errors import invalid
 SERVER = (sys.executable, "-m", "halimede", "sagemaker-serve")
 """This package's server, as a SageMaker container runs it."""
 
-_OWN = re.compile(r"halimede(:.*)?|(.*/)?sagemaker-tritonserver(:.*|@.*)?|(.*/)?tritonserver(:.*|@.*)?")
+_OWN = re.compile(
+    r"halimede(:.*)?"
+    r"|(.*/)?(sagemaker-tritonserver|tritonserver|djl-inference|huggingface-pytorch-tgi-inference)(:.*|@.*)?"
+)
 
 
 class ImageRulesError(Exception):
