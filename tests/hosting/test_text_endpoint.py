@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ NAME = "writer"
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
     directory = tmp_path_factory.mktemp("texts")
     write_repository(directory / "models")
-    with start_host(directory / "host") as running:
+    with start_host(directory / "host", "--metric-period=1", "--describe-hold=0") as running:
         s3, sagemaker = running.client("s3"), running.client("sagemaker")
         s3.create_bucket(Bucket="models")
         s3.put_object(
@@ -137,18 +137,56 @@ def test_errors_in_the_middle_are_events(host: HostProcess) -> None:
     assert last["error"]["message"] == "the model has lost its thread"
 
 
+def test_streams_under_way_scale_the_endpoint(host: HostProcess) -> None:
+    scaling, sagemaker = host.client("application-autoscaling"), host.client("sagemaker")
+    target = {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": f"endpoint/{NAME}/variant/A",
+        "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+    }
+    scaling.register_scalable_target(**target, MinCapacity=1, MaxCapacity=2)
+    metric = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+    scaling.put_scaling_policy(
+        **target,
+        PolicyName="streams",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingScalingPolicyConfiguration={
+            "TargetValue": 1.5,
+            "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
+            "DisableScaleIn": True,
+        },
+    )
+    with ExitStack() as streams:
+        for number in range(3):
+            body = {"inputs": f"endless stream-{number}", "parameters": {"max_new_tokens": 99999}}
+            answer = stream(host, body)
+            streams.callback(answer["Body"].close)
+            next(parts(answer))
+        until(lambda: instances(sagemaker) == 2, "a second instance")
+    scaling.deregister_scalable_target(**target)
+    for number in range(3):
+        until(lambda number=number: f"cancelled: stream-{number}" in written(host), "the end of a stream")  # type: ignore[misc]
+
+
+def instances(sagemaker: Any) -> int:
+    [variant] = sagemaker.describe_endpoint(EndpointName=NAME)["ProductionVariants"]
+    return int(variant["CurrentInstanceCount"])
+
+
 def test_an_instance_that_ends_breaks_its_streams(host: HostProcess) -> None:
     answer = stream(host, {"inputs": "endless broken", "parameters": {"max_new_tokens": 99999}})
     with closing(answer["Body"]):
         received = parts(answer)
         next(received)
-        os.kill(server_of(host), signal.SIGKILL)
+        for process in servers_of(host):
+            os.kill(process, signal.SIGKILL)
         with pytest.raises(EventStreamError, match=r"ModelStreamError.*The response stream broke"):
             list(received)
 
 
-def server_of(host: HostProcess) -> int:
-    """The process of the endpoint's instance."""
+def servers_of(host: HostProcess) -> list[int]:
+    """The processes of the endpoint's instances."""
+    found = []
     for process in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
         try:
             command = (Path("/proc") / str(process) / "cmdline").read_bytes()
@@ -156,5 +194,6 @@ def server_of(host: HostProcess) -> int:
         except OSError:
             continue
         if b"sagemaker-serve" in command and f"AWS_ENDPOINT_URL={host.url}".encode() in environment:
-            return process
-    raise AssertionError("the instance has no process")
+            found.append(process)
+    assert found
+    return found

@@ -1,5 +1,6 @@
 """InvokeEndpointWithResponseStream, as boto3 decodes it."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -91,6 +92,39 @@ def test_a_stream_that_takes_too_long() -> None:
         with pytest.raises(EventStreamError, match=r"took more than 0.3 seconds"):
             list(parts(answer))
         until(lambda: host.is_idle)
+
+
+def test_a_stream_is_under_way_until_its_last_byte() -> None:
+    last = threading.Event()
+
+    def slowly(_: Received) -> Reply:
+        def pieces() -> Iterator[bytes]:
+            yield b"first"
+            last.wait(60)
+            yield b"last"
+
+        return Reply(200, pieces())
+
+    with one_instance() as (host, instance):
+        instance.invoke = slowly
+        try:
+            received = parts(stream(host.client()))
+            assert next(received) == b"first"
+            assert under_way(host) == 1
+            # one that nobody reads to its end is over when its client leaves
+            left = stream(host.client())
+            until(lambda: under_way(host) == 2)
+            left["Body"].close()
+            until(lambda: under_way(host) == 1)
+        finally:
+            last.set()
+        assert list(received) == [b"last"]
+        until(lambda: under_way(host) == 0)
+
+
+def under_way(host: Any) -> int:
+    """How many requests autoscaling sees."""
+    return sum(host.loop.call(lambda: [target.outstanding for target in host.targets]))
 
 
 def test_http_1_0_gets_a_stream_without_chunks() -> None:

@@ -61,6 +61,22 @@ def test_load_scales_out_and_no_load_scales_in(tracked: Scaled) -> None:
     assert [status for _, status in tracked.statuses()] == ["Successful"] * 3
 
 
+def test_concurrent_requests_are_kept_at_the_target(host: Scaled) -> None:
+    host.register()
+    host.track(
+        TargetValue=4.0,
+        PredefinedMetricSpecification={
+            "PredefinedMetricType": "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+        },
+    )
+    high(host, 9.0, 9.0)  # streams at one instance that none of them has ended
+    host.settle()
+    host.now += 600
+    low(host, 1.0, 1.0)
+    host.settle()
+    assert host.variant.set_to == [3, 2]
+
+
 def test_an_alarm_that_is_evaluated_again_does_nothing_while_the_endpoint_is_updated(tracked: Scaled) -> None:
     high(tracked, 30.0)
     high(tracked, 50.0)
