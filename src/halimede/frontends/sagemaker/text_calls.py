@@ -19,6 +19,7 @@ from halimede.frontends.openai.fields import IgnoredFields, read_object
 from halimede.frontends.openai.generation import Generation
 from halimede.frontends.openai.known_models import KnownModel, KnownModels
 from halimede.frontends.openai.profile import Task, read_profile
+from halimede.frontends.openai.replies import ChoiceReplies
 from halimede.frontends.openai.text_request import read_chat, read_completion
 from halimede.frontends.sagemaker.content_type import BINARY
 from halimede.frontends.sagemaker.generated_text import GeneratedText
@@ -118,7 +119,11 @@ class TextCalls:
             Embeddings(engine, exchange, known, document, ignored, received).start(pattern)
         elif task is Task.CHAT or "prompt" in document:
             read = read_chat if task is Task.CHAT else read_completion
-            Generation(engine, exchange, known, read(document, known, ignored), received).start(pattern)
+            asked = read(document, known, ignored)
+            replies = ChoiceReplies(
+                known.model.name, chat=asked.chat, stream=asked.stream, include_usage=asked.include_usage
+            )
+            Generation(engine, exchange, known, asked, replies, received).start(pattern)
         else:
             prompts = read_prompts(document, known, ignored, self._settings.text_format)
             GeneratedText(engine, exchange, known, prompts, received, self._respond_error).start(pattern)
