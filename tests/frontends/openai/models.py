@@ -132,7 +132,8 @@ class TritonPythonModel:
                     given[name] = float(value) if name == "HEAT" else json.loads(value)
             calls = b""
             if "TOOLS" in given:
-                call = {"name": given["TOOLS"][0]["function"]["name"], "arguments": "{}"}
+                function = given["TOOLS"][0].get("function", {"name": "other"})
+                call = {"name": function["name"], "arguments": "{}"}
                 calls = json.dumps([{"id": "call_1", "type": "function", "function": call}]).encode()
             logs = b""
             if pb_utils.get_input_tensor_by_name(request, "logprobs") is not None:

@@ -214,7 +214,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[openai.APIStatusError], str, str |
     ("chat/completions", {"model": "writer", "messages": [{"role": "king", "content": "x"}]}, openai.BadRequestError,
      "must be one of", "messages[0].role"),
     ("chat/completions", {"model": "writer", "messages": [{"role": "tool", "content": "x"}]}, openai.BadRequestError,
-     "no tools here", None),
+     "no tools here", "messages"),
     ("chat/completions", {"model": "writer", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
      openai.BadRequestError, "part of type 'image_url'", "messages[0].content"),
     ("chat/completions", {"model": "writer", "messages": [{"role": "user", "content": "x"}], "tools": [{}]},

@@ -19,13 +19,14 @@ FIELDS = st.sampled_from(
         "messages", "prompt", "input", "n", "stop", "seed", "max_tokens", "max_completion_tokens", "temperature",
         "top_p", "stream", "stream_options", "logprobs", "top_logprobs", "tools", "tool_choice", "response_format",
         "logit_bias", "dimensions", "encoding_format", "echo", "best_of", "suffix", "modalities", "top_k", "other",
+        "instructions", "max_output_tokens", "metadata", "text", "include", "store", "truncation",
     )
 )  # fmt: skip
 MESSAGES = st.lists(
     st.dictionaries(st.sampled_from(("role", "content", "name")), JSON | st.sampled_from(("user", "tool"))),
     max_size=3,
 )
-CALLS = st.sampled_from(("chat/completions", "completions", "embeddings"))
+CALLS = st.sampled_from(("chat/completions", "completions", "embeddings", "responses"))
 MODELS = st.sampled_from(("plain", "tools", "squash")) | JSON
 BODIES = st.builds(
     lambda rest, known: rest | known,

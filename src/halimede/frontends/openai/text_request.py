@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from halimede.core.datatypes import BYTES
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Tensor
 from halimede.frontends.openai import fields
 from halimede.frontends.openai.errors import FieldError
@@ -72,7 +73,11 @@ def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredField
         msg = f"model '{known.model.name}' cannot chat: {known.files.problem.message}"
         raise FieldError("messages", msg)
     else:
-        prompts = [fields.checked_text("messages", known.files.template.render(conversation(messages)))]
+        try:
+            prompt = known.files.template.render(conversation(messages))
+        except InvalidArgumentError as error:
+            raise FieldError("messages", error.message) from None
+        prompts = [fields.checked_text("messages", prompt)]
     return _read(document, known, ignored, prompts, extra, chat=True)
 
 
@@ -164,18 +169,18 @@ def _sampling(
     profile = known.profile
     takes_any = SAMPLING_PARAMETERS in profile.inputs
     values: dict[str, Any] = {}
-    given = dict(document)
-    if given.get("max_completion_tokens") is not None:
-        given["max_tokens"] = given["max_completion_tokens"]
     for name, check in SAMPLING.items():
-        if given.get(name) is None:
+        sent = "max_completion_tokens" if name == "max_tokens" else name
+        if document.get(sent) is None:
+            sent = name
+        if document.get(sent) is None:
             continue
-        value = check(name, given[name])
+        value = check(sent, document[sent])
         if takes_any or name in profile.inputs:
             values[name] = value
         elif name not in DEFAULTS or value != DEFAULTS[name]:
-            msg = f"model '{known.model.name}' does not take '{name}'"
-            raise FieldError(name, msg, "unsupported_parameter")
+            msg = f"model '{known.model.name}' does not take '{sent}'"
+            raise FieldError(sent, msg, "unsupported_parameter")
     for name, value in document.items():
         if name in EXTENSIONS and (takes_any or name in profile.inputs):
             if value is not None:
