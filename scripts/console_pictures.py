@@ -21,12 +21,14 @@ from typing import Any
 
 from playwright.sync_api import Browser, FloatRect, Page, ViewportSize, expect
 
+from examples.chat.build import build
 from tests.hosting.console import serving as hosts
 from tests.support.browser import chromium, opened
 from tests.support.meanwhile import meanwhile
 from tests.support.server import ServerProcess, start_server
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 WINDOW: ViewportSize = {"width": 1280, "height": 860}
 FLAGS = (
     "--model-control-mode=explicit",
@@ -116,6 +118,28 @@ def of_a_server(browser: Browser, place: Path, examples: Path, seconds: float) -
             expect(shown.page.locator(".answer dt").first).to_have_text("seven")
             shown.page.get_by_role("button", name="tritonclient").click()
             shown.take("try", 810)
+
+
+def of_a_chat(browser: Browser, place: Path) -> None:
+    """A conversation with the model of `make chat`, which is made with fewer steps if it is not there."""
+    models = ROOT / "build" / "chat" / "models"
+    if not (models / "scribe" / "1").is_dir():
+        build(place / "chat", steps=100)
+        models = place / "chat" / "models"
+    with (
+        start_server(models, "--allow-openai=true", "--allow-grpc=false") as server,
+        camera(browser, f"http://{server.http}/console", 0) as shown,
+    ):
+        shown.show("#/model/scribe/1/try")
+        message = shown.page.get_by_label("Message", exact=True)
+        shown.page.get_by_label("Temperature").fill("0")
+        shown.page.get_by_label("Most tokens").fill("60")
+        message.fill("Dynamic batching")
+        message.press("Enter")
+        expect(shown.page.get_by_role("status").filter(has_text="tokens/s")).to_be_visible()
+        expect(shown.page.get_by_role("log")).to_have_attribute("aria-busy", "false")
+        shown.page.get_by_role("button", name="openai").click()
+        shown.take("chat")
 
 
 def requests_of(server: ServerProcess) -> dict[str, Any]:
@@ -210,6 +234,7 @@ def main() -> None:
         for name in ("server", "host"):
             (Path(directory) / name).mkdir()
         of_a_server(browser, Path(directory) / "server", given.examples, given.seconds)
+        of_a_chat(browser, Path(directory))
         of_a_host(browser, Path(directory) / "host", given.seconds)
     sys.stdout.write(f"docs/console-*.png: taken in {time.monotonic() - began:.0f} s\n")
 

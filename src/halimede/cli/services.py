@@ -172,6 +172,7 @@ def _console(options: ServeOptions, engine: Engine, log: LogControl, traffic: Se
     settings = ConsoleSettings(
         server_id=options.id,
         restrictions=parse_restrictions(options.http_restricted_api),
+        openai=options.allow_openai,
         logs_for_all=with_token or options.http_use_ssl_mutual,
     )
     return Console(engine, settings, log.recent, traffic)

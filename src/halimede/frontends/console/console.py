@@ -43,11 +43,13 @@ class ConsoleSettings:
     Attributes:
         server_id: the server's name in its metadata.
         restrictions: category of calls → the header that opens it.
+        openai: whether the server speaks OpenAI's API.
         logs_for_all: whether clients on other machines may read the log: they have to show who they are.
     """
 
     server_id: str = "triton"
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    openai: bool = False
     logs_for_all: bool = False
 
 
@@ -64,7 +66,7 @@ class Console:
     ) -> None:
         lifecycle = engine.lifecycle
         self._settings = settings
-        self.snapshots = Snapshots(engine, settings.server_id, traffic)
+        self.snapshots = Snapshots(engine, settings.server_id, traffic, openai=settings.openai)
         self._events = Feed(
             engine.clock, partial(send_snapshot, self.snapshots.take), lambda: lifecycle.stopping
         )

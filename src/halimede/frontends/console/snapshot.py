@@ -2,7 +2,8 @@
 
     {"time": 1764300000.123,              seconds since the epoch
      "started": 1764299990.5,             when the server was started: another value means other counters
-     "server": {"name", "version", "live", "ready", "control_mode", "loads_on_request"},
+     "server": {"name", "version", "live", "ready", "control_mode", "loads_on_request",
+                "openai": whether it speaks OpenAI's API},
      "process": {"cpu_s", "resident_bytes", "open_files", "cores"},
      "machine": {"memory_bytes", "memory_used_bytes"} or null,
      "memory": {"budget_bytes": null for none, "held_bytes", "loads", "evictions"},
@@ -59,11 +60,14 @@ _BOUNDS: Final = {"duration_us": DURATION_BOUNDS_US, "batch_size": BATCH_SIZE_BO
 class Snapshots:
     """Makes snapshots of one server. Nothing is counted for them: they read what is counted anyway."""
 
-    def __init__(self, engine: Engine, server_id: str, traffic: Sequence[Traffic]) -> None:
+    def __init__(
+        self, engine: Engine, server_id: str, traffic: Sequence[Traffic], *, openai: bool = False
+    ) -> None:
         self._engine = engine
         self._traffic = traffic
         self._started = time.time()
         self._server_id = server_id
+        self._openai = openai
 
     def take(self) -> Document:
         """The document as of now."""
@@ -81,6 +85,7 @@ class Snapshots:
                 "ready": lifecycle.ready,
                 "control_mode": mode.value,
                 "loads_on_request": mode.takes_requests,
+                "openai": self._openai,
             },
             "process": {
                 "cpu_s": time.process_time(),

@@ -44,7 +44,7 @@ export async function failure(response) {
   let message = text;
   try {
     const document = JSON.parse(text);
-    message = document.error ?? document.Message ?? text;
+    message = document.error?.message ?? document.error ?? document.Message ?? text;
   } catch { /* not JSON: as it is */ }
   const error = new Error(message || `the server answered with status ${response.status}`);
   error.status = response.status;

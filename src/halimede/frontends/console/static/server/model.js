@@ -69,7 +69,7 @@ export function modelView(history, name, version, section = "") {
     const why = unloaded(model) ? "" : model.reason;
     setText(reason, why);
     show(reason, Boolean(why));
-    if (section === "try") trial.update(model);
+    if (section === "try") trial.update(model, snapshot.server.openai);
     if (!model.counters || section !== "") return;
     const point = history.current.get(key);
     const columns = history.columns.get(key);

@@ -4,6 +4,7 @@ import { h, show } from "../dom.js";
 import { read } from "../calls.js";
 import { outputsDrawn, streamDrawn } from "./answer.js";
 import { attempts } from "./attempt.js";
+import { chatForm, chats } from "./chat.js";
 import { codeTabs } from "./code.js";
 import { encode } from "./datatypes.js";
 import { field } from "./fields.js";
@@ -15,15 +16,18 @@ export function tryIt(name, version) {
   const content = h("div", {});
   const node = h("section", { class: "card try" }, h("h2", {}, "Try it"), content);
   let state = "";
-  let form = null;
+  let forms = [];
+  const stop = () => forms.forEach((form) => form.stop());
   show(node, false);
 
-  async function make(model) {
+  async function make(model, openai) {
     try {
       const metadata = await read(pathOf(model, "").slice(0, -1));
       const config = await read(pathOf(model, "config")).catch(() => ({}));
-      form = modelForm({ ...model, ...config, name: model.name, version: model.version, decoupled: model.decoupled, scheduler: model.scheduler, inputs: metadata.inputs, outputs: metadata.outputs }, config);
-      content.replaceChildren(form.node);
+      const tensors = modelForm({ ...model, ...config, name: model.name, version: model.version, decoupled: model.decoupled, scheduler: model.scheduler, inputs: metadata.inputs, outputs: metadata.outputs }, config);
+      const chat = openai && await chats(model, config).catch(() => false) ? chatForm(model.name) : null;
+      forms = chat ? [chat, tensors] : [tensors];
+      content.replaceChildren(...(chat ? choice(["Conversation", "Tensors"], forms) : [tensors.node]));
     } catch (error) {
       content.replaceChildren(h("p", { class: "note bad" }, `The model's metadata cannot be read: ${error.message}`));
     }
@@ -31,15 +35,26 @@ export function tryIt(name, version) {
 
   return {
     node,
-    update(model) {
+    update(model, openai) {
       if (model.state === state) return;
       state = model.state;
       show(node, state === "READY");
-      form?.stop();
-      if (state === "READY") make(model);
+      stop();
+      if (state === "READY") make(model, openai);
     },
-    close: () => form?.stop(),
+    close: stop,
   };
+}
+
+/** One of several forms, the first to begin with, and buttons that choose. */
+function choice(names, forms) {
+  const choose = (chosen) => forms.forEach((form, i) => {
+    show(form.node, i === chosen);
+    buttons[i].setAttribute("aria-pressed", String(i === chosen));
+  });
+  const buttons = names.map((name, i) => h("button", { type: "button", class: "quiet", onclick: () => choose(i) }, name));
+  choose(0);
+  return [h("div", { class: "line", role: "group", "aria-label": "Form" }, buttons), ...forms.map((form) => form.node)];
 }
 
 function modelForm(model, config) {
