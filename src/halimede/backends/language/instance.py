@@ -23,6 +23,8 @@ _NEXT_WITHIN_S: Final = 0.0005
 """If more requests wait, the server sends the next one so soon after it has heard that the one before is under way."""
 
 _LOOK_S: Final = 0.0001
+_LONGEST_WAIT_S: Final = 0.02
+"""Texts that are under way wait no longer than this for others, however many come."""
 
 
 class LanguageInstance(Instance):
@@ -77,17 +79,13 @@ class LanguageInstance(Instance):
         self._beginning = True
         batch.gathered()
         self._together = batch.together
-        for request in batch.requests:
-            try:
-                generation = self._generation(request, batch.send)
-            except HalimedeError as error:
-                batch.send(request, InferResponse(error=error), True)
-                continue
-            request.inputs = {}  # perhaps in shared memory, which others may have now
-            self._admit(generation)
-        batch.computed()
-        self._begun_s = monotonic()
-        self._beginning = False
+        try:
+            for request in batch.requests:
+                self._begin(request, batch.send)
+            batch.computed()
+        finally:
+            self._begun_s = monotonic()
+            self._beginning = False
 
     def close(self) -> None:
         """End the thread. No text is under way."""
@@ -95,6 +93,15 @@ class LanguageInstance(Instance):
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
+
+    def _begin(self, request: InferRequest, send: Send) -> None:
+        try:
+            generation = self._generation(request, send)
+        except HalimedeError as error:
+            send(request, InferResponse(error=error), True)
+            return
+        request.inputs = {}  # perhaps in shared memory, which others may have now
+        self._admit(generation)
 
     def _generation(self, request: InferRequest, send: Send) -> Generation:
         asked = read_text_request(request, self._defaults)
@@ -162,9 +169,10 @@ class LanguageInstance(Instance):
         two steps, by a bit each time.
         """
         sleep(0)  # whoever waits for the interpreter has it now
-        while self._count < self._max_texts and (
-            self._beginning or monotonic() - self._begun_s < _NEXT_WITHIN_S
-        ):
+        end = monotonic() + _LONGEST_WAIT_S
+        while self._count < self._max_texts and (now := monotonic()) < end:
+            if not self._beginning and now - self._begun_s > _NEXT_WITHIN_S:
+                break
             sleep(_LOOK_S)
 
     def _begun(self, engine: Engine, new: list[Generation]) -> list[Generation]:
