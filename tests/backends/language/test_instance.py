@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -289,3 +290,53 @@ def test_impossible_log_probabilities_are_refused(model: Model, inputs: dict[str
     asked = with_inputs(Asked("a"), **inputs)
     model.ask(asked)
     assert str(asked.wait().error) == told
+
+
+def test_a_text_goes_on_beside_requests_that_come_without_end(model: Model) -> None:
+    text, over = Asked("a", max_tokens=8), threading.Event()
+
+    def send_refused() -> None:
+        while not over.is_set():
+            model.ask(Asked("\0"))
+
+    model.ask(text)
+    sending = threading.Thread(target=send_refused)
+    sending.start()
+    model.go_on()
+    try:
+        assert text.wait().text == "bcdefghi"
+    finally:
+        over.set()
+        sending.join()
+
+
+def test_what_comes_while_a_step_lasts_is_in_the_next_one(model: Model) -> None:
+    first, second = Asked("a", max_tokens=9), Asked("A", max_tokens=9)
+    model.ask(first)
+    model.go_on(1)
+    model.ask(second)
+    model.go_on()
+    first.wait()
+    second.wait()
+    assert model.engine.most == 2
+
+
+def test_what_a_step_writes_is_sent_together(model: Model) -> None:
+    sent: list[int] = []
+    first, second = Asked("a", max_tokens=2), Asked("A", max_tokens=2)
+
+    @contextmanager
+    def together() -> Iterator[None]:
+        before = len(first.texts) + len(second.texts)
+        yield
+        sent.append(len(first.texts) + len(second.texts) - before)
+
+    batch = batch_of(model.signature, first, second)
+    batch.together = together
+    model.instance.execute(batch)
+    model.go_on()
+    first.wait()
+    second.wait()
+    model.instance.close()  # only now the last block is over
+    assert sum(sent) == 4
+    assert 2 in sent
