@@ -78,7 +78,7 @@ def _members_of(form: Any, **chosen: st.SearchStrategy[Any]) -> st.SearchStrateg
     """Objects with the required members of a type, and some of the others; `chosen` are as they are here."""
     hints = get_type_hints(form, include_extras=True)
     required = {
-        name: values_of(hint) for name, hint in hints.items() if get_origin(hint) is Required
+        name: values_of(hint) for name, hint in hints.items() if get_origin(hint) in _REQUIRED
     } | chosen
     others = sorted(hints.keys() - required.keys())
 
