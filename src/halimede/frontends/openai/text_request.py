@@ -114,12 +114,18 @@ def _read(
         raise FieldError("n", msg)
     stop = fields.stop_words(document)
     sampling = _sampling(document, known, ignored, _CHAT if chat else _COMPLETIONS)
+    options = document.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise FieldError("stream_options", "'stream_options' must be an object")
+    include_usage = stream and fields.flag(options or {}, "include_usage")
+    # else they would come with each piece of a stream, for nobody
+    counts = not stream or include_usage or "finish_reason" not in profile.outputs
     switches = {
         "stream": stream,
         "exclude_input_in_output": True,
         "return_finish_reason": True,
-        "return_num_input_tokens": True,
-        "return_num_output_tokens": True,
+        "return_num_input_tokens": counts,
+        "return_num_output_tokens": counts,
     }
     shared = dict(extra)
     for name, value in switches.items():
@@ -141,9 +147,6 @@ def _read(
             if profile.prompt is not None and "messages" not in (profile.inputs if chat else ()):
                 tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "prompt", prompt)
             inputs.append(tensors)
-    options = document.get("stream_options")
-    if options is not None and not isinstance(options, dict):
-        raise FieldError("stream_options", "'stream_options' must be an object")
     echo = not chat and fields.flag(document, "echo")
     return TextRequest(
         inputs,
@@ -153,7 +156,7 @@ def _read(
         stop,
         sampling.get("max_tokens", 0),
         stream,
-        stream and fields.flag(options or {}, "include_usage"),
+        include_usage,
         chat,
     )
 

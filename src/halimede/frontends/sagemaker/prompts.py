@@ -88,6 +88,8 @@ def read_prompts(
         if parameters.get(name) not in (None, idle):
             raise FieldError(name, f"'{name}' in 'parameters' is not supported")
     completion = {"prompt": prompts, "stream": stream, **_sampling(parameters, known)}
+    if stream:
+        completion["stream_options"] = {"include_usage": True}  # the last event tells how many tokens there were
     maximum = parameters.get("max_new_tokens")
     if maximum is not None:
         completion["max_tokens"] = _count("max_new_tokens", maximum)
