@@ -28,6 +28,7 @@ def test_tensors_are_those_of_the_vllm_backend() -> None:
         "num_output_tokens",
         "logprobs",
         "cumulative_logprob",
+        "tool_calls",
     ]
 
 

@@ -276,6 +276,32 @@ def server(model: tuple[Path, Any]) -> Iterator[ServerProcess]:
         yield running
 
 
+def test_a_tool_that_has_to_be_called_is_called(server: ServerProcess) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Bonn", "Ulm"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    tools: Any = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
+    options: Any = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "tools": tools}
+    with OpenAI(base_url=f"http://{server.http}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        [choice] = client.chat.completions.create(
+            tool_choice={"type": "function", "function": {"name": "weather"}},
+            temperature=2,
+            seed=2,
+            **options,
+        ).choices
+        with pytest.raises(openai.BadRequestError, match="parameter 'tool_call_parser'"):
+            client.chat.completions.create(**options)
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls is not None
+    [call] = choice.message.tool_calls
+    assert call.type == "function"
+    assert call.function.name == "weather"
+    assert json.loads(call.function.arguments)["city"] in ("Bonn", "Ulm")
+
+
 def test_the_official_client_chats_and_streams(model: tuple[Path, Any], server: ServerProcess) -> None:
     with OpenAI(base_url=f"http://{server.http}/v1", api_key="none", max_retries=0, timeout=60) as client:
         options: Any = {"model": "tiny", "max_tokens": TOKENS, "temperature": 0}

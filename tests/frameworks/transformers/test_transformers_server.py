@@ -18,6 +18,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'hal
 import torch
 import transformers
 
+from examples.chat.language_model import TEMPLATE
 from tests.frameworks.transformers import tiny_models
 from tests.support.server import ServerProcess, start_server
 
@@ -28,12 +29,28 @@ CONTEXT = 200_000
 NO_END = {"1": -100}
 """A bias by which a text does not come to an end."""
 
+TEMPLATE_WITH_TOOLS = "{% if tools %}<|system|>{{ tools | tojson }} <tool_call>{% endif %}" + TEMPLATE
+CITY = {
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Bonn", "Ulm"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "parameters": CITY}},
+    {"type": "function", "function": {"name": "time"}},
+]
+
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with a large context, which writes two texts at a time."""
     directory = tmp_path_factory.mktemp("models")
     tiny_models.save("llama", directory / "tiny" / "1", max_position_embeddings=CONTEXT)
+    (directory / "tiny" / "1" / "chat_template.jinja").write_text(TEMPLATE_WITH_TOOLS)
     parameter = 'parameters { key: "max_num_seqs" value { string_value: "2" } }'
     (directory / "tiny" / "config.pbtxt").write_text(f'backend: "transformers" {parameter}')
     return directory
@@ -249,6 +266,75 @@ def test_a_schema_that_cannot_be_compiled_is_refused(client: OpenAI) -> None:
     told = r"'response_format.json_schema.schema' cannot be used: Invalid type: thing"
     with pytest.raises(openai.BadRequestError, match=told):
         client.chat.completions.create(model="tiny", messages=MESSAGES, response_format=form)
+
+
+def called(client: OpenAI, choice: Any, *, stream: bool, **options: Any) -> tuple[list[tuple[str, Any]], str]:
+    """Each call, as name and arguments, and why the text ended."""
+    reply: Any = client.chat.completions.create(
+        model="tiny", messages=MESSAGES, tools=TOOLS, tool_choice=choice, stream=stream, seed=2, **options
+    )
+    if not stream:
+        whole = reply.choices[0]
+        assert whole.message.content is None
+        assert all(call.id and call.type == "function" for call in whole.message.tool_calls)
+        calls = [(call.function.name, call.function.arguments) for call in whole.message.tool_calls]
+        return [(name, json.loads(text)) for name, text in calls], whole.finish_reason
+    names: dict[int, str] = {}
+    texts: dict[int, str] = {}
+    for chunk in reply:
+        [part] = chunk.choices
+        assert not part.delta.content
+        for call in part.delta.tool_calls or []:
+            if call.id:
+                names[call.index] = call.function.name
+            texts[call.index] = texts.get(call.index, "") + call.function.arguments
+    return [(names[index], json.loads(texts[index])) for index in sorted(names)], part.finish_reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_that_has_to_be_called_is_called(client: OpenAI, stream: bool) -> None:
+    choice = {"type": "function", "function": {"name": "weather"}}
+    [(name, arguments)], finish = called(client, choice, stream=stream)
+    assert (name, finish) == ("weather", "tool_calls")
+    jsonschema.validate(arguments, CITY)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_has_to_be_is_of_one_of_the_tools(client: OpenAI, stream: bool) -> None:
+    calls, finish = called(client, "required", stream=stream, parallel_tool_calls=False)
+    assert finish == "tool_calls"
+    [(name, arguments)] = calls
+    jsonschema.validate(arguments, {"weather": CITY, "time": {"maxProperties": 0}}[name])
+
+
+def test_tools_are_told_to_the_model(client: OpenAI, wanted: Wanted) -> None:
+    reply = client.chat.completions.create(model="tiny", messages=MESSAGES, tools=TOOLS, max_tokens=4, seed=1)
+    prompt = wanted.tokenizer.apply_chat_template(
+        MESSAGES, tools=TOOLS, add_generation_prompt=True, tokenize=False
+    )
+    assert '"weather"' in prompt
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == len(wanted.tokenizer.encode(prompt))
+    assert reply.choices[0].message.tool_calls is None
+    with pytest.raises(
+        openai.BadRequestError, match="'tool_choice' must be none, auto, required, or name one"
+    ):
+        client.chat.completions.create(
+            model="tiny", messages=MESSAGES, tools=TOOLS,
+            tool_choice={"type": "function", "function": {"name": "other"}},
+        )  # fmt: skip
+
+
+def test_a_call_in_the_format_of_the_model_is_found(server: ServerProcess) -> None:
+    text = 'Hm. <tool_call>{"name": "time", "arguments": {}}</tool_call>'
+    options = json.dumps({"structured_outputs": {"choice": [text]}})
+    status, body = generate(
+        server, text_input=PROMPT, sampling_parameters=options, tools=json.dumps(TOOLS),
+        exclude_input_in_output=True, return_finish_reason=True,
+    )  # fmt: skip
+    assert (status, body["text_output"], body["finish_reason"]) == (200, "Hm. ", "tool_calls")
+    [call] = json.loads(body["tool_calls"])
+    assert call["function"] == {"name": "time", "arguments": "{}"}
 
 
 def generate(server: ServerProcess, **members: Any) -> tuple[int, Any]:

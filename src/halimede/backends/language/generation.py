@@ -1,7 +1,7 @@
 """One text that a model is writing: its tokens so far, and the responses that bring it to the client."""
 
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -12,6 +12,7 @@ from halimede.backends.language.detokenizer import Detokenizer
 from halimede.backends.language.logprobs import TokenLogprob, TokenRecord, logprobs_document
 from halimede.backends.language.text_request import TextRequest
 from halimede.backends.language.tokenizer import Tokenizer
+from halimede.backends.language.tools.call_parser import CallParser, merged
 from halimede.core.datatypes import BYTES, FP32, UINT32
 from halimede.core.errors import CancelledError, HalimedeError
 from halimede.core.requests import InferRequest, InferResponse
@@ -21,6 +22,7 @@ from halimede.core.tensors import Tensor, encode_bytes
 _STOP: Final = "stop"
 _LENGTH: Final = "length"
 _ERROR: Final = "error"
+_TOOL_CALLS: Final = "tool_calls"
 
 
 class Generation:
@@ -32,15 +34,18 @@ class Generation:
         prompt: the prompt's tokens.
         tokens: the text's tokens so far.
         room: the most tokens that the text may have.
-        finish: why it has ended: stop, length or error; "" until then.
+        finish: why it has ended: stop, length, tool_calls or error; "" until then.
     """
 
     __slots__ = (
+        "_called",
+        "_calls",
         "_detokenizer",
         "_failure",
         "_length",
         "_logprob_sum",
         "_new_tokens",
+        "_parser",
         "_piece",
         "_pieces",
         "_records",
@@ -72,6 +77,9 @@ class Generation:
         self._send = send
         self._piece = tokenizer.piece
         self._detokenizer = Detokenizer(tokenizer.decode, prompt)
+        self._parser = None if asked.tools is None else CallParser(asked.tools)
+        self._calls: list[dict[str, Any]] = []
+        self._called = False
         self._stop = StopWords(asked.sampling.stop)
         self._pieces = [asked.prompt] if asked.echo else []
         self._new_tokens = 0
@@ -104,14 +112,27 @@ class Generation:
         if not ends:
             text = self._detokenizer.take(token)
             self._length += len(text)
-            self._pieces.append(self._stop.take(text))
-        if self._stop.found or ends or last:
+            self._write(self._stop.take(text))
+        one_call = self._parser is not None and self._parser.complete
+        if self._stop.found or ends or last or one_call:
             self.finish = _STOP
         elif len(self.tokens) >= self.room:
             self.finish = _LENGTH
         if self.finish:
-            self._pieces.append(self._stop.take(self._detokenizer.end()))
-            self._pieces.append(self._stop.end())
+            self._write(self._stop.take(self._detokenizer.end()))
+            self._write(self._stop.end())
+            if self._parser is not None:
+                self._pieces.append(self._parser.end())
+            if self._called and self.finish == _STOP:
+                self.finish = _TOOL_CALLS
+
+    def _write(self, text: str) -> None:
+        """Add text, in which there may be calls of tools."""
+        if self._parser is not None:
+            text, calls = self._parser.take(text)
+            self._calls += calls
+            self._called = self._called or bool(calls)
+        self._pieces.append(text)
 
     def give_up(self, error: HalimedeError) -> None:
         """End it with an error, which `send` sends."""
@@ -126,7 +147,7 @@ class Generation:
             self._answer(self._response("".join(self._pieces)))
         elif self.asked.stream and not self.request.congested:
             text = "".join(self._pieces)
-            if text:
+            if text or self._calls:
                 self._send(self.request, self._response(text), False)
 
     def fail(self, error: HalimedeError) -> None:
@@ -160,6 +181,10 @@ class Generation:
             outputs[tensors.CUMULATIVE_LOGPROB] = Tensor.from_array(
                 FP32, np.array([self._logprob_sum], FP32.numpy)
             )
+        if self._calls:
+            calls = self._calls if self.asked.stream else merged(self._calls)
+            outputs[tensors.TOOL_CALLS] = Tensor(BYTES, (1,), encode_bytes([orjson.dumps(calls)]))
+            self._calls = []
         self._records.clear()
         self._pieces.clear()
         self._new_tokens = 0

@@ -14,6 +14,7 @@ from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.text_request import read_text_request
 from halimede.backends.language.tokenizer import Tokenizer
+from halimede.backends.language.tools.formats import ToolFormat
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 
@@ -39,6 +40,7 @@ class LanguageInstance(Instance):
         defaults: how tokens are chosen if a request does not say.
         context: how many tokens prompt and text may have together.
         max_texts: so many texts are written at once.
+        tool_format: how the model writes calls of tools, None if that is not known.
 
     Raises:
         Exception: what `engine` raises.
@@ -51,12 +53,14 @@ class LanguageInstance(Instance):
         defaults: Sampling,
         context: int,
         max_texts: int,
+        tool_format: ToolFormat | None = None,
     ) -> None:
         self._make_engine = engine
         self._tokenizer = tokenizer
         self._defaults = defaults
         self._context = context
         self._max_texts = max_texts
+        self._tool_format = tool_format
         self._changed = Condition()
         self._new: list[Generation] = []
         self._count = 0  # of texts under way, new ones too
@@ -104,7 +108,7 @@ class LanguageInstance(Instance):
         self._admit(generation)
 
     def _generation(self, request: InferRequest, send: Send) -> Generation:
-        asked = read_text_request(request, self._defaults)
+        asked = read_text_request(request, self._defaults, self._tool_format)
         assert self._engine is not None, "an instance without an engine is not made"
         if asked.sampling.structure is not None:
             self._beginning = False  # the step does not wait while a form is compiled

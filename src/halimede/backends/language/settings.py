@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from halimede.backends.language.sampling import Sampling, choose_known
-from halimede.backends.parameters import integer_parameter
+from halimede.backends.language.tools.formats import ToolFormat, detect_format
+from halimede.backends.language.tools.tool_use import PARSER
+from halimede.backends.parameters import choice_parameter, integer_parameter
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError
 
@@ -26,11 +28,13 @@ class LanguageSettings:
         max_texts: so many are written at once; others wait in the model's queue.
         max_context: the most tokens of prompt and text together; None for what the model can do.
         step_tokens: tokens of prompts that one step reads at the most.
+        tool_format: how the model writes calls of tools; None for what its chat template tells.
     """
 
     max_texts: int
     max_context: int | None
     step_tokens: int
+    tool_format: ToolFormat | None
 
     @classmethod
     def of(cls, config: ModelConfig) -> "LanguageSettings":
@@ -39,10 +43,12 @@ class LanguageSettings:
         Raises:
             InvalidArgumentError: a parameter has no such value.
         """
+        named = choice_parameter(config, PARSER, {each.value: each.value for each in ToolFormat})
         return cls(
             max_texts=integer_parameter(config, MAX_TEXTS, 1) or 16,
             max_context=integer_parameter(config, MAX_CONTEXT, 2),
             step_tokens=integer_parameter(config, STEP_TOKENS, 1) or 512,
+            tool_format=ToolFormat(named) if named else None,
         )
 
 
@@ -112,3 +118,16 @@ def context_of(config: ModelConfig, settings: LanguageSettings, told: int | None
         )
         raise InvalidArgumentError(msg)
     return wanted
+
+
+def tool_format_of(settings: LanguageSettings, directory: Path) -> ToolFormat | None:
+    """How the model writes calls of tools, None if that is not known.
+
+    Args:
+        settings: of the model.
+        directory: its version's.
+
+    Raises:
+        InvalidArgumentError: its files cannot be read.
+    """
+    return settings.tool_format or detect_format(directory, directory.parent)

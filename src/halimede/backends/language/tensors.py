@@ -17,6 +17,9 @@ RETURN_LOGPROBS: Final = "return_logprobs"
 RETURN_CUMULATIVE_LOGPROB: Final = "return_cumulative_logprob"
 TOP_LOGPROBS: Final = "top_logprobs"
 RESPONSE_FORMAT: Final = "response_format"
+TOOLS: Final = "tools"
+TOOL_CHOICE: Final = "tool_choice"
+PARALLEL_TOOL_CALLS: Final = "parallel_tool_calls"
 
 TEXT_OUTPUT: Final = "text_output"
 FINISH_REASON: Final = "finish_reason"
@@ -25,6 +28,7 @@ OUTPUT_TOKENS: Final = "num_output_tokens"
 LOGPROBS: Final = "logprobs"
 """An input, OpenAI's field as JSON, and an output."""
 CUMULATIVE_LOGPROB: Final = "cumulative_logprob"
+TOOL_CALLS: Final = "tool_calls"
 
 INPUTS: Final[dict[str, Datatype]] = {
     TEXT_INPUT: BYTES,
@@ -39,6 +43,9 @@ INPUTS: Final[dict[str, Datatype]] = {
     LOGPROBS: BYTES,
     TOP_LOGPROBS: BYTES,
     RESPONSE_FORMAT: BYTES,
+    TOOLS: BYTES,
+    TOOL_CHOICE: BYTES,
+    PARALLEL_TOOL_CALLS: BYTES,
 }
 """Each has one element; all but the first are optional."""
 
@@ -49,6 +56,7 @@ OUTPUTS: Final[dict[str, Datatype]] = {
     OUTPUT_TOKENS: UINT32,
     LOGPROBS: BYTES,
     CUMULATIVE_LOGPROB: FP32,
+    TOOL_CALLS: BYTES,
 }
 """Each has one element."""
 

@@ -8,7 +8,9 @@ import orjson
 from halimede.backends.language import tensors
 from halimede.backends.language.logprobs import LogprobForm, read_openai_logprobs
 from halimede.backends.language.sampling import Sampling, choose_known, read_sampling
-from halimede.backends.language.structure import read_response_format
+from halimede.backends.language.structure import Structure, read_response_format
+from halimede.backends.language.tools.formats import ToolFormat
+from halimede.backends.language.tools.tool_use import ToolUse, read_tool_use
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
@@ -25,6 +27,7 @@ class TextRequest:
         sampling: how tokens are chosen.
         wanted: the outputs besides the text.
         logprob_form: how log probabilities are told, if they are wanted.
+        tools: how the text may call tools, None if there are none.
     """
 
     prompt: str
@@ -33,10 +36,18 @@ class TextRequest:
     sampling: Sampling
     wanted: frozenset[str]
     logprob_form: LogprobForm = LogprobForm.VLLM
+    tools: ToolUse | None = None
 
 
-def read_text_request(request: InferRequest, defaults: Sampling) -> TextRequest:
+def read_text_request(
+    request: InferRequest, defaults: Sampling, tool_format: ToolFormat | None = None
+) -> TextRequest:
     """What the request asks for; what it leaves out of the sampling is as in `defaults`.
+
+    Args:
+        request: the request.
+        defaults: see above.
+        tool_format: how the model writes calls of tools, None if that is not known.
 
     Raises:
         InvalidArgumentError: an input has another shape, or says what cannot be.
@@ -66,14 +77,29 @@ def read_text_request(request: InferRequest, defaults: Sampling) -> TextRequest:
         sampling = replace(sampling, logprobs=asked[1])
     elif tensors.CUMULATIVE_LOGPROB in wanted and sampling.logprobs is None:
         sampling = replace(sampling, logprobs=0)
-    structure = read_response_format(_json(request, tensors.RESPONSE_FORMAT))
-    if structure is not None:
-        if sampling.structure is not None:
-            msg = f"'{tensors.RESPONSE_FORMAT}' and '{sampling.structure.field}' cannot both say the form of the text"
-            raise InvalidArgumentError(msg)
-        sampling = replace(sampling, structure=structure)
+    sampling = _with_structure(
+        sampling, tensors.RESPONSE_FORMAT, read_response_format(_json(request, tensors.RESPONSE_FORMAT))
+    )
+    tools = read_tool_use(
+        _json(request, tensors.TOOLS),
+        _json(request, tensors.TOOL_CHOICE),
+        _json(request, tensors.PARALLEL_TOOL_CALLS),
+        tool_format,
+    )
+    if tools is not None:
+        sampling = _with_structure(sampling, tensors.TOOL_CHOICE, tools[1])
     prompt = _text(request, tensors.TEXT_INPUT)
-    return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted), form)
+    return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted), form, tools and tools[0])
+
+
+def _with_structure(sampling: Sampling, field: str, structure: Structure | None) -> Sampling:
+    """The sampling with the form that a field asks for."""
+    if structure is None:
+        return sampling
+    if sampling.structure is not None:
+        msg = f"'{field}' and '{sampling.structure.field}' cannot both say what form the text has"
+        raise InvalidArgumentError(msg)
+    return replace(sampling, structure=structure)
 
 
 def _json(request: InferRequest, name: str) -> Any:

@@ -5,7 +5,13 @@ import openvino_genai
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.language import tensors
 from halimede.backends.language.instance import LanguageInstance
-from halimede.backends.language.settings import context_of, end_tokens, read_generation_config, read_object
+from halimede.backends.language.settings import (
+    context_of,
+    end_tokens,
+    read_generation_config,
+    read_object,
+    tool_format_of,
+)
 from halimede.backends.openvino_genai.engine import GenAIEngine
 from halimede.backends.openvino_genai.grammars import GenAIGrammars
 from halimede.backends.openvino_genai.settings import GenAISettings
@@ -24,6 +30,7 @@ class GenAIModel(BackendModel):
             raise NotFoundError(f"there is no file '{directory / 'openvino_model.xml'}'")
         document = read_object(directory / "config.json")
         self._tokenizer = GenAITokenizer(directory)
+        self._tool_format = tool_format_of(self._settings.language, directory)
         self._grammars = GenAIGrammars(self._tokenizer.own)
         self._defaults, ends = read_generation_config(directory)
         self._ends = self._tokenizer.end_tokens | ends | end_tokens(document.get("eos_token_id"))
@@ -41,7 +48,12 @@ class GenAIModel(BackendModel):
     def create_instance(self, spec: InstanceSpec) -> Instance:
         """An instance with weights and cache of its own."""
         return LanguageInstance(
-            self._engine, self._tokenizer, self._defaults, self._context, self._settings.language.max_texts
+            self._engine,
+            self._tokenizer,
+            self._defaults,
+            self._context,
+            self._settings.language.max_texts,
+            self._tool_format,
         )
 
     def _engine(self) -> GenAIEngine:

@@ -20,6 +20,7 @@ from halimede.backends.language.settings import (
     context_of,
     end_tokens,
     read_generation_config,
+    tool_format_of,
 )
 from halimede.backends.language.tokenizer import HuggingFaceTokenizer
 from halimede.backends.parameters import choice_parameter
@@ -46,6 +47,7 @@ class TransformersModel(BackendModel):
         self._defaults, ends = read_generation_config(self._directory)
         own = self._config.get_text_config()
         self._ends = self._tokenizer.end_tokens | ends | end_tokens(getattr(own, "eos_token_id", None))
+        self._tool_format = tool_format_of(self._settings, self._directory)
         self._grammars = Grammars(self._tokenizer.own, self._ends)
         self._context = context_of(
             source.config, self._settings, getattr(own, "max_position_embeddings", None)
@@ -68,6 +70,7 @@ class TransformersModel(BackendModel):
             self._defaults,
             self._context,
             self._settings.max_texts,
+            self._tool_format,
         )
 
     def _engine(self, device: str) -> TransformersEngine:

@@ -41,14 +41,16 @@ class ChatTemplate:
         except TemplateError as error:
             raise InvalidArgumentError(f"the chat template is malformed: {error}") from None
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: list[Any] | None = None) -> str:
         """The prompt after which the assistant's turn begins.
 
         Raises:
             InvalidArgumentError: the template refuses the conversation, or fails.
         """
         try:
-            return self._template.render(**self._special, messages=messages, add_generation_prompt=True)
+            return self._template.render(
+                **self._special, messages=messages, tools=tools, add_generation_prompt=True
+            )
         except InvalidArgumentError:
             raise
         except Exception as error:  # templates are programs

@@ -13,6 +13,7 @@ from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import conversation, read_messages
 from halimede.frontends.openai.profile import SAMPLING_PARAMETERS
 from halimede.frontends.openai.tensors import json_tensor, value_tensor
+from halimede.frontends.openai.tool_prompts import tools_for_template, with_read_calls
 
 _INT64: Final = 1 << 63
 _COMMON: Final = frozenset(
@@ -74,7 +75,9 @@ def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredField
         raise FieldError("messages", msg)
     else:
         try:
-            prompt = known.files.template.render(conversation(messages))
+            prompt = known.files.template.render(
+                with_read_calls(conversation(messages)), tools_for_template(document)
+            )
         except InvalidArgumentError as error:
             raise FieldError("messages", error.message) from None
         prompts = [fields.checked_text("messages", prompt)]
