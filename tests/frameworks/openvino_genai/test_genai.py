@@ -134,6 +134,57 @@ def test_what_the_pipeline_cannot_do_is_refused(opened: Opened) -> None:
     assert str(asked.wait().error) == "sampling_parameters: 'logit_bias' is not possible with OpenVINO GenAI"
 
 
+class TestDrafts:
+    """A draft model proposes tokens, and the texts stay the same."""
+
+    @pytest.fixture
+    def directory(self, model: tuple[Path, Any], tmp_path: Path) -> Path:
+        """A version whose draft model is the model itself, so that all of its proposals are taken."""
+        shutil.copytree(model[0], tmp_path / "1")
+        shutil.copytree(model[0], tmp_path / "1" / "draft")
+        return tmp_path / "1"
+
+    def test_texts_are_the_same_and_come_several_tokens_at_a_time(
+        self, directory: Path, opened: Opened
+    ) -> None:
+        found = Opened(directory, draft_model="draft", num_assistant_tokens="3", cache_size="1", **EXACT)
+        alone = [greedy(prompt, ignore_eos=True, logprobs=0) for prompt in PROMPTS]
+        drafted = [greedy(prompt, ignore_eos=True, logprobs=0) for prompt in PROMPTS]
+        formed = greedy(PROMPTS[0], structured_outputs={"regex": "[0-9]{5}"})
+        opened.ask(*alone)
+        found.ask(*drafted, formed)
+        assert [each.wait().text for each in drafted] == [each.wait().text for each in alone]
+        assert [each.count for each in drafted] == [TOKENS] * len(PROMPTS)
+        assert len(drafted[0].texts) < len(alone[0].texts)
+        assert re.fullmatch("[0-9]{5}", formed.wait().text)
+        found.instance.close()
+
+    def test_what_is_missing_is_named(self, directory: Path) -> None:
+        missing = directory / "other" / "openvino_model.xml"
+        assert f"'draft_model' is 'other', but there is no file '{missing}'" in refusal(
+            directory, draft_model="other"
+        )
+        assert "'num_assistant_tokens' needs the parameter 'draft_model'" in refusal(
+            directory, num_assistant_tokens="3"
+        )
+        assert "which is outside of the model's directory" in refusal(directory, draft_model="../../draft")
+        (directory / "draft" / "openvino_model.xml").write_text("<net>")
+        assert f"with the draft model in '{directory / 'draft'}'" in refusal(directory, draft_model="draft")
+
+
+def test_after_a_step_that_fails_later_texts_are_written(model: tuple[Path, Any]) -> None:
+    found = Opened(model[0], cache_size="1", **EXACT)
+    engine: Any = found.instance._engine  # type: ignore[attr-defined]
+    engine.check = lambda sampling: None  # so that the form is compiled within the step
+    bad = greedy(PROMPTS[0], structured_outputs={"json": {"type": "zzz"}})
+    found.ask(bad)
+    assert "Unsupported type" in str(bad.wait().error)
+    later = greedy(PROMPTS[0])
+    found.ask(later)
+    assert later.wait().text == generated(model[1], PROMPTS[0])
+    found.instance.close()
+
+
 def test_alternatives_of_tokens_are_refused(opened: Opened) -> None:
     asked = greedy(PROMPTS[0], logprobs=2)
     opened.ask(asked)

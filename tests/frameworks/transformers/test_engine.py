@@ -206,3 +206,45 @@ def test_penalties_keep_tokens_from_coming_again() -> None:
 def test_tokens_of_the_request_end_a_text() -> None:
     [tokens] = write(engine_of("llama"), text("a", logit_bias={9: 100.0}, stop_token_ids=(9,)))
     assert tokens == [9]
+
+
+class Failing(Forward):
+    """A model that fails in passes with more rows than one, or with a token."""
+
+    def __init__(self, kind: str, *, together: bool = False, token: int = -1) -> None:
+        super().__init__(model_of(kind))
+        self.together, self.token = together, token
+
+    def __call__(
+        self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any
+    ) -> torch.Tensor:
+        logits = super().__call__(tokens, positions, mask, cache)  # which has changed the cache
+        if (self.together and len(tokens) > 1) or bool((tokens == self.token).any()):
+            raise RuntimeError("out of memory")
+        return logits
+
+
+def failing_engine(kind: str, forward: Forward) -> TransformersEngine:
+    usual = engine_of(kind)
+    return TransformersEngine(forward, ABILITIES[kind], transformers.DynamicCache, 512, ENDS, usual._grammars)
+
+
+def test_if_a_pass_fails_texts_are_written_by_themselves() -> None:
+    texts = [text(prompt, ignore_eos=True) for prompt in PROMPTS]
+    written = write(failing_engine("llama", Failing("llama", together=True)), *texts)
+    assert written == write(engine_of("llama"), *(text(prompt, ignore_eos=True) for prompt in PROMPTS))
+
+
+@pytest.mark.parametrize("kind", ["llama", "rwkv"])
+def test_only_the_text_that_fails_alone_fails(kind: str) -> None:
+    wanted = write(engine_of(kind), *(text(prompt, ignore_eos=True) for prompt in PROMPTS[:3]))
+    forward = Failing(kind, token=9)
+    texts = [text(prompt, ignore_eos=True) for prompt in PROMPTS[:3]]
+    guilty = text("a", ignore_eos=True, logit_bias={9: 200.0})
+    unreadable = text("a", ignore_eos=True)
+    unreadable.prompt.append(9)
+    written = write(failing_engine(kind, forward), texts[0], guilty, texts[1], unreadable, texts[2])
+    assert [written[0], written[2], written[4]] == wanted
+    assert [each.finish for each in (guilty, unreadable)] == ["error", "error"]
+    assert guilty.tokens == [9]
+    assert unreadable.tokens == []

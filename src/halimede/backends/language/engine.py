@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
+from halimede.core.errors import HalimedeError, InternalError
 
 
 class Engine(ABC):
@@ -36,3 +37,8 @@ class Engine(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Forget all texts, as a step has failed."""
+
+
+def failure_of(error: Exception) -> HalimedeError:
+    """What clients are told of an error of a framework."""
+    return error if isinstance(error, HalimedeError) else InternalError(f"{type(error).__name__}: {error}")

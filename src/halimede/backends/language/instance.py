@@ -9,13 +9,13 @@ from typing import Final
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch, Send
-from halimede.backends.language.engine import Engine
+from halimede.backends.language.engine import Engine, failure_of
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.text_request import read_text_request
 from halimede.backends.language.tokenizer import Tokenizer
 from halimede.backends.language.tools.formats import ToolFormat
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 
 logger = logging.getLogger("halimede")
@@ -204,14 +204,9 @@ class LanguageInstance(Instance):
             engine.step()
         except Exception as error:
             logger.exception("a step of generation failed")
-            told = (
-                error
-                if isinstance(error, HalimedeError)
-                else InternalError(f"{type(error).__name__}: {error}")
-            )
-            engine.clear()
             for generation in under_way:
-                generation.fail(told)
+                generation.fail(failure_of(error))
+            engine.clear()
             return []
         with self._together():
             for generation in under_way:

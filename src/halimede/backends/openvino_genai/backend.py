@@ -1,5 +1,7 @@
 """Language models as OpenVINO GenAI has them: openvino_model.xml, a tokenizer and a detokenizer in one directory."""
 
+from typing import Any
+
 import openvino_genai
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
@@ -12,6 +14,7 @@ from halimede.backends.language.settings import (
     read_object,
     tool_format_of,
 )
+from halimede.backends.openvino_genai.draft import read_draft
 from halimede.backends.openvino_genai.engine import GenAIEngine
 from halimede.backends.openvino_genai.grammars import GenAIGrammars
 from halimede.backends.openvino_genai.settings import GenAISettings
@@ -28,6 +31,7 @@ class GenAIModel(BackendModel):
         directory = self._directory = source.version_directory
         if not (directory / "openvino_model.xml").is_file():
             raise NotFoundError(f"there is no file '{directory / 'openvino_model.xml'}'")
+        self._draft = read_draft(source.config, directory)
         document = read_object(directory / "config.json")
         self._tokenizer = GenAITokenizer(directory)
         self._tool_format = tool_format_of(self._settings.language, directory)
@@ -57,12 +61,21 @@ class GenAIModel(BackendModel):
         )
 
     def _engine(self) -> GenAIEngine:
+        draft_tokens = 0 if self._draft is None else self._draft.tokens
+        return GenAIEngine(self._pipeline, self._ends, self._grammars, draft_tokens)
+
+    def _pipeline(self) -> Any:
         settings = self._settings
+        properties: dict[str, Any] = dict(settings.properties)
         try:
-            pipeline = openvino_genai.ContinuousBatchingPipeline(
-                self._directory, settings.scheduler, settings.device, settings.properties
+            if self._draft is not None:
+                properties["draft_model"] = openvino_genai.draft_model(
+                    self._draft.directory, settings.device, **settings.properties
+                )
+            return openvino_genai.ContinuousBatchingPipeline(
+                self._directory, settings.scheduler, settings.device, properties
             )
         except RuntimeError as error:
-            msg = f"OpenVINO GenAI cannot load the model in '{self._directory}': {error}"
+            beside = f" with the draft model in '{self._draft.directory}'" if self._draft is not None else ""
+            msg = f"OpenVINO GenAI cannot load the model in '{self._directory}'{beside}: {error}"
             raise InvalidArgumentError(msg) from error
-        return GenAIEngine(pipeline, self._ends, self._grammars)

@@ -1,6 +1,6 @@
 """Writes texts with the continuous batching of OpenVINO GenAI, whose scheduler decides what a step does."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,22 @@ class GenAIEngine(Engine):
     """The engine of one instance.
 
     Args:
-        pipeline: an `openvino_genai.ContinuousBatchingPipeline`.
+        make_pipeline: makes an `openvino_genai.ContinuousBatchingPipeline`.
         ends: the tokens that end a text.
         grammars: checks the forms of texts.
+        draft_tokens: how many tokens a draft model proposes at a time, 0 without one.
     """
 
-    def __init__(self, pipeline: Any, ends: frozenset[int], grammars: GenAIGrammars) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self,
+        make_pipeline: Callable[[], Any],
+        ends: frozenset[int],
+        grammars: GenAIGrammars,
+        draft_tokens: int = 0,
+    ) -> None:
+        self._draft_tokens = draft_tokens
+        self._make_pipeline = make_pipeline
+        self._pipeline = make_pipeline()
         self._grammars = grammars
         self._ends = ends
         self._handles: dict[Generation, Any] = {}
@@ -47,6 +56,8 @@ class GenAIEngine(Engine):
             InvalidArgumentError: the pipeline cannot choose tokens in this way.
         """
         config = _generation_config(generation.asked.sampling, generation.room, self._ends)
+        if self._draft_tokens:
+            config.num_assistant_tokens = self._draft_tokens
         tokens = openvino.Tensor(np.array([generation.prompt], np.int64))
         self._number += 1
         try:
@@ -77,8 +88,10 @@ class GenAIEngine(Engine):
                 handle.cancel()
 
     def clear(self) -> None:
-        """Forget all texts."""
-        self.remove([*self._handles])
+        """Forget all texts. A pipeline whose step has failed fails in all later ones, so there is a new one."""
+        self._handles.clear()
+        self._pipeline = None  # its memory is free before the next one takes its own
+        self._pipeline = self._make_pipeline()
 
     def _take(self, generation: Generation, tokens: list[int], logprobs: list[float]) -> None:
         sampling = generation.asked.sampling

@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from torch import Tensor
 
-from halimede.backends.language.engine import Engine
+from halimede.backends.language.engine import Engine, failure_of
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
-from halimede.backends.transformers.abilities import Ability
+from halimede.backends.transformers.abilities import Ability, logger
 from halimede.backends.transformers.forward import Forward
 from halimede.backends.transformers.grammars import Grammars
 from halimede.backends.transformers.logprobs import logprob_of
@@ -15,7 +15,6 @@ from halimede.backends.transformers.reading import Reading
 from halimede.backends.transformers.rows import MakeCache
 from halimede.backends.transformers.sampler import Sampler
 from halimede.backends.transformers.writers import SingleWriter, TogetherWriter, Writer
-from halimede.core.errors import HalimedeError
 
 
 class TransformersEngine(Engine):
@@ -23,6 +22,8 @@ class TransformersEngine(Engine):
 
     A step gives each text that was read one more token, and reads at most `step_tokens` tokens of prompts, those that
     came first before others: long prompts delay the others' tokens by little.
+
+    If the pass that texts share fails, each of them is read anew by itself, so that only those fail that fail alone.
 
     Args:
         forward: calls the model.
@@ -73,8 +74,16 @@ class TransformersEngine(Engine):
 
     def step(self) -> None:
         """Write a token of each text that was read, and read on."""
-        for text, logits in self._writer.step():
-            self._choose(text, logits)
+        written: list[Reading] = []
+        try:
+            for text, logits in self._writer.step():
+                written.append(text)
+                self._choose(text, logits)
+        except Exception as error:
+            logger.warning(
+                "a step of several texts failed; each is read by itself: %s", failure_of(error).message
+            )
+            self._write_anew(written)
         left = self._step_tokens
         while left > 0 and self._unread:
             text = self._unread[0]
@@ -105,22 +114,52 @@ class TransformersEngine(Engine):
     def _read(self, text: Reading, count: int) -> None:
         """Read so many tokens of a prompt. After the last of them comes the first token of the text."""
         tokens = text.generation.prompt[text.read : text.read + count]
-        logits = self._forward.read(tokens, text.read, text.cache)
+        try:
+            logits = self._forward.read(tokens, text.read, text.cache)
+        except Exception as error:
+            self._unread.remove(text)
+            _fail(text, error)
+            return
         text.read += count
         if not text.unread:
             self._unread.remove(text)
             self._choose(text, logits[0])
             self._writer.join(text)
 
+    def _write_anew(self, written: Collection[Reading]) -> None:
+        """Write a token of each text but those that have one, with nothing that was kept from before a failed step."""
+        self._writer = self._make_writer()
+        for text in self._texts.values():
+            if text in self._unread or text.generation.finish:
+                continue
+            if text not in written:
+                tokens = text.generation.prompt + text.generation.tokens
+                text.cache = None if self._ability is Ability.AGAIN else self._make_cache()
+                try:
+                    logits = self._forward.read(tokens, 0, text.cache)
+                except Exception as error:
+                    _fail(text, error)
+                    continue
+                text.read = len(tokens)
+                self._choose(text, logits[0])
+            self._writer.join(text)
+
     def _choose(self, text: Reading, logits: Tensor) -> None:
         generation = text.generation
         try:
             token = text.sampler.choose(logits, generation.tokens)
-        except HalimedeError as error:
-            generation.give_up(error)
+        except Exception as error:
+            _fail(text, error)
             return
         sampling = generation.asked.sampling
         own = token in self._ends and (sampling.structure is not None or not sampling.ignore_eos)
         ends = own or token in sampling.stop_token_ids
         logprob = None if sampling.logprobs is None else logprob_of(logits, token, sampling.logprobs)
         generation.take(token, ends=ends, last=text.sampler.completes(token), logprob=logprob)
+
+
+def _fail(text: Reading, error: Exception) -> None:
+    """End a text that cannot go on."""
+    logger.error("a text failed", exc_info=error)
+    text.cache = None
+    text.generation.give_up(failure_of(error))
