@@ -16,6 +16,7 @@ from halimede.cli.check.contradictions import contradictions
 from halimede.cli.check.findings import Examination, Finding
 from halimede.cli.check.mismatches import Part, mismatches
 from halimede.cli.check.namespaces import namespaces
+from halimede.cli.check.openai_parameters import openai_problems
 from halimede.cli.check.python_imports import PythonImports
 from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
 from halimede.cli.check.resources import pool_problems, resource_problems, scope_problems
@@ -198,6 +199,8 @@ def _examine_model(
                 if finding.message not in seen:
                     seen.add(finding.message)
                     result.findings.append(finding)
+    if not result.findings and result.config.input and result.config.output:
+        result.findings += [_place(problem, path, locations) for problem in openai_problems(result.config)]
     if not result.findings:
         result.warnings += [_place(problem, path, locations) for problem in find_warnings(result.config)]
     return result

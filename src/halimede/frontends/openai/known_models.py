@@ -85,7 +85,7 @@ class KnownModels:
             pass
         profile: Profile | HalimedeError | None
         try:
-            profile = read_profile(model)
+            profile = read_profile(model.name, model.config, model.signature)
         except HalimedeError as error:
             logger.error("OpenAI: %s", error.message)
             profile = error

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import InvalidArgumentError
-from halimede.engine.served_model import ServedModel
 from halimede.frontends.openai.fields import EXTENSIONS, SAMPLING
 
 TASK: Final = "openai.task"
@@ -82,20 +82,36 @@ class Profile:
     tokenizer: str = ""
 
 
-def read_profile(model: ServedModel) -> Profile | None:
+class ParameterError(InvalidArgumentError):
+    """A parameter of a model's configuration is wrong.
+
+    Attributes:
+        parameter: its key.
+    """
+
+    def __init__(self, model: str, parameter: str, what: str) -> None:
+        super().__init__(f"model '{model}': the parameter {parameter} of its configuration {what}")
+        self.parameter = parameter
+
+
+def read_profile(model: str, config: ModelConfig, signature: Signature) -> Profile | None:
     """What a model is to OpenAI's API, None if it is nothing.
 
+    Args:
+        model: its name.
+        config: its configuration, complete.
+        signature: its tensors.
+
     Raises:
-        InvalidArgumentError: a parameter of its configuration is wrong.
+        ParameterError: a parameter of the configuration is wrong.
     """
-    signature = model.signature
     parameters = {
-        key: value.string_value for key, value in model.config.parameters.items() if key.startswith("openai.")
+        key: value.string_value for key, value in config.parameters.items() if key.startswith("openai.")
     }
     usual = _is(signature.inputs, TEXT_INPUT) and _is(signature.outputs, TEXT_OUTPUT)
     if TASK not in parameters and not usual:
         if parameters:
-            raise _wrong(model, next(iter(parameters)), f"needs the parameter {TASK} beside it")
+            raise ParameterError(model, next(iter(parameters)), f"needs the parameter {TASK} beside it")
         return None
     inputs = _fields(model, parameters, f"{INPUT}.", INPUT_FIELDS, signature.inputs)
     outputs = _fields(model, parameters, f"{OUTPUT}.", OUTPUT_FIELDS, signature.outputs)
@@ -108,7 +124,7 @@ def read_profile(model: ServedModel) -> Profile | None:
     prompt = _prompt(model, parameters, signature, taken)
     if prompt is None and not (Task.COMPLETIONS not in tasks and "messages" in inputs):
         msg = f"must name the input that takes the text; the model has: {', '.join(signature.inputs)}"
-        raise _wrong(model, INPUT, msg)
+        raise ParameterError(model, INPUT, msg)
     return Profile(
         frozenset(tasks),
         prompt,
@@ -124,24 +140,18 @@ def _is(specs: Mapping[str, TensorSpec], name: str) -> bool:
     return name in specs and specs[name].datatype is BYTES
 
 
-def _wrong(model: ServedModel, parameter: str, what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"model '{model.name}': the parameter {parameter} of its configuration {what}"
-    )
-
-
-def _tasks(model: ServedModel, text: str) -> set[Task]:
+def _tasks(model: str, text: str) -> set[Task]:
     try:
         return {Task(each.strip()) for each in text.split(",")}
     except ValueError:
         known = ", ".join(each.value for each in Task)
-        raise _wrong(
+        raise ParameterError(
             model, TASK, f"is '{text}'; it must be one or more of {known}, separated by commas"
         ) from None
 
 
 def _fields(
-    model: ServedModel,
+    model: str,
     parameters: Mapping[str, str],
     prefix: str,
     known: frozenset[str],
@@ -154,36 +164,36 @@ def _fields(
             continue
         field = key.removeprefix(prefix)
         if field not in known:
-            raise _wrong(model, key, f"names no field; known are {', '.join(sorted(known))}")
+            raise ParameterError(model, key, f"names no field; known are {', '.join(sorted(known))}")
         if tensor not in specs:
-            raise _wrong(model, key, f"names '{tensor}', but the model has only: {', '.join(specs)}")
+            raise ParameterError(model, key, f"names '{tensor}', but the model has only: {', '.join(specs)}")
         found[field] = specs[tensor]
     return found
 
 
-def _refuse_unknown(model: ServedModel, parameters: Mapping[str, str]) -> None:
+def _refuse_unknown(model: str, parameters: Mapping[str, str]) -> None:
     for key in parameters:
         if key not in {TASK, INPUT, OUTPUT, TOKENIZER, MAX_TOKENS} and not key.startswith(
             (f"{INPUT}.", f"{OUTPUT}.")
         ):
-            raise _wrong(model, key, "is not known")
+            raise ParameterError(model, key, "is not known")
 
 
 def _prompt(
-    model: ServedModel, parameters: Mapping[str, str], signature: Signature, taken: set[str]
+    model: str, parameters: Mapping[str, str], signature: Signature, taken: set[str]
 ) -> TensorSpec | None:
     """The input that takes the text: the one that is named, or the only one of texts that is left."""
     named = parameters.get(INPUT) or (TEXT_INPUT if _is(signature.inputs, TEXT_INPUT) else "")
     if named:
         if not _is(signature.inputs, named):
-            raise _wrong(model, INPUT, f"names '{named}', which is no input of TYPE_STRING")
+            raise ParameterError(model, INPUT, f"names '{named}', which is no input of TYPE_STRING")
         return signature.inputs[named]
     left = [spec for spec in signature.inputs.values() if spec.datatype is BYTES and spec.name not in taken]
     return left[0] if len(left) == 1 else None
 
 
 def _output(
-    model: ServedModel,
+    model: str,
     parameters: Mapping[str, str],
     signature: Signature,
     tasks: set[Task],
@@ -199,12 +209,12 @@ def _output(
     elif named in outputs and outputs[named].datatype is datatype:
         return outputs[named]
     kind = "TYPE_FP32" if datatype is FP32 else "TYPE_STRING"
-    raise _wrong(model, OUTPUT, f"must name an output of {kind}; the model has: {', '.join(outputs)}")
+    raise ParameterError(model, OUTPUT, f"must name an output of {kind}; the model has: {', '.join(outputs)}")
 
 
-def _max_tokens(model: ServedModel, text: str) -> int:
+def _max_tokens(model: str, text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 1 << 31:
-        raise _wrong(model, MAX_TOKENS, f"is '{text[:64]}'; it must be a whole number above 0")
+        raise ParameterError(model, MAX_TOKENS, f"is '{text[:64]}'; it must be a whole number above 0")
     return int(text)

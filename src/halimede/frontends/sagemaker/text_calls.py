@@ -97,7 +97,7 @@ class TextCalls:
         found = self._of_text.get(model)
         if found is None:
             try:
-                found = read_profile(model) is not None
+                found = read_profile(model.name, model.config, model.signature) is not None
             except HalimedeError:  # whoever asks for text is told
                 found = True
             self._of_text[model] = found
