@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.frontends.http.serving import post
 from tests.frontends.openai.models import write_repository
@@ -165,6 +169,18 @@ def test_tgi_s_shapes(tgi: ServerProcess) -> None:
     assert last["details"] == {"finish_reason": "length", "generated_tokens": 1, "input_length": 2}
 
 
+def test_hugging_face_s_client(tgi: ServerProcess) -> None:
+    with InferenceClient(f"http://{tgi.sagemaker}/invocations", timeout=30) as client:
+        assert client.text_generation("one two") == "one two "
+        told = client.text_generation("one two", max_new_tokens=1, details=True)
+        assert (told.generated_text, told.details.finish_reason) == ("one ", "length")
+        assert list(client.text_generation("one two", stream=True))[:2] == ["one ", "two "]
+        *_, last = client.text_generation("one two", stream=True, details=True)
+        assert (last.generated_text, last.details.finish_reason) == ("one two ", "eos_token")
+        with pytest.raises(HfHubHTTPError, match="'best_of' in 'parameters' is not supported"):
+            client.text_generation("one two", best_of=3)
+
+
 def test_failures_in_the_middle_of_a_stream_are_told_in_it(server: ServerProcess, tgi: ServerProcess) -> None:
     _, lines = streamed(server, {"inputs": "fail late"})
     last = json.loads(lines[-1])
@@ -196,6 +212,35 @@ def test_what_is_wrong_is_told(server: ServerProcess, body: Any, text: str | Non
     status, error = refused(server, body)
     assert error == text
     assert status == (503 if "room" in text else 400)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1 << 70) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+PARAMETERS = st.dictionaries(
+    st.sampled_from(
+        (
+            "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "stop_sequences", "do_sample",
+            "details", "return_full_text", "repetition_penalty", "logit_bias", "grammar", "other",
+        )
+    ),
+    ANYTHING,
+    max_size=4,
+)  # fmt: skip
+BODIES = st.fixed_dictionaries(
+    {"inputs": st.sampled_from(["a b", ["a", "b"], "", [], 3, ["a", 1], "\ud800"]) | ANYTHING},
+    optional={"parameters": PARAMETERS | ANYTHING, "stream": st.booleans() | ANYTHING, "model": ANYTHING},
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(BODIES)
+def test_no_body_is_the_server_s_failure(server: ServerProcess, body: Any) -> None:
+    answer = Platform(server).invoke(json.dumps(body))
+    # 501: a request for inference, which this model has only as a stream
+    assert answer.status in (200, 400, 501), (answer.status, answer.body)
 
 
 def test_other_bodies_are_inferences(server: ServerProcess) -> None:

@@ -142,10 +142,13 @@ class GeneratedText:
             "finish_reason": ended if choice.finish == "stop" else choice.finish,
             "generated_tokens": choice.tokens,
         }
-        if choice.prompt_tokens is not None:
+        form = self._prompts.form
+        if choice.prompt_tokens is not None or form.tgi:
             details["input_length"] = choice.prompt_tokens
-        if not self._prompts.form.tgi:
+        if not form.tgi:
             details["inputs"] = self._prompts.prompts[number]
+        elif self._stream is None:
+            details |= {"prefill": [], "tokens": []}  # without ids and probabilities there is nothing to tell
         return details
 
     # streams
