@@ -18,7 +18,7 @@ NAMES = ("single_model", "multi_model", "ab_test", "shadow")
 AUTOSCALING = "autoscaling"
 CANARY = "canary"
 ASYNCHRONOUS = "async_inference"
-SHORT = ("pipeline", "sessions")
+SHORT = ("pipeline", "sessions", "text_stream")
 """Those that wait for nothing."""
 
 ASKING_S = 25.0
@@ -228,6 +228,10 @@ def blocks(page: str) -> list[list[str]]:
 
 def test_containers_in_a_row_and_side_by_side(host: HostProcess, built: Path) -> None:
     assert walk(host, "pipeline", built) in blocks("pipelines")
+
+
+def test_text_that_is_streamed(host: HostProcess, built: Path) -> None:
+    assert walk(host, "text_stream", built) in blocks("hosting-language-models")
 
 
 def test_sessions_that_stay_at_their_instances(host: HostProcess, built: Path) -> None:

@@ -75,7 +75,8 @@ def test_port_in_use_says_how_make_is_told_another(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "name", ["single_model", "multi_model", "ab_test", "data_capture", "pipeline", "sessions"]
+    "name",
+    ["single_model", "multi_model", "ab_test", "data_capture", "pipeline", "sessions", "text_stream"],
 )
 @pytest.mark.parametrize(
     ("variables", "missing"),
