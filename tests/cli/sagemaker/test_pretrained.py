@@ -109,6 +109,30 @@ def test_properties_of_the_model_take_precedence(base: Path) -> None:
     ]
 
 
+def test_recipes_of_lmi_s_asynchronous_mode(base: Path) -> None:
+    (base / "model" / "serving.properties").write_text(
+        "option.entryPoint=djl_python.lmi_vllm.vllm_async_service\noption.max_num_seqs=4\n"
+    )
+    plan = planned(
+        base,
+        {
+            "OPTION_ASYNC_MODE": "true",
+            "OPTION_ROLLING_BATCH": "disable",
+            "OPTION_MAX_NUM_BATCHED_TOKENS": "64",
+            "TENSOR_PARALLEL_DEGREE": "max",
+        },
+    )
+    assert configured(plan) == {
+        "backend": "transformers",
+        "max_num_seqs": "4",
+        "max_num_batched_tokens": "64",
+    }
+    assert plan.remarks == [
+        "OPTION_ASYNC_MODE has no effect here. Requests are always served asynchronously.",
+        "'option.entrypoint' in serving.properties has no effect here. The backend is chosen by the model's files.",
+    ]
+
+
 def test_a_directory_below_is_named(base: Path) -> None:
     (base / "model" / "config.json").rename(base / "config.json")
     (base / "model" / "llama").mkdir()
@@ -134,7 +158,7 @@ def test_a_directory_below_is_named(base: Path) -> None:
         ({"SM_NUM_GPUS": "8"}, "SM_NUM_GPUS: '8' is not supported here"),
         ({"OPTION_QUANTIZE": "awq"}, "OPTION_QUANTIZE: 'awq' is not supported here: weights are served as they lie"),
         ({"HF_MODEL_TRUST_REMOTE_CODE": "true"}, "HF_MODEL_TRUST_REMOTE_CODE: 'true' is not supported"),
-        ({"OPTION_ROLLING_BATCH": "disable"}, "OPTION_ROLLING_BATCH: 'disable' is not one of 'auto', 'vllm'"),
+        ({"OPTION_ROLLING_BATCH": "deepspeed"}, "OPTION_ROLLING_BATCH: 'deepspeed' is not one of 'auto', 'vllm'"),
         ({"OPTION_DTYPE": "int8"}, "OPTION_DTYPE: 'int8' is not one of 'auto', 'fp32'"),
         ({"OPTION_MAX_MODEL_LEN": "0"}, "OPTION_MAX_MODEL_LEN: 0 is out of range; it must be at least 1"),
     ],
@@ -155,7 +179,7 @@ def test_options_without_effect_are_warned_of(base: Path) -> None:
     assert configured(plan) == {"backend": "transformers"}
     assert plan.remarks == [
         "SERVING_FAIL_FAST has no effect here. The start always fails if the model cannot be loaded.",
-        "OPTION_MAX_LORAS is not known and has no effect; the nearest is OPTION_MAX_MODEL_LEN",
+        "OPTION_MAX_LORAS is not known and has no effect; the nearest is OPTION_MAX_NUM_SEQS",
         "OPTION_ENABLE_PREFIX_CACHING has no effect here. Only models of OpenVINO have a cache of prefixes.",
     ]
 

@@ -39,6 +39,16 @@ class LanguageOption:
         """The variable that says it."""
         return OPTION_PREFIX + self.name.upper()
 
+    @property
+    def properties(self) -> list[str]:
+        """The properties that say it, in order of precedence."""
+        return [property_of(name) for name in (self.variable, *self.others) if name.startswith(OPTION_PREFIX)]
+
+
+def property_of(variable: str) -> str:
+    """The property that says what a variable does."""
+    return f"option.{variable.removeprefix(OPTION_PREFIX).lower()}"
+
 
 DTYPES = {
     "auto": "auto", "fp32": "float32", "float32": "float32", "fp16": "float16", "float16": "float16",
@@ -79,19 +89,24 @@ LANGUAGE_OPTIONS = (
         "max_model_len",
         ("MAX_TOTAL_TOKENS",),
     ),
-    LanguageOption("max_rolling_batch_size", POSITIVE, "Texts that are written at once.", "max_num_seqs"),
+    LanguageOption(
+        "max_rolling_batch_size",
+        POSITIVE,
+        "Texts that are written at once.",
+        "max_num_seqs",
+        ("OPTION_MAX_NUM_SEQS",),
+    ),
     LanguageOption(
         "max_rolling_batch_prefill_tokens",
         POSITIVE,
         "Tokens of prompts that one step reads.",
         "max_num_batched_tokens",
-        ("MAX_BATCH_PREFILL_TOKENS",),
+        ("OPTION_MAX_NUM_BATCHED_TOKENS", "MAX_BATCH_PREFILL_TOKENS"),
     ),
     LanguageOption(
         DTYPE,
         choice(*DTYPES),
         "Type of the weights. Without it, as the files have it.",
-        others=("HF_MODEL_DTYPE",),
     ),
     LanguageOption(
         "enable_prefix_caching",
@@ -101,8 +116,8 @@ LANGUAGE_OPTIONS = (
     ),
     LanguageOption(
         "rolling_batch",
-        choice("auto", "vllm", "lmi-dist", "trtllm", "scheduler"),
-        "All values mean continuous batching by this server's own backends. `disable` is refused.",
+        choice("auto", "vllm", "lmi-dist", "trtllm", "scheduler", "disable"),
+        "All values mean continuous batching by this server, as does `disable` in LMI's asynchronous mode.",
     ),
     LanguageOption(
         "tensor_parallel_degree",
@@ -144,8 +159,10 @@ CONFIGURING = OPTIONS - {"OPTION_TGI_COMPAT", "OPTION_OUTPUT_FORMATTER"}
 _ONE_PROCESS = "The model is started by this server; there are no workers to configure."
 _IDLE = (
     idle("OPTION_ENTRYPOINT", "The backend is chosen by the model's files."),
+    idle("OPTION_ASYNC_MODE", "Requests are always served asynchronously."),
     idle("OPTION_ENGINE", "The backend is chosen by the model's files."),
     idle("OPTION_REVISION", "Nothing is downloaded from a hub."),
+    idle("HF_MODEL_REVISION", "Nothing is downloaded from a hub."),
     idle("OPTION_ENABLE_STREAMING", 'Requests say it: `"stream": true`.'),
     idle("OPTION_MPI_MODE", _ONE_PROCESS),
     idle("OPTION_PARALLEL_LOADING", _ONE_PROCESS),
@@ -168,6 +185,11 @@ _IDLE = (
         "MAX_CONCURRENT_REQUESTS", "Set `SAGEMAKER_TRITON_ADDITIONAL_ARGS=--max-inflight-requests=N` instead."
     ),
 )
+
+IDLE_PROPERTIES = {
+    property_of(each.name): each.effect for each in _IDLE if each.name.startswith(OPTION_PREFIX)
+}
+"""Properties that do nothing here → why."""
 
 LANGUAGE_VARIABLES = (
     *(

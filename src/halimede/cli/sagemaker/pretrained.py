@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from halimede.cli.sagemaker.language_options import DTYPE, DTYPES, LANGUAGE_OPTIONS, MODEL_ID, LanguageOption
+from halimede.cli.sagemaker.language_options import (
+    DTYPE,
+    DTYPES,
+    IDLE_PROPERTIES,
+    LANGUAGE_OPTIONS,
+    MODEL_ID,
+    LanguageOption,
+)
 from halimede.repository.archive_layout import is_model
 
 NAME: Final = "model"
@@ -19,7 +26,6 @@ NAME: Final = "model"
 PROPERTIES: Final = "serving.properties"
 _CONFIG: Final = "config.json"
 _OPENVINO: Final = "openvino_model.xml"
-_PREFIX: Final = "option."
 _PLACE: Final = Path("/opt/ml/model")
 _OTHER_PROPERTIES: Final = frozenset(("engine",))
 """Properties that every model of LMI has, and that say nothing here."""
@@ -79,12 +85,7 @@ def find_pretrained(
         raise click.UsageError(msg)
     backend = "openvino_genai" if (directory / _OPENVINO).is_file() else "transformers"
     parameters, remarks = _parameters(backend, values, given)
-    known = {_PREFIX + option.name for option in LANGUAGE_OPTIONS} | _OTHER_PROPERTIES
-    remarks += [
-        f"'{name}' in {PROPERTIES} is not known here and has no effect"
-        for name in properties
-        if name not in known
-    ]
+    remarks += _idle_properties(properties)
     repository = scratch() / "pretrained"
     (repository / NAME).mkdir(parents=True)
     (repository / NAME / "1").symlink_to(directory.absolute(), target_is_directory=True)
@@ -131,9 +132,9 @@ def _options(properties: Mapping[str, str], file: Path, variables: Mapping[str, 
     """Name of each option that is given → its text: by the file first, as in LMI's containers."""
     given = {}
     for option in LANGUAGE_OPTIONS:
-        key = _PREFIX + option.name
-        if properties.get(key):
-            given[option.name] = _Given(properties[key], f"{key} in {file.name}")
+        found = [key for key in option.properties if properties.get(key)]
+        if found:
+            given[option.name] = _Given(properties[found[0]], f"{found[0]} in {file.name}")
             continue
         for name in (option.variable, *option.others):
             if variables.get(name):
@@ -172,8 +173,20 @@ def _parameters(
     return parameters, remarks
 
 
+def _idle_properties(properties: Mapping[str, str]) -> list[str]:
+    """What to warn of: properties without effect."""
+    known = {key for option in LANGUAGE_OPTIONS for key in option.properties} | _OTHER_PROPERTIES
+    remarks = []
+    for name in properties:
+        if name in IDLE_PROPERTIES:
+            remarks.append(f"'{name}' in {PROPERTIES} has no effect here. {IDLE_PROPERTIES[name]}")
+        elif name not in known:
+            remarks.append(f"'{name}' in {PROPERTIES} is not known here and has no effect")
+    return remarks
+
+
 def _read_properties(path: Path) -> dict[str, str]:
-    """The properties in a file of Java's format, {} without the file."""
+    """The properties in a file of Java's format, in lower case; {} without the file."""
     if not path.is_file():
         return {}
     properties = {}
@@ -182,5 +195,5 @@ def _read_properties(path: Path) -> dict[str, str]:
         if not text or text[0] in "#!":
             continue
         end = next((place for place, letter in enumerate(text) if letter in "=:"), len(text))
-        properties[text[:end].strip()] = text[end + 1 :].strip()
+        properties[text[:end].strip().lower()] = text[end + 1 :].strip()
     return properties
