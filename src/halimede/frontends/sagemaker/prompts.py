@@ -89,7 +89,9 @@ def read_prompts(
             raise FieldError(name, f"'{name}' in 'parameters' is not supported")
     completion = {"prompt": prompts, "stream": stream, **_sampling(parameters, known)}
     if stream:
-        completion["stream_options"] = {"include_usage": True}  # the last event tells how many tokens there were
+        completion["stream_options"] = {
+            "include_usage": True
+        }  # the last event tells how many tokens there were
     maximum = parameters.get("max_new_tokens")
     if maximum is not None:
         completion["max_tokens"] = _count("max_new_tokens", maximum)
