@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from halimede.cli.commented_config import commented_config
 from halimede.cli.progress import progress_bars
 from halimede.core.steps import step
 from halimede.files.directories import link_model
-from halimede.files.targets import TargetError, read_target
+from halimede.files.targets import Target, TargetError, read_target
 
 
 @click.command("init")
@@ -43,32 +44,38 @@ def command(model: str, repository: Path, link: bool) -> None:
                 f"'{model}' is a function, which needs no repository: serve it with `halimede serve {model}`"
             )
             raise click.UsageError(msg)
-        directory = repository / target.name
-        if directory.exists():
-            msg = (
-                f"'{directory}' is there already; give the model another name, such as other={target.source}"
-            )
-            raise click.UsageError(msg)
+        _refuse_existing(repository / target.name, target)
         with progress_bars(), tempfile.TemporaryDirectory(prefix="halimede-init-") as temporary:
             linked = Path(temporary)
             kind = link_model(linked, target.name, target.what)
             if kind == "model directory":
                 msg = f"'{target.what}' has the layout of a repository's model already: move it into '{repository}'"
                 raise click.UsageError(msg)
-            _only_the_file(linked / target.name, target.what)
+            models = sorted(linked.iterdir())
+            for made in models:
+                _refuse_existing(repository / made.name, target)
+            if len(models) == 1:
+                _only_the_file(linked / target.name, target.what)
+                with quiet():
+                    (examination,) = examine([linked])
+                config = linked / target.name / "config.pbtxt"
+                config.write_text(commented_config(examination, target.source))
             with quiet():
-                (examination,) = examine([linked])
-            config = linked / target.name / "config.pbtxt"
-            config.write_text(commented_config(examination, target.source))
-            with quiet():
-                (checked,) = examine([linked])
+                checked = examine([linked])
             repository.mkdir(parents=True, exist_ok=True)
-            _copy(linked / target.name, directory, link=link)
+            for made in models:
+                _copy(made, repository / made.name, link=link)
     except TargetError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot write '{error.filename}': {error.strerror}") from None
-    click.echo(_report(checked, kind, directory, repository))
+    click.echo(_report(checked, kind, [repository / made.name for made in models], repository))
+
+
+def _refuse_existing(directory: Path, target: Target) -> None:
+    if directory.exists():
+        msg = f"'{directory}' is there already; give the model another name, such as other={target.source}"
+        raise click.UsageError(msg)
 
 
 def _only_the_file(directory: Path, path: Path) -> None:
@@ -97,12 +104,16 @@ def _size(directory: Path) -> int:
     return size
 
 
-def _report(examination: Examination, kind: str, directory: Path, repository: Path) -> str:
-    lines = [f"{directory}: {kind}"]
-    for each in sorted(directory.rglob("*")):
-        if each.is_file():
-            lines.append(f"  {each.relative_to(directory)}")
-    for finding in examination.findings:
+def _report(
+    examinations: Sequence[Examination], kind: str, directories: Sequence[Path], repository: Path
+) -> str:
+    lines = []
+    for directory in directories:
+        lines.append(f"{directory}: {kind}" if directory is directories[0] else str(directory))
+        for each in sorted(directory.rglob("*")):
+            if each.is_file():
+                lines.append(f"  {each.relative_to(directory)}")
+    for finding in (finding for examination in examinations for finding in examination.findings):
         field = f" [{finding.field}]" if finding.field else ""
         lines.append(f"still to be done: {finding.message}{field}")
         if finding.fix:

@@ -10,6 +10,8 @@ from google.protobuf import text_format
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import advice_for_file, is_version, looks_like_model, models_in, recognise
 from halimede.files.targets import TargetError, functions_in
+from halimede.files.text.checkpoint import is_text_model
+from halimede.files.text.repository import write_text_models
 
 _LOCATION: Final = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])")
 """How an ONNX file names a file with weights: the key, and the length of the name that follows."""
@@ -33,10 +35,14 @@ _KINDS: Final = (
 def link_model(repository: Path, name: str, path: Path) -> str:
     """Make the directory of a model of what lies at `path`; the result says how it was understood.
 
+    Of a text model, the directories of its steps are made, too.
+
     Raises:
         TargetError: it is no model that can be served.
     """
     directory = repository / name
+    if path.is_dir() and is_text_model(path):
+        return write_text_models(repository, name, path)
     if path.is_dir():
         return _link_directory(directory, path)
     found = recognise(path)

@@ -1,0 +1,1 @@
+"""Directories of text models, as `sentence-transformers` and `transformers` save them, as ensembles."""
