@@ -49,11 +49,11 @@ class ServerProcess:
             with error:
                 return error.code, error.read()
 
-    def wait_for(self, text: str, timeout: float = 30, times: int = 1) -> None:
+    def wait_for(self, text: str, timeout: float = 60, times: int = 1) -> None:
         """Return once the log has that text so many times."""
         self.wait_until(lambda: self.log.count(text) >= times, f"the log to have {text!r}", timeout)
 
-    def wait_until_open(self, endpoints: int, timeout: float = 30) -> None:
+    def wait_until_open(self, endpoints: int, timeout: float = 90) -> None:
         """Return once so many endpoints are open; their addresses are known then."""
         self.wait_until(lambda: len(_STARTED.findall(self.log)) == endpoints, "open sockets", timeout)
         addresses = dict(_STARTED.findall(self.log))
