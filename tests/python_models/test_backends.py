@@ -15,6 +15,7 @@ import os
 import triton_python_backend_utils as pb_utils
 
 import tools
+import decimal
 
 class TritonPythonModel:
     def initialize(self, args):
@@ -23,8 +24,9 @@ class TritonPythonModel:
         self.name = __name__
 
     def execute(self, requests):
-        if self.name != "multiplier.model":
+        if self.name not in ("multiplier.model", "decimal_backend.model"):
             raise AssertionError(self.name)
+        assert decimal.Decimal(1) == 1
         return [
             pb_utils.InferenceResponse(
                 [pb_utils.Tensor("OUT", tools.times(request.inputs()[0].as_numpy(), self.factor))]
@@ -42,11 +44,10 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     backends = tmp_path_factory.mktemp("backends")
-    (backends / "multiplier").mkdir()
-    (backends / "multiplier" / "model.py").write_text(MULTIPLIER)
-    (backends / "multiplier" / "tools.py").write_text(
-        "def times(array, factor):\n    return array * factor\n"
-    )
+    for name in ("multiplier", "decimal"):
+        (backends / name).mkdir()
+        (backends / name / "model.py").write_text(MULTIPLIER)
+        (backends / name / "tools.py").write_text("def times(array, factor):\n    return array * factor\n")
     with serve_models(tmp_path_factory.mktemp("models"), f"--backend-directory={backends}") as models:
         yield models
 
@@ -65,6 +66,12 @@ def test_model_of_the_backend_has_files_of_its_own(models: Models) -> None:
     ones = np.ones(4, np.float32)
     assert models.infer("threefold", ones).tolist() == [3, 3, 3, 3]
     assert models.infer("fourfold", ones).tolist() == [4, 4, 4, 4]
+
+
+def test_backend_called_like_a_package_can_import_that(models: Models) -> None:
+    (write(models, "twofold", "decimal") / "model.json").write_text(json.dumps({"factor": 2}))
+    models.http.load_model("twofold")
+    assert models.infer("twofold", np.ones(4, np.float32)).tolist() == [2, 2, 2, 2]
 
 
 def test_backend_that_is_not_there_is_named(models: Models) -> None:

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import types
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -149,10 +150,11 @@ class _Worker:
         """The class `TritonPythonModel` of the model's file, imported as `<directory>.<file>`, such as `1.model`."""
         path = Path(self._settings["model_file"])
         directory = str(path.parent)
+        name = _package_name(path.parent.name)
         paths = [runtime.version_directory, runtime.model_directory]
         sys.path.extend(paths if directory in paths else [*paths, directory])
         # made here, as the working directory may hold a directory of that name too
-        package = types.ModuleType(path.parent.name)
+        package = types.ModuleType(name)
         package.__path__ = [directory]
         sys.modules[package.__name__] = package
         # not `importlib.import_module`, which tracebacks of models that fail here would show
@@ -193,3 +195,12 @@ class _Worker:
 
     def _finalize(self) -> None:
         finalize(runtime, self._model)
+
+
+def _package_name(directory: str) -> str:
+    """What the package of a model's file is called: as its directory, or as that of a backend, such as `vllm_backend`.
+
+    A backend is often called like the package that it uses, which has to remain importable.
+    """
+    installed = PathFinder.find_spec(directory)
+    return directory if installed is None or installed.origin is None else f"{directory}_backend"
