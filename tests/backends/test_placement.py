@@ -14,7 +14,16 @@ from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
 from halimede.config.validate import find_problems
 
-ON_GPUS = ["dali", "onnxruntime", "pytorch", "python", "tensorrt", "transformers", "written_in_python"]
+ON_GPUS = [
+    "dali",
+    "onnxruntime",
+    "pytorch",
+    "python",
+    "tensorrt",
+    "transformers",
+    "vllm",
+    "written_in_python",
+]
 ON_CPUS = [
     "dyna_sequence",
     "fil",

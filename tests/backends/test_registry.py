@@ -95,6 +95,14 @@ def test_without_openvino_genai_the_error_says_how_to_install_it(monkeypatch: py
         backend_class(ModelConfig(backend="openvino_genai"))
 
 
+def test_without_vllm_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("halimede.backends.vllm")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UnsupportedError, match=r'needs vllm, .*pip install "halimede\[vllm\]"'):
+        backend_class(ModelConfig(backend="vllm"))
+
+
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_without_transformers_the_error_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, package: str

@@ -28,7 +28,7 @@ DEFAULTS: Final[Mapping[str, Default]] = {
 }
 """By the backend's name; those that are not here run in the server's process."""
 
-ALWAYS: Final = frozenset({"openvino_genai", "transformers"})
+ALWAYS: Final = frozenset({"openvino_genai", "transformers", "vllm"})
 """Backends whose models run in processes of their own only."""
 
 

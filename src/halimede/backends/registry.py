@@ -27,6 +27,7 @@ BACKENDS = (
     "tensorflow",
     "tensorrt",
     "transformers",
+    "vllm",
 )
 _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",
@@ -201,6 +202,14 @@ def _transformers() -> type[BackendModel]:
     return TransformersModel
 
 
+def _vllm() -> type[BackendModel]:
+    try:
+        from halimede.backends.vllm.backend import VllmModel
+    except ModuleNotFoundError as error:
+        raise _missing("vllm", {"vllm": "vllm"}, error) from error
+    return VllmModel
+
+
 def _openvino_genai() -> type[BackendModel]:
     try:
         from halimede.backends.openvino_genai.backend import GenAIModel
@@ -222,5 +231,6 @@ _FRAMEWORKS: Final[Mapping[str, Callable[[], type[BackendModel]]]] = {
     "tensorflow": _tensorflow,
     "tensorrt": _tensorrt,
     "transformers": _transformers,
+    "vllm": _vllm,
 }
 """Backend → what imports its class."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from halimede.backends.language import tensors
+from halimede.backends.language import instance, tensors
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.instance import LanguageInstance
@@ -17,7 +17,7 @@ from halimede.backends.language.sampling import Sampling
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BOOL, BYTES
-from halimede.core.errors import CancelledError, InternalError, InvalidArgumentError
+from halimede.core.errors import CancelledError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor, encode_bytes
 from tests.backends.language.asked import Asked, batch_of
@@ -84,6 +84,11 @@ class Model:
     def ask(self, *asked: Asked) -> None:
         """Have the instance begin these."""
         self.instance.execute(batch_of(self.signature, *asked))
+
+    def break_engine(self) -> None:
+        """The engine can write no more texts."""
+        self.engine.broken = "the engine is broken"
+        self.instance.look()
 
     def go_on(self, steps: int = 100) -> None:
         """Allow steps."""
@@ -340,3 +345,26 @@ def test_what_a_step_writes_is_sent_together(model: Model) -> None:
     model.instance.close()  # only now the last block is over
     assert sum(sent) == 4
     assert 2 in sent
+
+
+def test_a_broken_engine_fails_its_texts_and_ends_the_process(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(instance, "end_process", ended.set)
+    asked = Asked("a", max_tokens=9)
+    model.ask(asked)
+    model.break_engine()
+    model.go_on(1)
+    assert isinstance(asked.wait().error, UnavailableError)
+    assert "the engine is broken" in str(asked.error)
+    assert ended.wait(30)
+
+
+def test_an_engine_that_breaks_while_nothing_is_written_ends_the_process(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(instance, "end_process", ended.set)
+    model.break_engine()
+    assert ended.wait(30)

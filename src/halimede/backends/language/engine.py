@@ -9,7 +9,13 @@ from halimede.core.errors import HalimedeError, InternalError
 
 
 class Engine(ABC):
-    """Writes several texts at once, token by token. Used by one thread, but for `check`."""
+    """Writes several texts at once, token by token. Used by one thread, but for `wake`.
+
+    Attributes:
+        broken: why it can write no more texts; "" while it can.
+    """
+
+    broken: str = ""
 
     def check(self, sampling: Sampling) -> None:
         """Refuse what cannot be. Called by other threads, before `add`, for what takes time.
@@ -29,6 +35,9 @@ class Engine(ABC):
     @abstractmethod
     def step(self) -> None:
         """Give some of the texts under way their next tokens, by `Generation.take`; in turns, each gets some."""
+
+    def wake(self) -> None:
+        """Let a `step` that only waits return, as there is another text to begin. From any thread."""
 
     @abstractmethod
     def remove(self, generations: Collection[Generation]) -> None:

@@ -119,12 +119,17 @@ class Generation:
         elif len(self.tokens) >= self.room:
             self.finish = _LENGTH
         if self.finish:
-            self._write(self._stop.take(self._detokenizer.end()))
-            self._write(self._stop.end())
-            if self._parser is not None:
-                self._pieces.append(self._parser.end())
-            if self._called and self.finish == _STOP:
-                self.finish = _TOOL_CALLS
+            self.end(self.finish)
+
+    def end(self, finish: str) -> None:
+        """End it; "stop" and "length" are how."""
+        self.finish = finish
+        self._write(self._stop.take(self._detokenizer.end()))
+        self._write(self._stop.end())
+        if self._parser is not None:
+            self._pieces.append(self._parser.end())
+        if self._called and self.finish == _STOP:
+            self.finish = _TOOL_CALLS
 
     def _write(self, text: str) -> None:
         """Add text, in which there may be calls of tools."""

@@ -1,6 +1,7 @@
 """An instance of a language model: it takes requests while there is room, and one thread writes all their texts."""
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Condition, Thread
@@ -15,7 +16,7 @@ from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.text_request import read_text_request
 from halimede.backends.language.tokenizer import Tokenizer
 from halimede.backends.language.tools.formats import ToolFormat
-from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 
 logger = logging.getLogger("halimede")
@@ -91,6 +92,11 @@ class LanguageInstance(Instance):
             self._begun_s = monotonic()
             self._beginning = False
 
+    def look(self) -> None:
+        """Look whether the engine is broken. From any thread."""
+        with self._changed:
+            self._changed.notify_all()
+
     def close(self) -> None:
         """End the thread. No text is under way."""
         with self._changed:
@@ -137,6 +143,8 @@ class LanguageInstance(Instance):
             self._count += 1
             self._new.append(generation)
             self._changed.notify_all()
+        assert self._engine is not None, "an instance without an engine is not made"
+        self._engine.wake()
 
     # The thread
 
@@ -154,13 +162,16 @@ class LanguageInstance(Instance):
         under_way: list[Generation] = []
         while True:
             with self._changed:
-                while not (self._new or self._closing or under_way):
+                while not (self._new or self._closing or under_way or engine.broken):
                     self._changed.wait()
                 if self._closing:
                     return
             self._wait_for_more()
             with self._changed:
                 new, self._new = self._new, []
+            if engine.broken:
+                _give_up(engine.broken, [*under_way, *new])
+                return
             under_way = self._turn(engine, [*under_way, *self._begun(engine, new)])
             with self._changed:
                 self._count = len(under_way) + len(self._new)
@@ -215,3 +226,16 @@ class LanguageInstance(Instance):
         if ended:
             engine.remove(ended)
         return [each for each in under_way if not each.finish]
+
+
+def _give_up(why: str, generations: list[Generation]) -> None:
+    """Fail the texts, as the engine is broken, and end this process: the server starts another in its place."""
+    logger.error("%s; the process ends, and another is started", why)
+    for generation in generations:
+        generation.fail(UnavailableError(why))
+    end_process()
+
+
+def end_process() -> None:
+    """End this process at once."""
+    os._exit(1)

@@ -1,6 +1,7 @@
 """Settings that all language models have, as parameters of their configuration; the names are vLLM's."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -79,11 +80,19 @@ def read_generation_config(directory: Path) -> tuple[Sampling, frozenset[int]]:
     """
     path = directory / "generation_config.json"
     document = read_object(path)
-    given = {name: value for name, value in document.items() if name in _DEFAULTS}
     try:
-        return choose_known(given, Sampling()), end_tokens(document.get("eos_token_id"))
+        return choose_defaults(document), end_tokens(document.get("eos_token_id"))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"'{path}': {error.message}") from None
+
+
+def choose_defaults(document: Mapping[str, Any]) -> Sampling:
+    """How tokens are chosen if a request does not say, of what a generation_config.json says.
+
+    Raises:
+        InvalidArgumentError: a field has a value that it cannot have.
+    """
+    return choose_known({name: value for name, value in document.items() if name in _DEFAULTS}, Sampling())
 
 
 def end_tokens(value: Any) -> frozenset[int]:

@@ -1,5 +1,6 @@
 """The tensors of a model that generates text, which are those of Triton's vLLM backend."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from halimede.config.model_config_pb2 import ModelConfig
@@ -61,10 +62,10 @@ OUTPUTS: Final[dict[str, Datatype]] = {
 """Each has one element."""
 
 
-def complete(config: ModelConfig) -> None:
+def complete(config: ModelConfig, inputs: Mapping[str, Datatype] = INPUTS) -> None:
     """List the tensors of a configuration that lists none, and make it decoupled if it does not say."""
     if not config.input:
-        for name, datatype in INPUTS.items():
+        for name, datatype in inputs.items():
             config.input.add(name=name, data_type=datatype.number, dims=[1], optional=name != TEXT_INPUT)
     if not config.output:
         for name, datatype in OUTPUTS.items():
@@ -73,7 +74,7 @@ def complete(config: ModelConfig) -> None:
         config.model_transaction_policy.decoupled = True
 
 
-def check(config: ModelConfig) -> None:
+def check(config: ModelConfig, inputs: Mapping[str, Datatype] = INPUTS) -> None:
     """Hold the configuration against the tensors.
 
     Raises:
@@ -85,7 +86,7 @@ def check(config: ModelConfig) -> None:
     if config.max_batch_size != 0:
         msg = f"{where} needs max_batch_size: 0, got {config.max_batch_size}: it forms batches itself, token by token"
         raise InvalidArgumentError(msg)
-    for side, entries, known in (("input", config.input, INPUTS), ("output", config.output, OUTPUTS)):
+    for side, entries, known in (("input", config.input, inputs), ("output", config.output, OUTPUTS)):
         for entry in entries:
             datatype = known.get(entry.name)
             if datatype is None or BY_NUMBER.get(entry.data_type) is not datatype:

@@ -52,13 +52,13 @@ def read_text_request(
     Raises:
         InvalidArgumentError: an input has another shape, or says what cannot be.
     """
-    stream = _flag(request, tensors.STREAM, default=False)
-    exclude = _flag(request, tensors.EXCLUDE_INPUT, default=stream)
+    stream = read_flag(request, tensors.STREAM, default=False)
+    exclude = read_flag(request, tensors.EXCLUDE_INPUT, default=stream)
     if stream and not exclude:
         msg = f"{tensors.EXCLUDE_INPUT} cannot be false for a request with {tensors.STREAM}"
         raise InvalidArgumentError(msg)
     if tensors.SAMPLING_PARAMETERS in request.inputs:
-        sampling = read_sampling(_text(request, tensors.SAMPLING_PARAMETERS), defaults)
+        sampling = read_sampling(read_text(request, tensors.SAMPLING_PARAMETERS), defaults)
     else:
         sampling = choose_known(request.parameters or {}, defaults)
     switches = {
@@ -68,7 +68,7 @@ def read_text_request(
         tensors.RETURN_LOGPROBS: tensors.LOGPROBS,
         tensors.RETURN_CUMULATIVE_LOGPROB: tensors.CUMULATIVE_LOGPROB,
     }
-    wanted = {output for switch, output in switches.items() if _flag(request, switch, default=False)}
+    wanted = {output for switch, output in switches.items() if read_flag(request, switch, default=False)}
     form = LogprobForm.VLLM
     asked = read_openai_logprobs(_json(request, tensors.LOGPROBS), _json(request, tensors.TOP_LOGPROBS))
     if asked is not None:
@@ -88,7 +88,7 @@ def read_text_request(
     )
     if tools is not None:
         sampling = _with_structure(sampling, tensors.TOOL_CHOICE, tools[1])
-    prompt = _text(request, tensors.TEXT_INPUT)
+    prompt = read_text(request, tensors.TEXT_INPUT)
     return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted), form, tools and tools[0])
 
 
@@ -107,12 +107,17 @@ def _json(request: InferRequest, name: str) -> Any:
     if name not in request.inputs:
         return None
     try:
-        return orjson.loads(_text(request, name))
+        return orjson.loads(read_text(request, name))
     except orjson.JSONDecodeError as error:
         raise InvalidArgumentError(f"{name} is not JSON: {error}") from None
 
 
-def _text(request: InferRequest, name: str) -> str:
+def read_text(request: InferRequest, name: str) -> str:
+    """The text of an input.
+
+    Raises:
+        InvalidArgumentError: it has more than one element, or is no UTF-8.
+    """
     tensor = request.inputs[name]
     elements = decode_bytes(tensor.data)
     _check_one(name, len(elements))
@@ -122,7 +127,12 @@ def _text(request: InferRequest, name: str) -> str:
         raise InvalidArgumentError(f"{name} is not UTF-8: {error}") from None
 
 
-def _flag(request: InferRequest, name: str, *, default: bool) -> bool:
+def read_flag(request: InferRequest, name: str, *, default: bool) -> bool:
+    """The truth value of an input, `default` without it.
+
+    Raises:
+        InvalidArgumentError: it has more than one element.
+    """
     tensor = request.inputs.get(name)
     if tensor is None:
         return default

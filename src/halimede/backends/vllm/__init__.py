@@ -1,0 +1,1 @@
+"""Backend `vllm`: language models on vLLM's asynchronous engine."""

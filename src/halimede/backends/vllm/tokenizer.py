@@ -1,0 +1,42 @@
+"""The tokenizer that vLLM has loaded for a model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from halimede.backends.language.vocabulary_pieces import VocabularyPieces
+from halimede.core.errors import InternalError
+
+
+class VllmTokenizer:
+    """Texts to tokens and back.
+
+    Args:
+        tokenizer: of the engine.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._begin: str = getattr(tokenizer, "bos_token", None) or ""
+        of_transformers = hasattr(tokenizer, "added_tokens_decoder")
+        self._pieces = VocabularyPieces(tokenizer) if of_transformers else None
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
+        special = not (self._begin and text.startswith(self._begin))
+        try:
+            tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
+        except Exception as error:
+            raise InternalError(f"the model's tokenizer failed: {type(error).__name__}: {error}") from error
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token; those of a special one are its name, if the tokenizer is one of `transformers`."""
+        if self._pieces is not None:
+            return self._pieces.bytes_of(token)
+        text: str = self._tokenizer.decode([token], skip_special_tokens=False)
+        return text.encode()

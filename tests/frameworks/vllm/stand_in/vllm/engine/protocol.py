@@ -1,0 +1,5 @@
+"""What engines have in common."""
+
+
+class EngineClient:
+    """An engine."""

@@ -1,0 +1,5 @@
+"""Prompts."""
+
+from .data import TextPrompt, TokensPrompt
+
+__all__ = ["TextPrompt", "TokensPrompt"]
