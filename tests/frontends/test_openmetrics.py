@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.traces import SpanContext
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
-from halimede.engine.statistics import Exemplar
+from halimede.engine.histogram import Exemplar
 from halimede.engine.summaries import LatencySummaries
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings

@@ -5,7 +5,7 @@ called on the loop if the instance says that it never blocks and its batches wer
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from halimede.backends.batch import Batch
 from halimede.backends.initial_states import initial_states
 from halimede.backends.states import SequenceStates
+from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.device_tensors import Device
@@ -97,12 +98,14 @@ class Instance(ABC):
         device: where it takes inputs that are there already, and leaves outputs that may stay there; None if all pass
             through the host.
         states: what it keeps for sequences, if the model has implicit state and runs in this process.
+        on_counts: told now and then, in the thread of a language model, what that has counted; None for nobody.
     """
 
     may_block: bool = True
     repeatable: bool = False
     device: Device | None = None
     states: SequenceStates | None = None
+    on_counts: Callable[[TextCounts], None] | None = None
 
     @property
     def requests(self) -> Collection[InferRequest]:

@@ -11,7 +11,7 @@ from typing import Final
 from halimede.backends.base import ModelSource
 from halimede.backends.parameters import choice_parameter
 from halimede.backends.pytorch import files as pytorch_files
-from halimede.backends.registry import PYTHON, backend_name
+from halimede.backends.registry import LANGUAGE_BACKENDS, PYTHON, backend_name
 from halimede.core.errors import UnsupportedError
 
 ISOLATION: Final = "isolation"
@@ -28,7 +28,7 @@ DEFAULTS: Final[Mapping[str, Default]] = {
 }
 """By the backend's name; those that are not here run in the server's process."""
 
-ALWAYS: Final = frozenset({"openvino_genai", "transformers", "vllm"})
+ALWAYS: Final = LANGUAGE_BACKENDS
 """Backends whose models run in processes of their own only."""
 
 

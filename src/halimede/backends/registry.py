@@ -10,6 +10,9 @@ from halimede.core.errors import InvalidArgumentError, UnsupportedError
 PYTHON = "python"
 """The backend whose instances have processes of their own, which `workers` provides."""
 
+LANGUAGE_BACKENDS = frozenset({"openvino_genai", "transformers", "vllm"})
+"""Those that write texts."""
+
 BACKENDS = (
     "dali",
     "dyna_sequence",

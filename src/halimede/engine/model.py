@@ -8,6 +8,7 @@ from collections.abc import Callable
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch
 from halimede.backends.execution import niceness_of
+from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig, ModelRateLimiter
 from halimede.config.signature import Signature
 from halimede.core.clock import Clock
@@ -486,6 +487,11 @@ class Model:
                 request.trace.end()
         self._scheduler.returned(batch)
 
+    def counted(self, instance: WorkerInstance, counts: TextCounts) -> None:
+        """A worker of a language model told what it has counted."""
+        if self.statistics.texts is not None:
+            self.statistics.texts.add(instance.name.instance, counts)
+
     def called(self) -> None:
         """A worker has called the server. So its executions may wait for others, and must not keep any waiting."""
         if self._load is not None:
@@ -496,6 +502,8 @@ class Model:
 
     def changed(self, instance: WorkerInstance) -> None:
         """A worker's process ended, could not be started again, or runs again."""
+        if self.statistics.texts is not None and not instance.healthy:
+            self.statistics.texts.forget(instance.name.instance)
         if instance not in self._passive:
             self._scheduler.changed(instance)
         self._trouble = None

@@ -8,14 +8,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum
 from time import time_ns
-from typing import NamedTuple
 
 from halimede.backends.batch import Batch, Closing
 from halimede.core.clock import SECOND
 from halimede.core.errors import CancelledError
 from halimede.core.requests import InferRequest, InferResponse
-from halimede.core.traces import SpanContext
+from halimede.engine.histogram import Exemplar, Histogram
 from halimede.engine.summaries import LatencySummaries
+from halimede.engine.text_statistics import TextStatistics
 
 
 class FailureReason(Enum):
@@ -40,48 +40,6 @@ class Duration:
         """Add `ns` nanoseconds that stand for `count` events."""
         self.count += count
         self.ns += ns
-
-
-class Exemplar(NamedTuple):
-    """One observation whose request is traced.
-
-    Attributes:
-        value: what was observed.
-        context: the span of the request.
-        time: when it was observed, in seconds since the epoch.
-    """
-
-    value: int
-    context: SpanContext
-    time: float
-
-
-class Histogram:
-    """Counts of observations by upper bound, as Prometheus has them.
-
-    Attributes:
-        bounds: inclusive upper bounds of the buckets, ascending; one more bucket takes the rest.
-        counts: observations in each bucket (not cumulated); one longer than `bounds`.
-        total: sum of all observations.
-        exemplars: number of a bucket → its latest observation whose request is traced.
-    """
-
-    __slots__ = ("bounds", "counts", "exemplars", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.exemplars: dict[int, Exemplar] = {}
-        self.total = 0
-
-    def observe(self, value: int, times: int = 1) -> None:
-        """Count `value`, `times` over."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
-
-    def keep(self, exemplar: Exemplar) -> None:
-        """Remember this observation, which is counted already, for its bucket."""
-        self.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
 
 DURATION_BOUNDS_US = (
@@ -170,6 +128,7 @@ class ModelStatistics:
         batch_size: histogram of executed batch sizes.
         load_ns: how long the version took to load.
         summaries: quantiles of latencies; None unless they were asked for.
+        texts: what is counted of the texts of a language model; None for other models.
     """
 
     __slots__ = (
@@ -196,6 +155,7 @@ class ModelStatistics:
         "responses",
         "success",
         "summaries",
+        "texts",
         "tokens",
     )
 
@@ -224,6 +184,7 @@ class ModelStatistics:
         self.batch_size = Histogram(BATCH_SIZE_BOUNDS)
         self.load_ns = 0
         self.summaries: LatencySummaries | None = None
+        self.texts: TextStatistics | None = None
 
     def count_execution(self, batch: Batch) -> None:
         """Count one execution that went well: once for its size, and for each of its requests."""

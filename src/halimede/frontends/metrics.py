@@ -11,10 +11,11 @@ from itertools import accumulate
 from math import isnan
 
 from halimede.engine.engine import Engine
+from halimede.engine.histogram import Exemplar, Histogram
 from halimede.engine.served_model import ServedModel
-from halimede.engine.statistics import Exemplar, Histogram, ModelStatistics
+from halimede.engine.statistics import ModelStatistics
 from halimede.engine.summaries import LatencySummaries, Summary
-from halimede.frontends import cache_metrics, openmetrics, traffic_metrics
+from halimede.frontends import cache_metrics, openmetrics, text_metrics, traffic_metrics
 from halimede.frontends.family import Family
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
@@ -287,7 +288,7 @@ FAMILIES = (
     PINNED_USED,
 )
 """The families of every scrape; where there are GPUs, those of `GPUS` come with them, and with a response cache those
-of `cache_metrics`."""
+of `cache_metrics`, and with a language model those of `text_metrics`."""
 
 
 class Metrics:
@@ -308,6 +309,7 @@ class Metrics:
         engine.custom_metrics.reserve([family.name for family in FAMILIES])
         engine.custom_metrics.reserve([each.family.name for each in GPUS])
         engine.custom_metrics.reserve([family.name for family in cache_metrics.FAMILIES])
+        engine.custom_metrics.reserve([family.name for family in text_metrics.FAMILIES])
 
     def render(self) -> bytes:
         """All metrics as they stand, in Prometheus' text format."""
@@ -340,6 +342,12 @@ class Metrics:
                     if model.statistics.summaries is not None:
                         observed = summary.value(model.statistics.summaries)
                         _add_summary(lines, summary.family.name, text, observed, settings.summary_quantiles)
+        for family, values in text_metrics.samples(models):
+            _add(lines, family, values)
+        for family, histograms in text_metrics.histograms(models):
+            _start(lines, family)
+            for text, seconds in histograms:
+                _add_histogram(lines, family.name, text, seconds)
         self._add_cache(lines, models)
         self._add_memory(lines)
         self._add_tracing(lines)

@@ -8,6 +8,7 @@ from typing import Any
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch, fail
+from halimede.backends.text_counts import TextCounts
 from halimede.core.buffers import POOL
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
@@ -340,6 +341,12 @@ class WorkerInstance(Instance):
             del self._sent[first]
         self._return(waiting)
 
+    def _counted(self, firsts: list[tuple[int, int]], counts: tuple[Any, ...]) -> None:
+        """A language model tells what it has counted; requests that are forgotten meanwhile had failed."""
+        opened = ((self._open.get(number), at_ns) for number, at_ns in firsts)
+        first_tokens = [(each.request, at_ns) for each, at_ns in opened if each is not None]
+        self._owner.counted(self, TextCounts(first_tokens, *counts))
+
     def _dropped(self, first: int) -> None:
         """The worker passes over a batch that was taken back, perhaps only now that it had all but begun it."""
         sent = self._sent.pop(first, None)
@@ -378,6 +385,8 @@ class WorkerInstance(Instance):
             self._abandoned(message[1])
         elif kind == wire.DROPPED:
             self._dropped(message[1])
+        elif kind == wire.COUNTED:
+            self._counted(*message[1:])
         elif kind == wire.HELD:
             self._running.memory.hold(message[1])
         elif kind == wire.RELEASED:

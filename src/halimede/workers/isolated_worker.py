@@ -7,7 +7,7 @@ is told in the same words and with the same code.
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from halimede.backends.base import BackendModel, BackendOptions, Instance, Insta
 from halimede.backends.batch import Batch, Send
 from halimede.backends.execution import execute, niceness_of
 from halimede.backends.registry import backend_class
+from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BY_NUMBER
@@ -28,9 +29,12 @@ from halimede.workers.encoding import END_FLAG, START_FLAG
 from halimede.workers.error_numbers import error_number
 from halimede_worker.errors import PlainError
 from halimede_worker.hosted import response_of, send_response, sending_together
+from halimede_worker.messages import wire
 from halimede_worker.messages.memory import Memory, Outgoing, Reference
+from halimede_worker.messages.wire import ClosedError
 from halimede_worker.requests import EncodedRequest, InferenceRequest, encoded_form
 from halimede_worker.responses import EncodedResponse
+from halimede_worker.runtime import runtime
 
 logger = logging.getLogger("halimede")
 
@@ -83,6 +87,7 @@ class IsolatedWorkerModel:
                 os.setpriority(os.PRIO_PROCESS, 0, niceness)
             spec = InstanceSpec(arguments["name"], arguments["index"], arguments["kind"], arguments["device"])
             self._instance = backend.create_instance(spec)
+            self._instance.on_counts = _send_counts
             self._signature = Signature.from_config(self._config)
             self.decoupled = self._signature.decoupled
 
@@ -180,17 +185,18 @@ class _Request(InferRequest):
     """A request that came to the worker. Its tensors are views of what came.
 
     Attributes:
+        number: what the server calls it.
         region_outputs: name → part of a client's region, of outputs that go into one.
 
     Raises:
         MemoryError: the shared memory that they lie in cannot be mapped.
     """
 
-    __slots__ = ("region_outputs",)
+    __slots__ = ("number", "region_outputs")
 
     def __init__(self, encoded: EncodedRequest, memory: Memory, signature: Signature) -> None:
         (
-            _,
+            self.number,
             request_id,
             sequence_id,
             flags,
@@ -278,6 +284,25 @@ def _send(request: InferRequest, response: InferResponse | None, final: bool) ->
     ]
     told = None if error is None else (error_number(error), error.message)
     send_response(request.origin, response_of(outputs, _json(response), told), final)
+
+
+def _send_counts(counts: TextCounts) -> None:
+    """Tell the server what a language model has counted."""
+    firsts = [
+        (request.number, at_ns) for request, at_ns in counts.first_tokens if isinstance(request, _Request)
+    ]
+    work = runtime.work
+    assert work is not None, "the worker has its sockets"
+    rest = (
+        counts.running,
+        counts.cache_usage,
+        counts.prompt_tokens,
+        counts.tokens,
+        counts.gaps,
+        counts.gaps_ns,
+    )
+    with suppress(ClosedError):  # the server is gone, and this process ends
+        work.send((wire.COUNTED, firsts, rest))
 
 
 def _json(response: InferResponse) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from halimede.backends.batch import Batch
+from halimede.backends.text_counts import TextCounts
 from halimede.core.requests import InferRequest, InferResponse
 
 SomeInstance = TypeVar("SomeInstance", contravariant=True)
@@ -22,6 +23,9 @@ class Owner(Protocol[SomeInstance]):
 
     def returned(self, instance: SomeInstance, batch: Batch) -> None:
         """A batch that was sent was not begun, and will not be."""
+
+    def counted(self, instance: SomeInstance, counts: TextCounts) -> None:
+        """A language model told what it has counted."""
 
     def called(self) -> None:
         """The model called the server while it executed, for the first time in this process."""
@@ -59,6 +63,10 @@ class Leaving(Generic[OneInstance]):
         """A batch that was sent was not begun, and will not be."""
         self._owner.returned(instance, batch)
         self.look()
+
+    def counted(self, instance: OneInstance, counts: TextCounts) -> None:
+        """A language model told what it has counted."""
+        self._owner.counted(instance, counts)
 
     def called(self) -> None:
         """The model called the server."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halimede.backends.batch import DEFERRED, Batch, fail
+from halimede.backends.text_counts import TextCounts
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede_worker.messages.memory import Segment
@@ -92,6 +93,9 @@ class WarmUp:
         """The process ended before it began the batch."""
         fail(batch, InternalError("the process ended before it ran the warm-up"))
         self.ran(None, batch)
+
+    def counted(self, instance: object, counts: TextCounts) -> None:
+        """Texts of the warm-up do not count."""
 
     def called(self) -> None:
         """There is no other batch."""

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,11 +14,12 @@ from halimede.backends.language.generation import Generation
 from halimede.backends.language.instance import LanguageInstance
 from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BOOL, BYTES
 from halimede.core.errors import CancelledError, InternalError, InvalidArgumentError, UnavailableError
-from halimede.core.requests import InferResponse
+from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor, encode_bytes
 from tests.backends.language.asked import Asked, batch_of
 
@@ -368,3 +369,66 @@ def test_an_engine_that_breaks_while_nothing_is_written_ends_the_process(
     monkeypatch.setattr(instance, "end_process", ended.set)
     model.break_engine()
     assert ended.wait(30)
+
+
+def test_reports_have_each_token_once_and_first_tokens_before_last_responses(model: Model) -> None:
+    events: list[TextCounts | InferRequest] = []
+    model.instance.on_counts = events.append
+    long, short = Asked("a", max_tokens=9), Asked("ABC", max_tokens=2)
+    for each in (long, short):
+        each.send = told(events, each)  # type: ignore[assignment, method-assign]
+    model.ask(long, short)
+    model.go_on()
+    long.wait()
+    short.wait()
+    model.ask(after := Asked("a", max_tokens=1))
+    after.wait()  # by which what came before it is reported
+    reports = reports_of(events)
+    first = [request for report in reports for request, _ in report.first_tokens]
+    assert first == [long.request, short.request, after.request]
+    before_the_end = reports_of(events[: events.index(short.request)])
+    assert short.request in [request for report in before_the_end for request, _ in report.first_tokens]
+    assert sum(report.tokens for report in reports) == 9 + 2 + 1
+    assert sum(report.prompt_tokens for report in reports) == 1 + 3 + 1
+    assert sum(sum(report.gaps) for report in reports) == 8 + 1
+    assert all(report.gaps_ns >= 0 for report in reports)
+    assert [report.running for report in reports][-1] == 0
+    assert all(report.cache_usage is None for report in reports)
+
+
+def reports_of(events: list[TextCounts | InferRequest]) -> list[TextCounts]:
+    return [event for event in events if isinstance(event, TextCounts)]
+
+
+def told(
+    events: list[TextCounts | InferRequest], asked: Asked
+) -> Callable[[InferResponse | None, bool], None]:
+    """Sends its responses, and notes its end."""
+    send = asked.send
+
+    def sending(response: InferResponse | None, final: bool) -> None:
+        if final:
+            events.append(asked.request)
+        send(response, final)
+
+    return sending
+
+
+def test_a_report_follows_when_the_last_text_is_cancelled(model: Model) -> None:
+    reports: list[TextCounts] = []
+    begun, over = threading.Event(), threading.Event()
+
+    def keep(report: TextCounts) -> None:
+        reports.append(report)
+        (begun if report.running else over).set()
+
+    model.instance.on_counts = keep
+    asked = Asked("a")
+    model.ask(asked)
+    model.go_on(1)
+    assert begun.wait(30)
+    asked.request.cancelled = True
+    model.go_on()
+    assert isinstance(asked.wait().error, CancelledError)
+    assert over.wait(30)
+    assert [report.running for report in reports][-1] == 0

@@ -1,6 +1,7 @@
 """Models of the backend `vllm` as clients see them. The engine is a stand-in that repeats prompts, byte by byte."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -204,3 +205,43 @@ def test_bad_requests_are_refused(server: ServerProcess) -> None:
         status, body = generate(server, "echo", **{"text_input": "a", **members})
         assert status == 400
         assert told in body["error"]
+
+
+def scraped(server: ServerProcess, model: str) -> dict[str, float]:
+    """The metrics of a language model, without buckets."""
+    text = server.get("/metrics", server.metrics)[1].decode()
+    found = re.findall(rf'^halimede_(\w+){{model="{model}",version="1"}} (\S+)$', text, re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
+def test_metrics_count_texts_and_their_tokens(server: ServerProcess, client: OpenAI) -> None:
+    before = scraped(server, "threes")
+    for text in ("abc", "abcdef"):
+        completed(client, text, "threes")
+    after = scraped(server, "threes")
+    grown = {name: after[name] - before[name] for name in before if "usage" not in name}
+    assert grown["prompt_tokens_total"] == 4 + 7
+    assert grown["generation_tokens_total"] == 4 + 7  # with those that end texts
+    assert grown["time_to_first_token_seconds_count"] == 2
+    assert 0 < grown["time_to_first_token_seconds_sum"] < 60
+    assert grown["time_per_output_token_seconds_count"] == 1 + 4  # the first three come at once
+    assert after["num_requests_running"] == after["num_requests_waiting"] == 0
+
+
+def test_metrics_say_what_runs_and_what_waits(server: ServerProcess, client: OpenAI) -> None:
+    streams = [completed(client, "x" * 9000, stream=True) for _ in range(2)]
+    for stream in streams:
+        next(iter(stream))
+
+    def shows(running: int, waiting: int) -> bool:
+        found = scraped(server, "echo")
+        return (found["num_requests_running"], found["num_requests_waiting"]) == (running, waiting)
+
+    with ThreadPoolExecutor(1) as pool:
+        third = pool.submit(completed, client, "short")
+        server.wait_until(lambda: shows(2, 1), "two texts that are written and one that waits")
+        assert scraped(server, "echo")["kv_cache_usage_perc"] > 0
+        for stream in streams:
+            stream.close()
+        assert third.result().choices[0].text == "short"
+    server.wait_until(lambda: shows(0, 0), "none")

@@ -36,6 +36,10 @@ class Engine(ABC):
     def step(self) -> None:
         """Give some of the texts under way their next tokens, by `Generation.take`; in turns, each gets some."""
 
+    def cache_usage(self) -> float | None:
+        """Share of the cache for keys and values that is in use, 0 to 1; None if that is not known."""
+        return None
+
     def wake(self) -> None:
         """Let a `step` that only waits return, as there is another text to begin. From any thread."""
 

@@ -35,6 +35,7 @@ class Generation:
         tokens: the text's tokens so far.
         room: the most tokens that the text may have.
         finish: why it has ended: stop, length, tool_calls or error; "" until then.
+        counted, counted_ns: so many of the tokens were counted, the last of them then; see `TextCounter`.
     """
 
     __slots__ = (
@@ -52,6 +53,8 @@ class Generation:
         "_send",
         "_stop",
         "asked",
+        "counted",
+        "counted_ns",
         "finish",
         "prompt",
         "request",
@@ -74,6 +77,8 @@ class Generation:
         self.tokens: list[int] = []
         self.room = room
         self.finish = ""
+        self.counted = 0
+        self.counted_ns = 0
         self._send = send
         self._piece = tokenizer.piece
         self._detokenizer = Detokenizer(tokenizer.decode, prompt)

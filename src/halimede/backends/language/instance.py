@@ -5,11 +5,12 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Condition, Thread
-from time import monotonic, sleep
+from time import monotonic, monotonic_ns, sleep
 from typing import Final
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch, Send
+from halimede.backends.language.counts import TextCounter
 from halimede.backends.language.engine import Engine, failure_of
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
@@ -65,6 +66,7 @@ class LanguageInstance(Instance):
         self._changed = Condition()
         self._new: list[Generation] = []
         self._count = 0  # of texts under way, new ones too
+        self._counter = TextCounter()
         self._beginning = False  # a request is being looked at
         self._begun_s = 0.0  # when the last one was
         self._closing = False
@@ -210,15 +212,18 @@ class LanguageInstance(Instance):
                 generation.cancel()
             under_way = [each for each in under_way if each not in cancelled]
         if not under_way:
+            self._report(engine, under_way)
             return []
         try:
             engine.step()
         except Exception as error:
             logger.exception("a step of generation failed")
+            self._report(engine, [])
             for generation in under_way:
                 generation.fail(failure_of(error))
             engine.clear()
             return []
+        self._report(engine, under_way)  # before the last responses, by which requests are forgotten
         with self._together():
             for generation in under_way:
                 generation.send()
@@ -226,6 +231,20 @@ class LanguageInstance(Instance):
         if ended:
             engine.remove(ended)
         return [each for each in under_way if not each.finish]
+
+    def _report(self, engine: Engine, under_way: list[Generation]) -> None:
+        """Count what is new of the texts, and tell it if it is time, or if one whose first token is not told ends."""
+        if self.on_counts is None:
+            return
+        now = monotonic_ns()
+        count = self._counter.count
+        running = 0
+        for generation in under_way:
+            count(generation, now)
+            running += not generation.finish
+        ends = running < len(under_way) and self._counter.first_tokens
+        if ends or self._counter.is_due(running, now):
+            self.on_counts(self._counter.report(running, engine.cache_usage(), now))
 
 
 def _give_up(why: str, generations: list[Generation]) -> None:

@@ -80,6 +80,10 @@ class GenAIEngine(Engine):
                     )
                 )
 
+    def cache_usage(self) -> float:
+        """Share of the cache that was in use in the last step."""
+        return float(self._pipeline.get_metrics().cache_usage) / 100
+
     def remove(self, generations: Collection[Generation]) -> None:
         """Forget texts; what the pipeline keeps of them is free at its next step."""
         for generation in generations:

@@ -6,6 +6,7 @@ from halimede.backends.base import BackendModel, BackendOptions, Instance, Insta
 from halimede.backends.language import tensors
 from halimede.backends.language.settings import LanguageSettings, choose_defaults, tool_format_of
 from halimede.backends.vllm.arguments import read_arguments
+from halimede.backends.vllm.cache_gauge import CacheGauge
 from halimede.backends.vllm.devices import choose_devices
 from halimede.backends.vllm.embedding import INPUTS
 from halimede.backends.vllm.engine_loop import EngineLoop
@@ -33,10 +34,11 @@ class VllmModel(BackendModel):
     def create_instance(self, spec: InstanceSpec) -> Instance:
         """An instance with an engine of its own."""
         choose_devices(self.source.config, spec, self._arguments)
-        loop = EngineLoop(self._arguments, [])
+        gauge = CacheGauge()
+        loop = EngineLoop(self._arguments, [gauge.make_logger])
         try:
             given = loop.engine.vllm_config.model_config.get_diff_sampling_param()
-            return VllmInstance(loop, choose_defaults(given), self._tool_format)
+            return VllmInstance(loop, gauge, choose_defaults(given), self._tool_format)
         except BaseException:
             loop.close()
             raise

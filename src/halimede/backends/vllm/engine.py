@@ -11,6 +11,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.logprobs import TokenLogprob
+from halimede.backends.vllm.cache_gauge import CacheGauge
 from halimede.backends.vllm.engine_loop import EngineLoop
 from halimede.backends.vllm.sampling import sampling_params
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
@@ -26,10 +27,12 @@ class VllmEngine(Engine):
 
     Args:
         loop: where vLLM's engine lives.
+        gauge: told of its cache.
     """
 
-    def __init__(self, loop: EngineLoop) -> None:
+    def __init__(self, loop: EngineLoop, gauge: CacheGauge) -> None:
         self._loop = loop
+        self._gauge = gauge
         self._numbers = count(1)
         self._tasks: dict[Generation, Future[None]] = {}
         self._come: SimpleQueue[tuple[Generation, Any] | None] = SimpleQueue()
@@ -63,6 +66,10 @@ class VllmEngine(Engine):
                 come = self._come.get_nowait()
         except Empty:
             return
+
+    def cache_usage(self) -> float | None:
+        """Share of the cache in use, as vLLM tells it after each step."""
+        return self._gauge.usage
 
     def wake(self) -> None:
         """Let a `step` that only waits return."""

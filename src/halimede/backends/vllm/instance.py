@@ -6,6 +6,7 @@ from halimede.backends.batch import Send
 from halimede.backends.language.instance import LanguageInstance
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.tools.formats import ToolFormat
+from halimede.backends.vllm.cache_gauge import CacheGauge
 from halimede.backends.vllm.embedding import (
     EMBEDDING_REQUEST,
     EmbeddingRequest,
@@ -24,16 +25,19 @@ class VllmInstance(LanguageInstance):
 
     Args:
         loop: the engine; closed with the instance.
+        gauge: told of its cache.
         defaults: how tokens are chosen if a request does not say.
         tool_format: how the model writes calls of tools; None if that is not known.
     """
 
-    def __init__(self, loop: EngineLoop, defaults: Sampling, tool_format: ToolFormat | None) -> None:
+    def __init__(
+        self, loop: EngineLoop, gauge: CacheGauge, defaults: Sampling, tool_format: ToolFormat | None
+    ) -> None:
         self._loop = loop
         self._tasks = frozenset(loop.run(loop.engine.get_supported_tasks()))
         self._numbers = count(1)
         config = loop.engine.vllm_config
-        engine = VllmEngine(loop)
+        engine = VllmEngine(loop, gauge)
         super().__init__(
             lambda: engine,
             VllmTokenizer(loop.tokenizer()),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
-from halimede.backends.registry import PYTHON, backend_class, backend_name
+from halimede.backends.registry import LANGUAGE_BACKENDS, PYTHON, backend_class, backend_name
 from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from halimede.config.normalise import normalise
 from halimede.config.signature import Signature
@@ -35,6 +35,7 @@ from halimede.engine.lifecycle.warmup import warm_up
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
+from halimede.engine.text_statistics import TextStatistics
 from halimede.repository.labels import read_labels
 from halimede.workers.host import WorkerHost
 from halimede.workers.in_server.model import ServerPythonModel
@@ -90,6 +91,8 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
             specs = instance_specs(config, settings.host_policies)
             _tell_unknown_policies(config, settings)
             statistics = ModelStatistics(first_response_bounds(config))
+            if isinstance(backend, IsolatedModel) and backend_name(config) in LANGUAGE_BACKENDS:
+                statistics.texts = TextStatistics()
             created = create_instances(backend, [wanted.spec for wanted in specs], undo)
             instances: list[LoadedInstance] = []
             for wanted, instance in zip(specs, created, strict=True):

@@ -59,6 +59,8 @@ RELEASED = (
     17  # segments of answers to calls that nothing views any more: pairs of number and how often it came
 )
 
+COUNTED = 29  # requests with first tokens: number and time; and the other items of `TextCounts`
+
 AGAIN: Tuple[()] = ()
 """In place of a response: the request is to come again. None for one that was, or will be, sent by itself."""
 
