@@ -113,6 +113,11 @@ class Instance(ABC):
         return ()
 
     @property
+    def reserved_bytes(self) -> int:
+        """Memory that it has reserved when it was made, and not used yet: it counts as if it were used."""
+        return 0
+
+    @property
     def processes(self) -> tuple[int, ...]:
         """The processes of its own in which it runs now, none if it runs in the server's."""
         return ()

@@ -50,6 +50,10 @@ class LoadedVersion:
         """The worker processes in which it runs now."""
         return tuple(pid for loaded in self.instances for pid in loaded.instance.processes)
 
+    def reserved_bytes(self) -> int:
+        """Memory that its instances have reserved when they were made, and not used then."""
+        return sum(loaded.instance.reserved_bytes for loaded in self.instances)
+
     def sequence_states(self) -> tuple[SequenceStates, ...]:
         """What its instances keep for sequences in this process."""
         kept = [loaded.instance.states for loaded in self.instances]

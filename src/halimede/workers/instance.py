@@ -108,6 +108,7 @@ class WorkerInstance(Instance):
         self._progress = Progress()
         self._calls = False  # executions of this model call the server, and so may wait for others
         self._served = False  # since it was started
+        self._reserved_bytes = 0
         self._unused = 0  # times that it ended without having begun what it had been sent
         self._waited: Sent | None = None  # `run` waits for its result
         self._limit: ExecutionLimit | None = None
@@ -152,6 +153,7 @@ class WorkerInstance(Instance):
             await worker.stop(graceful=False)
             raise
         self._served = False
+        self._reserved_bytes = told["reserved"]
         self._worker = worker
         self._ended.serve(worker.work if told["sequences"] else None)
         self._progress = Progress(progress[: 8 * COUNT])
@@ -182,6 +184,11 @@ class WorkerInstance(Instance):
         """Its process, if it runs."""
         worker = self._worker
         return () if worker is None else (worker.pid,)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that its process has reserved and not used when it began."""
+        return self._reserved_bytes
 
     async def leave(self) -> None:
         """Take no more batches, and return when what the worker has begun is over; the rest goes back to the owner."""

@@ -157,6 +157,11 @@ class IsolatedWorkerModel:
         """Whether it is to be told of sequences that have ended."""
         return self._instance is not None and self._instance.states is not None
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that the instance has reserved and not used yet."""
+        return 0 if self._instance is None else self._instance.reserved_bytes
+
     def end_sequence(self, key: int, correlation_id: int | str, reason: str) -> None:
         """Forget what is kept of a sequence."""
         assert self._instance is not None

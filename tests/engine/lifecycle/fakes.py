@@ -42,6 +42,10 @@ class FakeVersion:
         """Those that the test gives it."""
         return tuple(self._world.workers.get(self.source.name, {}))
 
+    def reserved_bytes(self) -> int:
+        """What the test says."""
+        return self._world.reserved.get(self.source.name, 0)
+
     def sequence_states(self) -> tuple[SequenceStates, ...]:
         """Those that the test gives it."""
         return self._world.states.get(self.source.name, ())
@@ -199,6 +203,7 @@ class World:
         started: (model, version) of loads that have begun; use `begun` to wait for one.
         sizes: model → bytes by which the server's process grows while a version of it is loaded.
         workers: model → its worker processes, each with the bytes that it has for itself.
+        reserved: model → bytes that its instances have reserved and not used when it is loaded.
         states: model → what its instances keep for sequences.
     """
 
@@ -213,6 +218,7 @@ class World:
         self.gates: dict[tuple[str, int], threading.Event] = {}
         self.sizes: dict[str, int] = {}
         self.workers: dict[str, dict[int, int]] = {}
+        self.reserved: dict[str, int] = {}
         self.states: dict[str, tuple[SequenceStates, ...]] = {}
         self._begun: dict[tuple[str, int], threading.Event] = {}
         self.clock = VirtualClock()

@@ -237,6 +237,27 @@ def test_workers_that_grow_are_counted_and_make_others_go(world: World) -> None:
     world.run(test, ON_DEMAND, model_memory_budget=260)
 
 
+def test_what_a_model_has_reserved_counts_once_whether_it_is_used_or_not(world: World) -> None:
+    add_all(world, "ab")
+    world.workers["a"] = {7: 60}
+    world.reserved["a"] = 90
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await use(lifecycle, "a")
+        assert lifecycle.memory.ledger.total == 150
+        world.workers["a"][7] = 140
+        world.clock.advance(2 * SECOND)
+        await use(lifecycle, "b", "a")
+        assert lifecycle.memory.ledger.total == 250
+        world.workers["a"][7] = 170
+        world.clock.advance(30 * SECOND)
+        await until(lambda: loaded(lifecycle) == ["a"])
+        await gone(lifecycle)
+        assert lifecycle.memory.ledger.total == 170
+
+    world.run(test, ON_DEMAND, model_memory_budget=250)
+
+
 def test_a_model_loaded_with_a_clients_configuration_is_not_evicted(world: World) -> None:
     add_all(world, "abc")
 

@@ -29,6 +29,10 @@ def test_a_model_that_was_never_loaded_takes_what_its_files_suggest(tmp_path: Pa
     isolated.instance_group.add(count=2)
     assert estimate(tmp_path, 1, isolated) == int(1600 * FILES_FACTOR) + 2 * WORKER_BYTES
     assert estimate(tmp_path, 3, ModelConfig()) == 0
+    writer = ModelConfig(backend="openvino_genai")
+    writer.parameters["cache_size"].string_value = "3"
+    writer.instance_group.add(count=2)
+    assert estimate(tmp_path, 3, writer) == 2 * (WORKER_BYTES + (3 << 30))
 
 
 def test_what_a_model_took_is_expected_again_and_only_grows_by_more() -> None:

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -418,3 +420,39 @@ def test_the_log_probability_of_each_token_is_that_of_the_model(
 def literal_bytes(text: str) -> bytes:
     """The bytes of a token's text, in which some are escapes."""
     return text.encode() if "\\x" not in text else text.encode().decode("unicode_escape").encode("latin-1")
+
+
+def test_the_cache_is_part_of_the_memory_of_a_model(model: tuple[Path, Any], tmp_path: Path) -> None:
+    blocks = 100_000
+    for name, parameter in (
+        ("growing", ""),
+        ("fixed", f"num_kv_blocks={blocks}"),
+        ("vast", "cache_size=900"),
+    ):
+        shutil.copytree(model[0], tmp_path / name / "1")
+        key, _, value = parameter.partition("=")
+        text = f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' if parameter else ""
+        (tmp_path / name / "config.pbtxt").write_text(f'backend: "openvino_genai" {text}')
+    flags = ("--model-control-mode=explicit", "--model-memory-budget=400GiB", "--allow-grpc=false")
+    with start_server(tmp_path, *flags, ready=False) as server:
+        for name in ("growing", "fixed"):
+            assert load(server, name) == (200, "")
+        text = server.get("/metrics", server.metrics)[1].decode()
+        taken = {
+            name: int(re.findall(rf'^halimede_model_memory_bytes.*"{name}".* (\d+)$', text, re.MULTILINE)[0])
+            for name in ("growing", "fixed")
+        }
+        assert taken["fixed"] - taken["growing"] > blocks * 2048
+        status, body = load(server, "vast")
+        assert status == 503
+        assert re.search("model 'vast' needs 900.* of memory, more than all models may take together", body)
+
+
+def load(server: ServerProcess, name: str) -> tuple[int, str]:
+    """Status and body."""
+    url = f"http://{server.http}/v2/repository/models/{name}/load"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, b"", method="POST"), timeout=60) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()

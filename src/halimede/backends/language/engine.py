@@ -13,9 +13,11 @@ class Engine(ABC):
 
     Attributes:
         broken: why it can write no more texts; "" while it can.
+        reserved_bytes: memory that it has reserved for keys and values, and not used yet.
     """
 
     broken: str = ""
+    reserved_bytes: int = 0
 
     def check(self, sampling: Sampling) -> None:
         """Refuse what cannot be. Called by other threads, before `add`, for what takes time.

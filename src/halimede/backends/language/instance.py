@@ -94,6 +94,11 @@ class LanguageInstance(Instance):
             self._begun_s = monotonic()
             self._beginning = False
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that the engine has reserved for keys and values."""
+        return 0 if self._engine is None else self._engine.reserved_bytes
+
     def look(self) -> None:
         """Look whether the engine is broken. From any thread."""
         with self._changed:

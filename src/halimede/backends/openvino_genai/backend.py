@@ -62,7 +62,9 @@ class GenAIModel(BackendModel):
 
     def _engine(self) -> GenAIEngine:
         draft_tokens = 0 if self._draft is None else self._draft.tokens
-        return GenAIEngine(self._pipeline, self._ends, self._grammars, draft_tokens)
+        scheduler = self._settings.scheduler
+        fixed = bool(scheduler.cache_size or scheduler.num_kv_blocks)
+        return GenAIEngine(self._pipeline, self._ends, self._grammars, draft_tokens, fixed_cache=fixed)
 
     def _pipeline(self) -> Any:
         settings = self._settings

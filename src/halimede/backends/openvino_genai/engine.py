@@ -23,6 +23,10 @@ class GenAIEngine(Engine):
         ends: the tokens that end a text.
         grammars: checks the forms of texts.
         draft_tokens: how many tokens a draft model proposes at a time, 0 without one.
+        fixed_cache: the cache has a fixed size, and does not grow with the texts.
+
+    Raises:
+        InvalidArgumentError: there is no memory for the cache.
     """
 
     def __init__(
@@ -31,6 +35,8 @@ class GenAIEngine(Engine):
         ends: frozenset[int],
         grammars: GenAIGrammars,
         draft_tokens: int = 0,
+        *,
+        fixed_cache: bool,
     ) -> None:
         self._draft_tokens = draft_tokens
         self._make_pipeline = make_pipeline
@@ -39,6 +45,7 @@ class GenAIEngine(Engine):
         self._ends = ends
         self._handles: dict[Generation, Any] = {}
         self._number = 0
+        self.reserved_bytes = _cache_bytes(self._pipeline, draft_tokens) if fixed_cache else 0
 
     def check(self, sampling: Sampling) -> None:
         """Compile the form that a text is to have.
@@ -105,6 +112,25 @@ class GenAIEngine(Engine):
             generation.take(token, ends=own or token in sampling.stop_token_ids, logprob=told)
             if generation.finish:
                 return
+
+
+def _cache_bytes(pipeline: Any, draft_tokens: int) -> int:
+    """The size of the cache, which is made in the first step: this takes it.
+
+    Raises:
+        InvalidArgumentError: there is no memory for it.
+    """
+    config = openvino_genai.GenerationConfig()
+    config.max_new_tokens = 1
+    if draft_tokens:
+        config.num_assistant_tokens = draft_tokens
+    try:
+        handle = pipeline.add_request(0, openvino.Tensor(np.array([[0]], np.int64)), config)
+        while handle.get_status() == openvino_genai.GenerationStatus.RUNNING:
+            pipeline.step()
+    except RuntimeError as error:
+        raise InvalidArgumentError(f"OpenVINO GenAI cannot make its cache: {error}") from error
+    return int(pipeline.get_metrics().cache_size_in_bytes)
 
 
 def _generation_config(sampling: Sampling, room: int, ends: frozenset[int]) -> Any:

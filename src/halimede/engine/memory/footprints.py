@@ -8,6 +8,7 @@ from pathlib import Path
 
 from halimede.backends.base import ModelSource
 from halimede.backends.isolation import runs_in_process
+from halimede.backends.language.cache_size import cache_bytes
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.basis import Basis
@@ -60,13 +61,14 @@ class Footprints:
 def estimate(directory: Path, version: int, config: ModelConfig) -> int:
     """Bytes that a version takes which was never loaded, as its files and its configuration suggest. Blocks."""
     size = sum(_file_sizes(directory / str(version)))
-    workers = 0
+    workers = reserved = 0
     with suppress(InvalidArgumentError):  # which the load will tell
         if runs_in_process(ModelSource(config.name, version, directory, config)):
             workers = (
                 sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
             )
-    return int(size * FILES_FACTOR) + workers * WORKER_BYTES
+            reserved = cache_bytes(config)
+    return int(size * FILES_FACTOR) + workers * (WORKER_BYTES + reserved)
 
 
 def _file_sizes(directory: Path) -> Iterator[int]:

@@ -20,6 +20,7 @@ class Holding:
         grown: bytes by which loading it has let the server's process grow, None if that could not be measured.
         processes: tells the worker processes that run it now.
         states: tells what its instances keep for sequences in the server's process.
+        least: it counts at least so many bytes, of which some are reserved and not used yet.
         leaving: it takes no requests any more, and will be closed.
     """
 
@@ -30,6 +31,7 @@ class Holding:
     grown: int | None = None
     processes: Callable[[], tuple[int, ...]] = tuple
     states: Callable[[], tuple[SequenceStates, ...]] = tuple
+    least: int = 0
     leaving: bool = False
 
     @property

@@ -159,7 +159,9 @@ class ModelMemory:
             workers = await self._loop.run_in_executor(self._disk, _workers_bytes, holding)
             size = workers or holding.grown
             if size is not None:
-                holding.size = max(0, size)
+                reserved = version.reserved_bytes()
+                holding.size = max(0, size) + reserved
+                holding.least = holding.size if reserved else 0
                 self._footprints.took(holding.name, number, holding.basis, holding.size)
             self.loads += 1
         if self.ledger.fits(0):
@@ -202,6 +204,7 @@ class ModelMemory:
             self.room.changed()
             raise
         self._watch_states(holding)
+        holding.least = holding.least * after // before
         if after < before:
             holding.size = holding.size * after // before
         size = await self._loop.run_in_executor(self._disk, _workers_bytes, holding)
@@ -297,6 +300,6 @@ class ModelMemory:
 
 
 def _workers_bytes(holding: Holding) -> int | None:
-    """Bytes that the version's worker processes have for themselves; None if it has none. Blocks."""
+    """Bytes that the version's worker processes have for themselves, or reserved; None if it has none. Blocks."""
     sizes = [memory.private_bytes(pid) for pid in holding.processes()]
-    return sum(sizes) if any(sizes) else None
+    return max(sum(sizes), holding.least) if any(sizes) else None

@@ -73,6 +73,10 @@ class HostedModel(Protocol):
     def keeps_states(self) -> bool:
         """Whether it is to be told of sequences that have ended."""
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that it has reserved and not used yet."""
+
     def end_sequence(self, key: int, correlation_id: Union[int, str], reason: str) -> None:
         """Forget what is kept of a sequence."""
 

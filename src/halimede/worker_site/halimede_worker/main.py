@@ -175,12 +175,14 @@ class _Worker:
     def _initialize(self, message: Message) -> Dict[str, Any]:
         _, arguments, progress, concurrency, states = message
         model: Any = None
+        reserved = 0
         if "hosted" in self._settings:
             runtime.args = arguments
             runtime.initializing = True
             model = self._hosted_model()
             model.initialize(arguments)
             runtime.decoupled = model.decoupled
+            reserved = model.reserved_bytes
         else:
             prepare(runtime, arguments)
             model = initialized(runtime, self._model_class(), self._settings["model_file"])
@@ -191,7 +193,11 @@ class _Worker:
         self._patience = Patience(counter.data)
         self._executions = executions(runtime, model, counter, concurrency, states)
         runtime.stage = Stage.READY
-        return {"is_ready": hasattr(model, "is_ready"), "sequences": self._executions.wants_ends}
+        return {
+            "is_ready": hasattr(model, "is_ready"),
+            "sequences": self._executions.wants_ends,
+            "reserved": reserved,
+        }
 
     def _finalize(self) -> None:
         finalize(runtime, self._model)
