@@ -35,6 +35,7 @@ from benchmarks import (
     tracing,
     wire,
 )
+from benchmarks.embeddings import rows as embeddings
 from benchmarks.errors import BenchmarkError
 from benchmarks.frameworks import rows as frameworks
 from benchmarks.language import rows as language
@@ -68,6 +69,7 @@ SUBJECTS = (
     tls,
     shared_memory,
     language,
+    embeddings,
     ray_cluster,
 )
 

@@ -37,9 +37,7 @@ class Graph:
 
     def pooled(self, states: str, mask: str, modes: Sequence[str], *, normalise: bool) -> str:
         """The vectors [rows, width] of states [rows, tokens, width]; mask [rows, tokens] is 1 where tokens are."""
-        weights = self.node("Cast", mask, to=TensorProto.FLOAT)
-        column = self.node("Unsqueeze", weights, self.constant("halimede_last", [-1], np.int64))
-        parts = [self._pooled(mode, states, weights, column) for mode in modes]
+        parts = [self._pooled(mode, states, self.node("Cast", mask, to=TensorProto.FLOAT)) for mode in modes]
         vectors = parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=-1)
         if not normalise:
             return vectors
@@ -47,17 +45,18 @@ class Graph:
         least = self.constant("halimede_least", 1e-12, np.float32)
         return self.node("Div", vectors, self.node("Max", lengths, least))
 
-    def _pooled(self, mode: str, states: str, weights: str, column: str) -> str:
-        first = self.constant("halimede_first", 0, np.int64)
-        tokens = self.constant("halimede_tokens", [1], np.int64)
+    def _pooled(self, mode: str, states: str, weights: str) -> str:
         if mode == "cls":
-            return self.node("Gather", states, first, axis=1)
+            return self.node("Gather", states, self.constant("halimede_first", 0, np.int64), axis=1)
         if mode == "max":
+            column = self.node("Unsqueeze", weights, self.constant("halimede_last", [-1], np.int64))
             absent = self.node("Sub", self.constant("halimede_one", 1, np.float32), column)
             penalty = self.node("Mul", absent, self.constant("halimede_lowest", LOWEST, np.float32))
             present = self.node("Add", self.node("Mul", states, column), penalty)
             return self.node("ReduceMax", present, axes=[1], keepdims=0)
+        tokens = self.constant("halimede_tokens", [1], np.int64)
         if mode == "lasttoken":
+            first = self.constant("halimede_first", 0, np.int64)
             count = self.node(
                 "Cast", self.node("ReduceSum", weights, tokens, keepdims=1), to=TensorProto.INT64
             )
