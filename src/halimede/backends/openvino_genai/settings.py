@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import openvino_genai
 
-from halimede.backends.language.cache_size import CACHE_SIZE
 from halimede.backends.language.settings import STEP_TOKENS, LanguageSettings
 from halimede.backends.parameters import choice_parameter, integer_parameter, text_parameter
 from halimede.config.model_config_pb2 import ModelConfig
@@ -46,7 +45,7 @@ class GenAISettings:
         scheduler.max_num_seqs = language.max_texts
         if STEP_TOKENS in config.parameters:
             scheduler.max_num_batched_tokens = language.step_tokens
-        for key in (CACHE_SIZE, "num_kv_blocks"):
+        for key in ("cache_size", "num_kv_blocks"):
             value = integer_parameter(config, key, 1)
             if value is not None:
                 setattr(scheduler, key, value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from halimede.backends.base import ModelSource
 from halimede.backends.isolation import runs_in_process
-from halimede.backends.language.cache_size import cache_bytes
+from halimede.backends.reserved_cache import cache_bytes
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.basis import Basis

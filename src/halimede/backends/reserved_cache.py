@@ -1,13 +1,8 @@
-"""The memory that a configuration reserves for keys and values. Nothing here imports a framework."""
-
-from typing import Final
+"""The memory that a configuration of OpenVINO GenAI reserves for keys and values. Nothing here imports a framework."""
 
 from halimede.backends.parameters import integer_parameter
 from halimede.backends.registry import backend_name
 from halimede.config.model_config_pb2 import ModelConfig
-
-CACHE_SIZE: Final = "cache_size"
-"""The parameter of OpenVINO GenAI, in GB."""
 
 
 def cache_bytes(config: ModelConfig) -> int:
@@ -18,4 +13,4 @@ def cache_bytes(config: ModelConfig) -> int:
     """
     if backend_name(config) != "openvino_genai":
         return 0
-    return (integer_parameter(config, CACHE_SIZE, 1) or 0) << 30
+    return (integer_parameter(config, "cache_size", 1) or 0) << 30
