@@ -47,12 +47,22 @@ class TritonPythonModel:
                 pb_utils.Tensor("num_output_tokens", np.array([tokens], np.uint32)),
             ]))
 
-        def fail(text):
-            error = pb_utils.TritonError(text, pb_utils.TritonError.UNAVAILABLE)
+        def fail(text, code=pb_utils.TritonError.UNAVAILABLE):
+            error = pb_utils.TritonError(text, code)
             sender.send(pb_utils.InferenceResponse(error=error), final)
 
         if "fail now" in prompt:
             return fail("no room for this prompt")
+        if "too long" in prompt:
+            length = len(prompt)
+            text = f"The decoder prompt (length {length}) is longer than the maximum model length of 16."
+            return fail(text, pb_utils.TritonError.INTERNAL)
+        if "patient" in prompt:
+            tell(b"word ", 1)
+            while not sender.is_cancelled():
+                time.sleep(0.02)
+            print("cancelled: " + prompt.split()[-1], flush=True)
+            return sender.send(flags=final)
         if "endless" in prompt:
             number = 0
             while not sender.is_cancelled():
@@ -63,6 +73,8 @@ class TritonPythonModel:
             return sender.send(flags=final)
         if "options" in prompt:
             words = [json.dumps(options, sort_keys=True).encode()]
+        elif "halves" in prompt:
+            words = [b"a\\xe2\\x82", b"b\\xff", b"c", b"\\xf0\\x9f"]
         elif "character" in prompt:
             words = [bytes([byte]) for byte in "aé€😀".encode()]
         else:
@@ -146,6 +158,48 @@ class TritonPythonModel:
         return responses
 """
 
+CALLER_CONFIG = """
+model_transaction_policy { decoupled: true }
+input [
+  { name: "messages" data_type: TYPE_STRING dims: [1] },
+  { name: "tools" data_type: TYPE_STRING dims: [1] optional: true }
+]
+output [
+  { name: "ANSWER" data_type: TYPE_STRING dims: [1] },
+  { name: "tool_calls" data_type: TYPE_STRING dims: [1] }
+]
+parameters { key: "openai.task" value: { string_value: "chat" } }
+"""
+CALLER = """
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.call, args=(request, request.get_response_sender())).start()
+
+    def call(self, request, sender):
+        messages = json.loads(pb_utils.get_input_tensor_by_name(request, "messages").as_numpy()[0])
+        last = messages[-1]["content"]
+        calls = [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+        text = json.dumps(calls).encode()
+        if last == "half":
+            text = text[:20]
+        elif last == "bytes":
+            text = text.replace(b"look", b"\\xe2\\x82")
+        elif last == "nameless":
+            text = b'[{"function": {}}]'
+        for answer, calls in ((b"so ", b""), (b"", text)):
+            sender.send(pb_utils.InferenceResponse([
+                pb_utils.Tensor("ANSWER", np.array([answer], object)),
+                pb_utils.Tensor("tool_calls", np.array([calls], object)),
+            ]))
+        if last.startswith("patient"):
+            while not sender.is_cancelled():
+                time.sleep(0.02)
+            print("cancelled: " + last.split()[-1], flush=True)
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+"""A model that calls a tool after a word, and may say nothing more until it is cancelled."""
+
 PLAIN_CONFIG = """
 input [{ name: "text_input" data_type: TYPE_STRING dims: [1] }]
 output [{ name: "text_output" data_type: TYPE_STRING dims: [1] }]
@@ -210,21 +264,24 @@ def write_repository(directory: Path) -> None:
     python_model(directory, "embedder", VLLM_EMBEDDER, VLLM_EMBEDDER_CONFIG)
     python_model(directory, "squash", SQUASH, SQUASH_CONFIG)
     python_model(directory, "tools", TOOLS, TOOLS_CONFIG)
+    python_model(directory, "caller", CALLER, CALLER_CONFIG)
     python_model(directory, "plain", PLAIN, PLAIN_CONFIG)
     unknown = PLAIN_CONFIG.replace("text_", "TEXT_")
     python_model(directory, "other", PLAIN.replace("text_", "TEXT_"), unknown)
     wrong = unknown + 'parameters { key: "openai.task" value: { string_value: "chatter" } }'
     python_model(directory, "wrong", PLAIN.replace("text_", "TEXT_"), wrong)
     write_tokenizer(directory / "plain" / "tokenizer.json")
+    python_model(directory, "picky", PLAIN, PLAIN_CONFIG)
+    write_tokenizer(directory / "picky" / "tokenizer.json", fails=True)
 
 
-def write_tokenizer(path: Path) -> None:
-    """Write a tokenizer whose tokens are words."""
+def write_tokenizer(path: Path, *, fails: bool = False) -> None:
+    """Write a tokenizer whose tokens are words; `fails` on every word."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
 
-    tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="absent" if fails else "[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.enable_padding(length=100)  # as some files have it, which is not what a text has of tokens
     tokenizer.enable_truncation(2)

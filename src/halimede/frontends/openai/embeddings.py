@@ -13,6 +13,7 @@ from halimede.core.tensors import Array, Tensor, encode_texts
 from halimede.engine.engine import Engine
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai import fields
+from halimede.frontends.openai.context_errors import client_error
 from halimede.frontends.openai.errors import FieldError, respond_error
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
@@ -140,7 +141,7 @@ class Embeddings:
 
     def _keep(self, number: int, response: InferResponse) -> None:
         if response.error is not None:
-            raise response.error
+            raise client_error(response.error, "input")
         profile = self._known.profile
         name = profile.output.name
         tensor = response.outputs.get(name)
@@ -174,13 +175,10 @@ class Embeddings:
             for index, row in enumerate(rows)
         ]
         document: dict[str, Any] = {"object": "list", "data": data, "model": self._known.model.name}
-        tokens = [each for each in self._tokens if each is not None]
-        if len(tokens) == len(self._tokens):
-            total: int | None = sum(tokens)
-        elif self._known.files.count is not None:
-            total = sum(self._known.files.count(text, True) for text in self._texts)
-        else:
-            total = None
-        if total is not None:
-            document["usage"] = {"prompt_tokens": total, "total_tokens": total}
+        counts, count = self._tokens, self._known.files.count
+        if None in counts and count is not None:
+            counts = [count(text, True) for text in self._texts]
+        tokens = [each for each in counts if each is not None]
+        if len(tokens) == len(counts):
+            document["usage"] = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
         self._exchange.respond(200, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))

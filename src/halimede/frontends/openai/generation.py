@@ -11,6 +11,7 @@ from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.openai.choice import Choice
+from halimede.frontends.openai.context_errors import client_error
 from halimede.frontends.openai.errors import respond_error
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.replies import Replies, Usage
@@ -89,7 +90,7 @@ class Generation:
             return
         if response is not None:
             if response.error is not None:
-                raise response.error
+                raise client_error(response.error, self._asked.source)
             text = choice.take(response)
             if self._asked.stream:
                 self._write_text(number, choice, text)
@@ -175,10 +176,12 @@ class Generation:
         special = not self._asked.chat
         prompts = self._asked.prompts
 
-        def add_up() -> Usage:
-            return Usage(
-                sum(count(prompt, special) for prompt in prompts), sum(count(text, False) for text in texts)
-            )
+        def add_up() -> Usage | None:
+            counts = [count(prompt, special) for prompt in prompts] + [count(text, False) for text in texts]
+            known = [each for each in counts if each is not None]
+            if len(known) < len(counts):
+                return None
+            return Usage(sum(known[: len(prompts)]), sum(known[len(prompts) :]))
 
         if sum(map(len, texts)) + sum(map(len, prompts)) <= _INLINE_CHARACTERS:
             then(add_up())
@@ -186,7 +189,7 @@ class Generation:
         counting = asyncio.get_running_loop().run_in_executor(None, add_up)
         counting.add_done_callback(lambda done: self._counted(done, then))
 
-    def _counted(self, done: "asyncio.Future[Usage]", then: Callable[[Usage | None], None]) -> None:
+    def _counted(self, done: "asyncio.Future[Usage | None]", then: Callable[[Usage | None], None]) -> None:
         try:
             then(done.result())
         except Exception as error:  # in a callback of the loop, nobody else would answer

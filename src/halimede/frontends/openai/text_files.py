@@ -13,8 +13,11 @@ from halimede.frontends.openai.chat_template import ChatTemplate
 
 logger = logging.getLogger("halimede")
 
-Count = Callable[[str, bool], int]
-"""``count(text, special)`` gives the number of tokens, with those that the tokenizer itself adds if `special`."""
+Count = Callable[[str, bool], int | None]
+"""``count(text, special)`` gives the number of tokens, with those that the tokenizer itself adds if `special`.
+
+None if the tokenizer fails on this text, which it logs.
+"""
 
 _CONFIG: Final = "tokenizer_config.json"
 _TEMPLATE: Final = "chat_template.jinja"
@@ -127,4 +130,12 @@ def _read_tokenizer(places: list[Path]) -> Count | None:
     except Exception as error:  # the package's errors have no type of their own
         logger.warning("OpenAI: '%s' cannot be used to count tokens: %s", path, error)
         return None
-    return lambda text, special: len(tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def count(text: str, special: bool) -> int | None:
+        try:
+            return len(tokenizer.encode(text, add_special_tokens=special).ids)
+        except Exception as error:
+            logger.warning("OpenAI: '%s' fails to count the tokens of a text: %s", path, error)
+            return None
+
+    return count

@@ -41,6 +41,7 @@ class TextRequest:
         stream: as server-sent events.
         include_usage: a stream ends with the usage.
         chat: it is a conversation.
+        source: the field of the request that has the prompts.
     """
 
     inputs: list[dict[str, Tensor]]
@@ -52,6 +53,7 @@ class TextRequest:
     stream: bool
     include_usage: bool
     chat: bool
+    source: str
 
 
 def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> TextRequest:
@@ -161,6 +163,7 @@ def _read(
         stream,
         include_usage,
         chat,
+        "messages" if chat else "prompt",
     )
 
 

@@ -1,6 +1,6 @@
 """A request for a response, read: it is converted to one for chat."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from halimede.frontends.openai import fields
@@ -107,7 +107,7 @@ def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredF
         "top_p": _or(document.get("top_p"), 1.0),
         "truncation": "disabled",
     }
-    return ResponseRequest(asked, repeated)
+    return ResponseRequest(replace(asked, source="input"), repeated)
 
 
 def _or(value: Any, default: Any) -> Any:
