@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from tests.frameworks.text_models.tiny_models import TEXTS, save, save_embedder
 from tests.support.server import ServerProcess, run_command, start_server
 
 TOLERANCE = 1e-5
+SEARCH = Path(__file__).parents[3] / "examples" / "search" / "search.py"
 EMBEDDERS: dict[str, tuple[str, str | tuple[str, ...], dict[str, Any]]] = {
     "mean": ("bert", "mean", {}),
     "cls": ("bert", "cls", {"normalise": False}),
@@ -174,6 +177,25 @@ def test_openai_clients_get_embeddings_and_counts_of_tokens(server: ServerProces
         int(model.tokenize([text])["attention_mask"].sum()) for text in TEXTS[:3]
     )
     assert served == set(EMBEDDERS)
+
+
+def test_pages_are_searched_by_meaning(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    for number, text in enumerate(("The moon walks.", "Wo ist der Bahnhof?", "one two three")):
+        (tmp_path / "pages" / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n\n```\ncode\n```\n")
+    command = [sys.executable, str(SEARCH), f"--server={server.http}", "--model=mean", "--count=2"]
+    command += [
+        f"--pages={tmp_path / 'pages'}",
+        f"--index={tmp_path / 'index.npz'}",
+        "Page 1\nWo ist der Bahnhof?",
+    ]
+    made = [
+        subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        for _ in range(2)
+    ]
+    assert made[0] == made[1]  # by the index that was kept
+    assert made[0].splitlines()[0] == "1.000  1.md#page-1  Page 1"
+    assert len(made[0].splitlines()) == 2
 
 
 def test_batches_are_closed_by_tokens_and_padding_is_counted(
