@@ -56,8 +56,8 @@ def read_tool_use(
         if tool_format is None:
             known = ", ".join(each.value for each in ToolFormat)
             msg = (
-                f"'tools' need to know how the model writes calls, and its chat template does not show it: set the "
-                f"parameter '{PARSER}' of the model to one of {known}, or 'tool_choice' to what is to be called"
+                f"the chat template of this model does not show how it writes calls of tools: set the parameter "
+                f"'{PARSER}' of the model to one of {known}, or set 'tool_choice' to what has to be called"
             )
             raise InvalidArgumentError(msg)
         return ToolUse(names, tool_format, single=single), None
