@@ -56,6 +56,11 @@ def test_exported_models_run_on_openvino(base: Path) -> None:
     assert plan.remarks == []
 
 
+def test_a_text_model_that_cannot_be_served_is_refused(base: Path) -> None:
+    (base / "model" / "modules.json").write_text('[{"type": "models.Dense"}]')
+    assert "module 0 is 'models.Dense'; what can be served is one Transformer" in refusal(base)
+
+
 def test_variables_become_parameters(base: Path) -> None:
     plan = planned(
         base,

@@ -20,10 +20,12 @@ import tritonclient.http as triton
 from openai import OpenAI
 from sentence_transformers import SentenceTransformer
 
+from halimede.config.parse import read_config
 from halimede.core.tensors import Array
 from halimede.files.text.bert import BertGraph, read_weights
 from halimede.files.text.checkpoint import read_text_model
 from halimede.files.text.repository import write_text_models
+from tests.cli.sagemaker.test_command import planned
 from tests.frameworks.text_models.tiny_models import TEXTS, save, save_embedder
 from tests.support.server import ServerProcess, run_command, start_server
 
@@ -164,6 +166,25 @@ def test_classes_are_those_of_transformers(
         np.testing.assert_allclose(by_value, [each["score"] for each in wanted], rtol=0, atol=TOLERANCE)
         found = [text.decode().split(":")[2] for text in classes]
         assert found == [each["label"] for each in wanted]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mean", "sentence-transformers model"), ("single", "text classifier")]
+)
+def test_archives_of_endpoints_need_no_configuration(
+    saved: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    shutil.copytree(saved / name, tmp_path / "model")
+    plan = planned(tmp_path, {"OPTION_MAX_MODEL_LEN": "64", "HF_MODEL_ID": "/opt/ml/model"})
+    [repository] = [flag.partition("=")[2] for flag in plan.flags if flag.startswith("--model-repository=")]
+    config = read_config(Path(repository) / "model" / "config.pbtxt")
+    assert [step.model_name for step in config.ensemble_scheduling.step] == [
+        "model_tokenizer",
+        "model_encoder",
+    ]
+    assert plan.remarks == [
+        f"OPTION_MAX_MODEL_LEN has no effect here. The model is a {kind} and generates no text."
+    ]
 
 
 def test_openai_clients_get_embeddings_and_counts_of_tokens(server: ServerProcess, saved: Path) -> None:

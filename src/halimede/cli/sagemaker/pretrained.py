@@ -18,6 +18,9 @@ from halimede.cli.sagemaker.language_options import (
     MODEL_ID,
     LanguageOption,
 )
+from halimede.files.targets import TargetError
+from halimede.files.text.checkpoint import is_text_model
+from halimede.files.text.repository import write_text_models
 from halimede.repository.archive_layout import is_model
 
 NAME: Final = "model"
@@ -83,10 +86,13 @@ def find_pretrained(
             f"{degree.source}: 'max' is {gpus} GPUs here, but a model is not divided among GPUs; set it to 1"
         )
         raise click.UsageError(msg)
+    repository = scratch() / "pretrained"
+    if is_text_model(directory):
+        remarks = _write_text_models(repository, directory, given) + _idle_properties(properties)
+        return Pretrained(repository, directory, {}, remarks)
     backend = "openvino_genai" if (directory / _OPENVINO).is_file() else "transformers"
     parameters, remarks = _parameters(backend, values, given)
     remarks += _idle_properties(properties)
-    repository = scratch() / "pretrained"
     (repository / NAME).mkdir(parents=True)
     (repository / NAME / "1").symlink_to(directory.absolute(), target_is_directory=True)
     lines = [f'backend: "{backend}"']
@@ -101,6 +107,23 @@ def find_pretrained(
         if name in given
     }
     return Pretrained(repository, directory, environment, remarks)
+
+
+def _write_text_models(repository: Path, directory: Path, given: Mapping[str, _Given]) -> list[str]:
+    """Write the models that embed or classify texts: what to warn of.
+
+    Raises:
+        click.UsageError: they cannot be served.
+    """
+    try:
+        kind = write_text_models(repository, NAME, directory)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from None
+    return [
+        f"{each.source} has no effect here. The model is a {kind} and generates no text."
+        for name, each in given.items()
+        if name != MODEL_ID
+    ]
 
 
 def _directory(place: Path, model_id: _Given | None) -> Path | None:
