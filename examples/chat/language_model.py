@@ -1,4 +1,4 @@
-"""A small model in the shape of Llama, and its tokenizer, made from nothing but texts."""
+"""A small model in the shape of Llama or Qwen, and its tokenizer, made from nothing but texts."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from examples.chat.pages import Turn
+
+KINDS = ("llama", "qwen2")
+"""Architectures, as `transformers` calls them."""
 
 SEED = 0
 CONTEXT = 512
@@ -46,8 +49,10 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTra
     return made
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast, width: int = 128, layers: int = 3) -> LlamaForCausalLM:
-    """Llama's architecture with few and narrow layers, and weights as they start."""
+def make_model(
+    tokenizer: PreTrainedTokenizerFast, kind: str = KINDS[0], width: int = 128, layers: int = 3
+) -> PreTrainedModel:
+    """An architecture with few and narrow layers, and weights as they start."""
     torch.manual_seed(SEED)
     settings: dict[str, Any] = {
         "vocab_size": len(tokenizer),
@@ -62,11 +67,13 @@ def make_model(tokenizer: PreTrainedTokenizerFast, width: int = 128, layers: int
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    return LlamaForCausalLM(LlamaConfig(**settings))
+    factory: Any = AutoModelForCausalLM
+    made: PreTrainedModel = factory.from_config(AutoConfig.for_model(kind, **settings))
+    return made
 
 
 def train(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, turns: Sequence[Turn], steps: int
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, turns: Sequence[Turn], steps: int
 ) -> float:
     """Train the model on conversations of one turn; the loss of the last batch.
 
@@ -98,7 +105,7 @@ def train(
     return loss.item()
 
 
-def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
     """Write both as `transformers` does: config.json, model.safetensors, tokenizer.json and the chat template."""
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)

@@ -1,5 +1,6 @@
 """The chat example, with a model that was trained for a moment: built, served, and talked to."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,13 @@ def test_each_line_gets_an_answer(server: ServerProcess) -> None:
 def test_what_the_server_refuses_is_told(server: ServerProcess) -> None:
     with pytest.raises(RuntimeError, match="unknown model: 'nobody'"):
         list(answer(f"http://{server.http}/v1", "nobody", [{"role": "user", "content": "Hello"}]))
+
+
+def test_it_may_be_a_qwen(tmp_path: Path) -> None:
+    printed = run_module("examples.chat.build", tmp_path, "--steps=0", "--kind=qwen2")
+    assert printed.startswith("a qwen2 of ")
+    config = json.loads((tmp_path / "models" / "scribe" / "1" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen2ForCausalLM"]
 
 
 def test_headings_are_asked_and_paragraphs_answered(tmp_path: Path) -> None:
