@@ -91,7 +91,10 @@ def test_published_loop_sleeps_for_nothing(sagemaker: Any, directory: Path, prog
         status = sagemaker.describe_endpoint(EndpointName="polled")["EndpointStatus"]
 
     assert (status, polls) == ("InService", 1)
-    sagemaker.delete_endpoint(EndpointName="polled")
+    sagemaker.delete_endpoint(
+        EndpointName="polled"
+    )  # at once, as a host that ends meanwhile leaves it to its next start
+    sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="polled", WaiterConfig={"Delay": 1})
 
 
 def test_answers_are_not_held_where_the_host_is_told_so(tmp_path: Path) -> None:
