@@ -151,7 +151,6 @@ def make_repository(directory: Path) -> None:
     settings = {
         "genai": {
             "num_kv_blocks": str(BLOCKS),
-            "enable_prefix_caching": "true",
             "KV_CACHE_PRECISION": "f32",
             "INFERENCE_PRECISION_HINT": "f32",
         },
