@@ -456,3 +456,19 @@ def load(server: ServerProcess, name: str) -> tuple[int, str]:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "warned"),
+    [
+        ({"enable_prefix_caching": "true", "num_kv_blocks": "40"}, True),
+        ({"enable_prefix_caching": "true"}, False),
+        ({"num_kv_blocks": "40"}, False),
+    ],
+)
+def test_prefixes_in_a_cache_of_fixed_size_are_warned_of(
+    model: tuple[Path, Any], caplog: pytest.LogCaptureFixture, parameters: dict[str, str], warned: bool
+) -> None:
+    opened = Opened(model[0], **parameters)
+    opened.instance.close()
+    assert ("OpenVINO GenAI may write wrong texts" in caplog.text) == warned

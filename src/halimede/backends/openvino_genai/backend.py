@@ -1,5 +1,6 @@
 """Language models as OpenVINO GenAI has them: openvino_model.xml, a tokenizer and a detokenizer in one directory."""
 
+import logging
 from typing import Any
 
 import openvino_genai
@@ -20,6 +21,8 @@ from halimede.backends.openvino_genai.grammars import GenAIGrammars
 from halimede.backends.openvino_genai.settings import GenAISettings
 from halimede.backends.openvino_genai.tokenizer import GenAITokenizer
 from halimede.core.errors import InvalidArgumentError, NotFoundError
+
+logger = logging.getLogger("halimede")
 
 
 class GenAIModel(BackendModel):
@@ -64,6 +67,12 @@ class GenAIModel(BackendModel):
         draft_tokens = 0 if self._draft is None else self._draft.tokens
         scheduler = self._settings.scheduler
         fixed = bool(scheduler.cache_size or scheduler.num_kv_blocks)
+        if fixed and scheduler.enable_prefix_caching:
+            logger.warning(
+                "model '%s': with enable_prefix_caching and a cache of fixed size, OpenVINO GenAI may write wrong "
+                "texts when the cache is full and clients leave; make it large enough, or leave one of both out",
+                self.source.name,
+            )
         return GenAIEngine(self._pipeline, self._ends, self._grammars, draft_tokens, fixed_cache=fixed)
 
     def _pipeline(self) -> Any:
