@@ -170,3 +170,4 @@ def test_what_is_there_already_is_told_as_the_sdks_expect(sagemaker: Any, progra
         assert error["Code"] == "ValidationException"
         assert error["Message"].startswith(f"Cannot create already existing {words} ")
     sagemaker.delete_endpoint(EndpointName="twice")
+    sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="twice", WaiterConfig={"Delay": 1})
