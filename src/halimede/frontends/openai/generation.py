@@ -15,7 +15,7 @@ from halimede.frontends.openai.context_errors import client_error
 from halimede.frontends.openai.errors import respond_error
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.replies import Replies, Usage
-from halimede.frontends.openai.requests import Requests
+from halimede.frontends.openai.text_answer import TextAnswer
 from halimede.frontends.openai.text_request import TextRequest
 from halimede.frontends.restrictions import HeaderPattern
 
@@ -23,7 +23,7 @@ _INLINE_CHARACTERS: Final = 16_384
 """Up to so many characters tokens are counted on the loop, beyond in a thread."""
 
 
-class Generation:
+class Generation(TextAnswer):
     """The answer to one request. Lives on the event loop.
 
     Args:
@@ -44,16 +44,12 @@ class Generation:
         replies: Replies,
         received_ns: int,
     ) -> None:
-        self._exchange = exchange
+        choices = [Choice(known.profile, asked.stop, asked.max_tokens, echo) for echo in asked.echo]
+        super().__init__(engine, exchange, known, choices, received_ns)
         self._known = known
         self._asked = asked
         self._replies = replies
-        self._choices = [Choice(known.profile, asked.stop, asked.max_tokens, echo) for echo in asked.echo]
-        self._left = len(self._choices)
-        self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
-        self._stream: ResponseStream | None = None
         self._begun: set[int] = set()
-        self._over = False
 
     def start(self, pattern: HeaderPattern | None) -> None:
         """Have the model run it; `pattern` finds the headers that become parameters.
@@ -61,28 +57,7 @@ class Generation:
         Raises:
             HalimedeError: the request is answered with this.
         """
-        try:
-            self._requests.run(self._replies.id, self._asked.inputs, pattern)
-        except HalimedeError:
-            self._over = True
-            raise
-
-    def _take(self, number: int, response: InferResponse | None, final: bool) -> None:
-        """A response for a choice."""
-        if self._over:
-            return
-        if self._exchange.closed:
-            self._over = True
-            self._requests.cancel()
-            return
-        try:
-            self._pass_on(number, response, final)
-        except HalimedeError as error:
-            self._fail(error)
-        except Exception as error:  # whoever responds has other requests to answer
-            self._over = True
-            self._requests.cancel()
-            self._exchange.fail(error)
+        self._run(self._replies.id, self._asked.inputs, pattern)
 
     def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
         choice = self._choices[number]
@@ -133,8 +108,6 @@ class Generation:
         return stream
 
     def _fail(self, error: HalimedeError) -> None:
-        self._over = True
-        self._requests.cancel()
         stream = self._stream
         if stream is None:
             respond_error(self._exchange, error)
@@ -152,10 +125,6 @@ class Generation:
             return
         stream.write(self._replies.complete(usage))
         self._end(stream)
-
-    def _end(self, stream: ResponseStream) -> None:
-        self._exchange.on_disconnect = None
-        stream.end()
 
     # usage
 

@@ -139,9 +139,7 @@ class _Frontend:
         else:
             read = read_chat if call is Call.CHAT_COMPLETIONS else read_completion
             asked = read(document, known, self._ignored)
-            replies = ChoiceReplies(
-                known.model.name, chat=asked.chat, stream=asked.stream, include_usage=asked.include_usage
-            )
+            replies = ChoiceReplies(known.model.name, asked)
         Generation(self._engine, exchange, known, asked, replies, received).start(pattern)
 
 

@@ -9,6 +9,7 @@ import orjson
 
 from halimede.core.errors import HalimedeError
 from halimede.frontends.openai.errors import error_document
+from halimede.frontends.openai.text_request import TextRequest
 
 EVENT: Final = b"data: "
 EVENT_END: Final = b"\n\n"
@@ -82,18 +83,20 @@ class ChoiceReplies:
 
     __slots__ = ("_chat", "_delta", "_frame", "_include_usage", "_plain_end", "id")
 
-    def __init__(self, model: str, *, chat: bool, stream: bool, include_usage: bool) -> None:
-        self._chat = chat
-        self._include_usage = include_usage
+    def __init__(self, model: str, asked: TextRequest) -> None:
+        chat = self._chat = asked.chat
+        self._include_usage = asked.include_usage
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
-        kind = ("chat.completion" if chat else "text_completion") + (".chunk" if chat and stream else "")
+        kind = ("chat.completion" if chat else "text_completion") + (
+            ".chunk" if chat and asked.stream else ""
+        )
         self._frame: dict[str, Any] = {
             "id": self.id,
             "object": kind,
             "created": int(time.time()),
             "model": model,
         }
-        usage = b',"usage":null' if include_usage else b""
+        usage = b',"usage":null' if asked.include_usage else b""
         self._delta = EVENT + orjson.dumps(self._frame)[:-1] + b',"choices":[{"index":'
         self._plain_end = b"}]" + usage + b"}" + EVENT_END
 

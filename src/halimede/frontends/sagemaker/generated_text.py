@@ -10,17 +10,16 @@ from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import RespondError
 from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.openai.choice import Choice
 from halimede.frontends.openai.known_models import KnownModel
-from halimede.frontends.openai.requests import Requests
+from halimede.frontends.openai.text_answer import TextAnswer
 from halimede.frontends.restrictions import HeaderPattern
 from halimede.frontends.sagemaker.prompts import Prompts
 
 LINES: Final = "application/jsonlines"
 
 
-class GeneratedText:
+class GeneratedText(TextAnswer):
     """The answer to one request. Lives on the event loop.
 
     Args:
@@ -42,15 +41,11 @@ class GeneratedText:
         respond_error: RespondError,
     ) -> None:
         asked = prompts.asked
-        self._exchange = exchange
+        choices = [Choice(known.profile, asked.stop, asked.max_tokens) for _ in prompts.prompts]
+        super().__init__(engine, exchange, known, choices, received_ns)
         self._prompts = prompts
         self._respond_error = respond_error
-        self._choices = [Choice(known.profile, asked.stop, asked.max_tokens) for _ in prompts.prompts]
-        self._left = len(self._choices)
-        self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
-        self._stream: ResponseStream | None = None
         self._told = 0
-        self._over = False
 
     def start(self, pattern: HeaderPattern | None) -> None:
         """Have the model run it; `pattern` finds the headers that become parameters.
@@ -58,28 +53,7 @@ class GeneratedText:
         Raises:
             HalimedeError: the request is answered with this.
         """
-        try:
-            self._requests.run("", self._prompts.asked.inputs, pattern)
-        except HalimedeError:
-            self._over = True
-            raise
-
-    def _take(self, number: int, response: InferResponse | None, final: bool) -> None:
-        """A response for a prompt."""
-        if self._over:
-            return
-        if self._exchange.closed:
-            self._over = True
-            self._requests.cancel()
-            return
-        try:
-            self._pass_on(number, response, final)
-        except HalimedeError as error:
-            self._fail(error)
-        except Exception as error:  # whoever responds has other requests to answer
-            self._over = True
-            self._requests.cancel()
-            self._exchange.fail(error)
+        self._run("", self._prompts.asked.inputs, pattern)
 
     def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
         choice = self._choices[number]
@@ -97,14 +71,14 @@ class GeneratedText:
             if not final:
                 self._requests.cancel(number)
         if self._prompts.asked.stream and (text or over):
-            self._write({**self._token(text), **(self._end(number) if over else self._no_end())})
+            self._write({**self._token(text), **(self._last(number) if over else self._no_end())})
         if self._left:
             if self._stream is not None and self._stream.full:
                 self._requests.congest()
             return
         self._over = True
         if self._stream is not None:
-            self._close(self._stream)
+            self._end(self._stream)
             return
         texts = [self._whole(number) for number in range(len(self._choices))]
         self._exchange.respond(200, (orjson.dumps(texts if self._prompts.listed else texts[0]),))
@@ -122,7 +96,7 @@ class GeneratedText:
     def _no_end(self) -> dict[str, Any]:
         return {"generated_text": None, "details": None} if self._prompts.form.tgi else {}
 
-    def _end(self, number: int) -> dict[str, Any]:
+    def _last(self, number: int) -> dict[str, Any]:
         """What the last event of a stream has beside its token."""
         return {"generated_text": self._text(number), "details": self._details(number)}
 
@@ -163,8 +137,6 @@ class GeneratedText:
         stream.write(b"data:" + text + b"\n\n" if self._prompts.form.events else text + b"\n")
 
     def _fail(self, error: HalimedeError) -> None:
-        self._over = True
-        self._requests.cancel()
         stream = self._stream
         if stream is None:
             self._respond_error(self._exchange, error)
@@ -174,8 +146,4 @@ class GeneratedText:
             details = {"finish_reason": "error", "generated_tokens": None, "inputs": None}
             told = {**self._token(""), "generated_text": "", "details": details, **told}
         self._write(told)
-        self._close(stream)
-
-    def _close(self, stream: ResponseStream) -> None:
-        self._exchange.on_disconnect = None
-        stream.end()
+        self._end(stream)

@@ -120,9 +120,7 @@ class TextCalls:
         elif task is Task.CHAT or "prompt" in document:
             read = read_chat if task is Task.CHAT else read_completion
             asked = read(document, known, ignored)
-            replies = ChoiceReplies(
-                known.model.name, chat=asked.chat, stream=asked.stream, include_usage=asked.include_usage
-            )
+            replies = ChoiceReplies(known.model.name, asked)
             Generation(engine, exchange, known, asked, replies, received).start(pattern)
         else:
             prompts = read_prompts(document, known, ignored, self._settings.text_format)
