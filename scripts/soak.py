@@ -29,6 +29,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from scripts.soaking import say
 from tests.python_models.support import (
     DECOUPLED,
     FLOATS,
@@ -389,12 +390,12 @@ def _soak(server: ServerProcess, family: Family, minutes: float, seed: int) -> l
     warm = min(60.0, 60 * minutes / 3)
     time.sleep(warm)
     busy_before = measure(server, family)
-    _say(f"after {warm:.0f} s: {busy_before}")
+    say(f"after {warm:.0f} s: {busy_before}")
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 60))
         right = sum(tally.right for tally in load.tallies.values())
         now = measure(server, family)
-        _say(f"{max(0, left - 60) / 60:.0f} minutes left, {killer.kills} kills, {right} answers: {now}")
+        say(f"{max(0, left - 60) / 60:.0f} minutes left, {killer.kills} kills, {right} answers: {now}")
         if server.process.poll() is not None:
             return [f"the server ended:\n{server.log[-3000:]}"]
     busy = measure(server, family)
@@ -403,7 +404,7 @@ def _soak(server: ServerProcess, family: Family, minutes: float, seed: int) -> l
     problems = _check(server, load, killer)
     time.sleep(SETTLING)
     idle = measure(server, family)
-    _say(f"at the end: {busy}\nand idle:   {idle}")
+    say(f"at the end: {busy}\nand idle:   {idle}")
     workers = len(family.workers())
     if workers != len(_STAYING) + 1:
         problems.append(f"{workers} workers are there, and should be {len(_STAYING) + 1}")
@@ -420,10 +421,10 @@ def _soak(server: ServerProcess, family: Family, minutes: float, seed: int) -> l
 
 def _check(server: ServerProcess, load: Load, killer: Killer) -> list[str]:
     problems = []
-    _say(f"{'model':12}{'right':>10}{'ended':>8}{'wrong':>8}{'lost':>8}   ({killer.kills} kills)")
+    say(f"{'model':12}{'right':>10}{'ended':>8}{'wrong':>8}{'lost':>8}   ({killer.kills} kills)")
     for name, tally in load.tallies.items():
         wrong = sum(tally.wrong.values())
-        _say(f"{name:12}{tally.right:>10}{tally.ended:>8}{wrong:>8}{tally.lost:>8}")
+        say(f"{name:12}{tally.right:>10}{tally.ended:>8}{wrong:>8}{tally.lost:>8}")
         problems += [f"{name}: {count} × {what}" for what, count in tally.wrong.most_common(5)]
         if tally.lost:
             problems.append(f"{name}: {tally.lost} answers are lost")
@@ -438,19 +439,14 @@ def _check(server: ServerProcess, load: Load, killer: Killer) -> list[str]:
     return problems
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Soak for as many minutes as the first argument says."""
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     seed = int(time.time())
-    _say(f"{minutes:g} minutes, seed {seed}")
+    say(f"{minutes:g} minutes, seed {seed}")
     problems = soak(minutes, seed)
     for problem in problems:
-        _say(f"PROBLEM: {problem}")
+        say(f"PROBLEM: {problem}")
     sys.exit(1 if problems else 0)
 
 

@@ -32,6 +32,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from scripts.soaking import hanging, say
 from tests.python_models.support import (
     DECOUPLED,
     FLOATS,
@@ -132,10 +133,7 @@ class Load:
     def stop(self) -> int:
         """Let what is under way be answered, and ask no more: how many clients hang."""
         self._stop.set()
-        end = time.monotonic() + 2 * PATIENCE
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        return sum(thread.is_alive() for thread in self._threads)
+        return hanging(self._threads, 2 * PATIENCE)
 
     def _repeat(self, model: str, ask: Callable[[str], None]) -> None:
         while not self._stop.is_set():
@@ -312,7 +310,7 @@ def extremes(server: ServerProcess) -> list[str]:
             problems.append(f"{open_connections(server)} connections are open, and should be {IDLE}")
         if server.get("/v2/health/ready")[0] != 200:
             problems.append("the server does not answer beside idle connections")
-        _say(f"{IDLE} idle connections: {(memory(server) - before) / IDLE / 1024:.1f} KiB each")
+        say(f"{IDLE} idle connections: {(memory(server) - before) / IDLE / 1024:.1f} KiB each")
     if not until(lambda: open_connections(server) == 0):
         problems.append("connections that were closed are counted as open")
     began = time.monotonic()
@@ -327,14 +325,14 @@ def extremes(server: ServerProcess) -> list[str]:
                 count += 1
                 if count == RESPONSES:
                     break
-    _say(f"a stream of {count} responses: {count / (time.monotonic() - began):.0f} a second")
+    say(f"a stream of {count} responses: {count / (time.monotonic() - began):.0f} a second")
     before = memory(server)
     with _asked_for(server, RESPONSES) as client:
         for _ in range(20):
             client.recv(1024)
             time.sleep(0.5)
         grown = memory(server) - before
-    _say(f"a client that reads slowly: {grown >> 10} KiB more")
+    say(f"a client that reads slowly: {grown >> 10} KiB more")
     if grown > MORE_MEMORY:
         problems.append(f"a client that reads slowly costs {grown >> 20} MiB")
     return problems
@@ -369,7 +367,7 @@ class Soak:
             load = Load(server)
             time.sleep(10)
             before = usage(server)
-            _say(f"warm: {dict(before)}")
+            say(f"warm: {dict(before)}")
             end = time.monotonic() + seconds
             for turn in itertools.count(1):
                 time.sleep(1)
@@ -385,7 +383,7 @@ class Soak:
                 if turn % 20 == 0:
                     right = sum(tally.right for tally in load.tallies.values())
                     left = f"{end - time.monotonic():.0f} s left"
-                    _say(f"{left}, {dict(self._kills)}, {right} answers, {dict(usage(server))}")
+                    say(f"{left}, {dict(self._kills)}, {right} answers, {dict(usage(server))}")
             hanging = load.stop()
             if hanging:
                 self.problems.append(f"{hanging} clients hang")
@@ -424,12 +422,12 @@ class Soak:
             self.problems.append(f"processes are left: {[pid for pid in pids if is_running(pid)]}")
 
     def _tell(self, load: Load) -> None:
-        _say(
+        say(
             f"{'':14}{'right':>9}{'killed':>9}{'broken':>9}{'wrong':>9}{'slowest':>10}   ({dict(self._kills)})"
         )
         for kind, tally in load.tallies.items():
             counts = tally.right, tally.killed, tally.broken, tally.wrong.total()
-            _say(f"{kind:14}{''.join(f'{count:>9}' for count in counts)}{tally.slowest:>8.2f} s")
+            say(f"{kind:14}{''.join(f'{count:>9}' for count in counts)}{tally.slowest:>8.2f} s")
             self.problems += [f"{kind}: {count} × {what}" for what, count in tally.wrong.most_common(5)]
             if not tally.right:
                 self.problems.append(f"{kind}: nothing was answered")
@@ -444,26 +442,21 @@ class Soak:
 
         if not until(lambda: not more() and len(front_ends(server)) == FRONT_ENDS):
             self.problems.append(f"the server has more than at first: {dict(more())}")
-        _say(f"idle: {dict(usage(server))}")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+        say(f"idle: {dict(usage(server))}")
 
 
 def main() -> None:
     """Soak for as many seconds as the first argument says."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
     seed = int(time.time())
-    _say(f"{seconds:g} seconds, seed {seed}")
+    say(f"{seconds:g} seconds, seed {seed}")
     with tempfile.TemporaryDirectory() as directory:
         for name, (source, config) in MODELS.items():
             python_model(Path(directory), name, source, config)
         soak = Soak(Path(directory), seed)
         soak.run(seconds)
     for problem in soak.problems:
-        _say(f"PROBLEM: {problem}")
+        say(f"PROBLEM: {problem}")
     sys.exit(1 if soak.problems else 0)
 
 

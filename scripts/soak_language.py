@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.soak_front_ends import until, workers
+from scripts.soaking import hanging, say
 from tests.frameworks.openvino_genai import exported
 from tests.frameworks.transformers import tiny_models
 from tests.support.server import ServerProcess, start_server
@@ -74,10 +75,7 @@ class Load:
     def stop(self) -> int:
         """Have what is under way answered, and ask no more: how many clients hang."""
         self._stop.set()
-        end = time.monotonic() + 2 * PATIENCE
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        return sum(thread.is_alive() for thread in self._threads)
+        return hanging(self._threads, 2 * PATIENCE)
 
     def _run(self, chance: random.Random) -> None:
         while not self._stop.is_set():
@@ -214,7 +212,7 @@ def run(seconds: float) -> list[str]:
             end = time.monotonic() + seconds * 3 / 4
             while time.monotonic() < end and server.process.poll() is None:
                 time.sleep(min(20.0, max(0.1, end - time.monotonic())))
-                _say(f"{dict(load.counts)}, memory {memory(server) >> 20} MiB")
+                say(f"{dict(load.counts)}, memory {memory(server) >> 20} MiB")
             hanging = load.stop()
             if hanging:
                 problems.append(f"{hanging} clients hang")
@@ -223,7 +221,7 @@ def run(seconds: float) -> list[str]:
                 problems.append(f"{waiting(server)} requests wait without a client")
             problems += at_once(server, expected)
             grown = memory(server) - before
-            _say(f"{dict(load.counts)}, {sum(load.wrong.values())} wrong, {grown / (1 << 20):.1f} MiB more")
+            say(f"{dict(load.counts)}, {sum(load.wrong.values())} wrong, {grown / (1 << 20):.1f} MiB more")
             if grown > MORE_MEMORY:
                 problems.append(f"the models have {grown >> 20} MiB more")
             if server.stop() != 0:
@@ -231,15 +229,10 @@ def run(seconds: float) -> list[str]:
     return problems
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Run for as many seconds as the argument says."""
     problems = run(float(sys.argv[1]) if len(sys.argv) > 1 else 600.0)
-    _say("\n".join(problems) or "nothing was lost")
+    say("\n".join(problems) or "nothing was lost")
     sys.exit(bool(problems))
 
 

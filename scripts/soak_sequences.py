@@ -34,6 +34,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from scripts.soak import MORE_DESCRIPTORS, MORE_MEMORY, PATIENCE, Family, Killer, Usage, measure
+from scripts.soaking import hanging, say
 from tests.python_models.support import Array, grpc_inputs, http_inputs, is_running, python_model
 from tests.support.server import ServerProcess, start_server
 
@@ -214,10 +215,7 @@ class Load:
     def stop(self) -> int:
         """Let sequences end, and begin no more: how many clients hang."""
         self._stop.set()
-        end = time.monotonic() + 2 * PATIENCE
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        return sum(thread.is_alive() for thread in self._threads)
+        return hanging(self._threads, 2 * PATIENCE)
 
     def _dialogue(self, name: int | str = 0) -> Dialogue:
         with self._lock:
@@ -398,11 +396,11 @@ def _soak(server: ServerProcess, family: Family, seconds: float, seed: int) -> l
     load, killer = Load(server, seed), Killer(family, seed)
     time.sleep(min(60.0, seconds / 3))
     before = measure(server, family)
-    _say(f"warm: {before}")
+    say(f"warm: {before}")
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 20))
         right = sum(tally.right for tally in load.tallies.values())
-        _say(
+        say(
             f"{max(0, left - 20):.0f} s left, {killer.kills} kills, {right} answers: {measure(server, family)}"
         )
         if server.process.poll() is not None:
@@ -413,18 +411,18 @@ def _soak(server: ServerProcess, family: Family, seconds: float, seed: int) -> l
     if hanging:
         problems.append(f"{hanging} clients hang")
     usage, grown = _settled(server, family, before)
-    _say(f"idle: {usage}")
+    say(f"idle: {usage}")
     return problems + grown
 
 
 def _check(load: Load, killer: Killer) -> list[str]:
     problems = []
     titles = "".join(f"{title:>10}" for title in ("right", "killed", "lost", "left", "wrong", "slowest"))
-    _say(f"{'model':10}{titles}   ({killer.kills} kills)")
+    say(f"{'model':10}{titles}   ({killer.kills} kills)")
     for name, tally in load.tallies.items():
         wrong = tally.wrong.total()
         counts = (tally.right, tally.killed, tally.lost, tally.left, wrong)
-        _say(f"{name:10}{''.join(f'{count:>10}' for count in counts)}{tally.slowest:>8.2f} s")
+        say(f"{name:10}{''.join(f'{count:>10}' for count in counts)}{tally.slowest:>8.2f} s")
         problems += [f"{name}: {count} × {what}" for what, count in tally.wrong.most_common(5)]
         if not tally.right:
             problems.append(f"{name}: nothing was answered")
@@ -453,19 +451,14 @@ def _settled(server: ServerProcess, family: Family, before: Usage) -> tuple[Usag
         time.sleep(0.5)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Soak for as many seconds as the first argument says."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
     seed = int(time.time())
-    _say(f"{seconds:g} seconds, seed {seed}")
+    say(f"{seconds:g} seconds, seed {seed}")
     problems = soak(seconds, seed)
     for problem in problems:
-        _say(f"PROBLEM: {problem}")
+        say(f"PROBLEM: {problem}")
     sys.exit(1 if problems else 0)
 
 

@@ -30,6 +30,7 @@ import tritonclient.http as httpclient
 from onnx import TensorProto, helper, numpy_helper
 
 from scripts.soak import Family, Usage, measure
+from scripts.soaking import say
 from tests.python_models.support import FLOATS, Array, answering, http_inputs, python_model
 from tests.support.server import ServerProcess, start_server
 
@@ -324,11 +325,11 @@ def _stress(
     warm = min(60.0, 60 * minutes / 3)
     problems += _load_on(server, family, archives, warm, managed, seed)
     before = _settled(server, family)
-    _say(f"after the first {warm:.0f} s, without models: {before}")
+    say(f"after the first {warm:.0f} s, without models: {before}")
     problems += _load_on(server, family, archives, 60 * minutes - warm, managed, seed + CLIENTS)
     problems += _each_once(server, archives)
     after = _settled(server, family)
-    _say(f"at the end, without models: {after}")
+    say(f"at the end, without models: {after}")
     return problems + _growth(before, after)
 
 
@@ -341,7 +342,7 @@ def _load_on(
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 60))
         now = measure(server, family)
-        _say(f"{_summary(clients.tally)}: {now}")
+        say(f"{_summary(clients.tally)}: {now}")
         if server.process.poll() is not None:
             return [f"the server ended:\n{server.log[-3000:]}"]
     problems = [f"{name} is stuck" for name in clients.stop()]
@@ -391,11 +392,6 @@ def _summary(tally: Tally) -> str:
     return ", ".join(f"{what}: {count}" for what, count in sorted(tally.outcomes.items()))
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Run, and exit with 1 if anything was wrong."""
     parser = argparse.ArgumentParser(
@@ -406,7 +402,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     problems = stress(arguments.minutes, arguments.managed, arguments.seed)
-    _say("\n".join(problems) or "nothing was wrong")
+    say("\n".join(problems) or "nothing was wrong")
     sys.exit(bool(problems))
 
 
