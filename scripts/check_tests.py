@@ -1,0 +1,82 @@
+"""Refuse tests that sleep, and tests that cannot fail.
+
+* `time.sleep` and `asyncio.sleep` (but of 0) belong into `tests/support/waiting.py`. Elsewhere a line needs a comment that
+  says what its sleep stands for: `# sleeps: the work of a slow model`.
+* A test has to assert: itself, or or by a function of the tests that it calls.
+
+    python scripts/check_tests.py [FILE ...]
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+_ROOT = Path(__file__).parent.parent
+_WAITING = "tests/support/waiting.py"
+_REASON = re.compile(r"# sleeps: \S")
+_FAILING = re.compile(r"^(raises|warns|fail|assert_\w+|expect\w*|to_(be|have|contain)_\w+)$")
+"""What raises an error if something is not as it should be: names of pytest, numpy.testing, unittest.mock and Playwright."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def main(files: Sequence[str]) -> int:
+    """Print the faults of these files, of all tests if there are none; 1 if there are any."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted((_ROOT / "tests").rglob("*.py"))}
+    asserting = asserting_functions(trees.values())
+    wanted = {Path(file).resolve() for file in files} or trees.keys()
+    faults = [
+        f"{path.relative_to(_ROOT)}:{line}: {fault}"
+        for path, tree in trees.items()
+        if path in wanted
+        for line, fault in sorted([*sleeps(path, tree), *empty_tests(path, tree, asserting)])
+    ]
+    print(*faults, sep="\n", end="\n" if faults else "")  # noqa: T201 - what this program is for
+    return 1 if faults else 0
+
+
+def sleeps(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The lines that sleep without a reason."""
+    if path == _ROOT / _WAITING:
+        return
+    lines = path.read_text().splitlines()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep")):
+            continue
+        gives_way = ast.unparse(node) == "asyncio.sleep(0)"
+        if not gives_way and not any(
+            _REASON.search(line) for line in lines[node.lineno - 1 : node.end_lineno]
+        ):
+            yield node.lineno, f"wait for a condition with {_WAITING}, or say `# sleeps: REASON`"
+
+
+def empty_tests(path: Path, tree: ast.AST, asserting: set[str]) -> Iterator[tuple[int, str]]:
+    """The tests that nothing can fail but an error."""
+    if not path.name.startswith("test_"):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, Function) and node.name.startswith("test_") and not _asserts(node, asserting):
+            yield node.lineno, f"{node.name} asserts nothing"
+
+
+def asserting_functions(trees: Iterable[ast.AST]) -> set[str]:
+    """The names of functions that assert; not those that set something up for a `with` block or as a fixture."""
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, Function)]
+    return {each.name for each in functions if _asserts(each, set()) and not each.decorator_list}
+
+
+def _asserts(function: Function, asserting: set[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+            if _FAILING.match(name) or name in asserting:
+                return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""How tests wait: for a condition, with a deadline that only a defect reaches; or through a period, with its reason.
+
+`make check` refuses `time.sleep` and `asyncio.sleep` elsewhere in the tests, unless the line's comment says what the sleep
+stands for: `# sleeps: the work of a slow model`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SHORTEST_S, _LONGEST_S = 0.001, 0.02
+
+
+def wait_until(condition: Callable[[], T], what: str = "the condition", timeout: float = 60) -> T:
+    """Wait until the condition holds, and return its value, which is true.
+
+    Args:
+        condition: called again and again, after pauses of 1 to 20 ms.
+        what: what is waited for, for the error.
+        timeout: the deadline, in seconds.
+
+    Raises:
+        AssertionError: the deadline has passed.
+    """
+    for pause in _pauses(what, timeout):
+        if found := condition():
+            return found
+        time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+async def wait_until_async(condition: Callable[[], T], what: str = "the condition", timeout: float = 60) -> T:
+    """The same as `wait_until` in a coroutine: the loop runs on in the meantime."""
+    for pause in _pauses(what, timeout):
+        if found := condition():
+            return found
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def let_pass(seconds: float, why: str) -> None:
+    """Sleep, where a test shows that something does not happen, or that a real period is kept.
+
+    Args:
+        seconds: how long.
+        why: why no condition can be waited for.
+    """
+    assert why, "say why no condition can be waited for"
+    time.sleep(seconds)
+
+
+async def let_pass_async(seconds: float, why: str) -> None:
+    """The same as `let_pass` in a coroutine."""
+    assert why, "say why no condition can be waited for"
+    await asyncio.sleep(seconds)
+
+
+def _pauses(what: str, timeout: float) -> Iterator[float]:
+    deadline = time.monotonic() + timeout
+    pause = _SHORTEST_S
+    while True:
+        late = time.monotonic() >= deadline
+        yield pause
+        assert not late, f"waited {timeout:g} s in vain for {what}"
+        pause = min(pause * 1.5, _LONGEST_S)
