@@ -1,8 +1,8 @@
 """Refuse tests that sleep, and tests that cannot fail.
 
-* `time.sleep` and `asyncio.sleep` (but of 0) belong into `tests/support/waiting.py`. Elsewhere a line needs a comment that
-  says what its sleep stands for: `# sleeps: the work of a slow model`.
-* A test has to assert: itself, or or by a function of the tests that it calls.
+* `time.sleep` and `asyncio.sleep` (but of 0) belong in `tests/support/waiting.py`. Elsewhere a line needs a comment
+  that says what its sleep stands for: `# sleeps: the work of a slow model`.
+* A test has to assert: itself, or by a function of the tests that it calls.
 
     python scripts/check_tests.py [FILE ...]
 """
@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parent.parent
 _WAITING = "tests/support/waiting.py"
 _REASON = re.compile(r"# sleeps: \S")
 _FAILING = re.compile(r"^(raises|warns|fail|assert_\w+|expect\w*|to_(be|have|contain)_\w+)$")
-"""What raises an error if something is not as it should be: names of pytest, numpy.testing, unittest.mock and Playwright."""
+"""Names of pytest, numpy.testing, unittest.mock and Playwright that raise an error if something is wrong."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

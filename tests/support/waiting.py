@@ -1,7 +1,7 @@
 """How tests wait: for a condition, with a deadline that only a defect reaches; or through a period, with its reason.
 
-`make check` refuses `time.sleep` and `asyncio.sleep` elsewhere in the tests, unless the line's comment says what the sleep
-stands for: `# sleeps: the work of a slow model`.
+`make check` refuses `time.sleep` and `asyncio.sleep` elsewhere in the tests, unless the line's comment says what the
+sleep stands for: `# sleeps: the work of a slow model`.
 """
 
 import asyncio
@@ -32,7 +32,11 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", timeout:
     raise AssertionError("unreachable")
 
 
-async def wait_until_async(condition: Callable[[], T], what: str = "the condition", timeout: float = 60) -> T:
+async def wait_until_async(
+    condition: Callable[[], T],
+    what: str = "the condition",
+    timeout: float = 60,  # noqa: ASYNC109 - as that of `wait_until`
+) -> T:
     """The same as `wait_until` in a coroutine: the loop runs on in the meantime."""
     for pause in _pauses(what, timeout):
         if found := condition():
