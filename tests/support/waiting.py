@@ -14,18 +14,24 @@ T = TypeVar("T")
 _SHORTEST_S, _LONGEST_S = 0.001, 0.02
 
 
-def wait_until(condition: Callable[[], T], what: str = "the condition", timeout: float = 60) -> T:
+def wait_until(
+    condition: Callable[[], T],
+    what: str = "the condition",
+    timeout: float = 60,
+    longest_s: float = _LONGEST_S,
+) -> T:
     """Wait until the condition holds, and return its value, which is true.
 
     Args:
-        condition: called again and again, after pauses of 1 to 20 ms.
+        condition: called again and again, after pauses from 1 ms to the longest one.
         what: what is waited for, for the error.
         timeout: the deadline, in seconds.
+        longest_s: the longest pause, in seconds; more than usual if to ask costs much and the wait is long.
 
     Raises:
         AssertionError: the deadline has passed.
     """
-    for pause in _pauses(what, timeout):
+    for pause in _pauses(what, timeout, longest_s):
         if found := condition():
             return found
         time.sleep(pause)
@@ -62,11 +68,11 @@ async def let_pass_async(seconds: float, why: str) -> None:
     await asyncio.sleep(seconds)
 
 
-def _pauses(what: str, timeout: float) -> Iterator[float]:
+def _pauses(what: str, timeout: float, longest_s: float = _LONGEST_S) -> Iterator[float]:
     deadline = time.monotonic() + timeout
     pause = _SHORTEST_S
     while True:
         late = time.monotonic() >= deadline
         yield pause
         assert not late, f"waited {timeout:g} s in vain for {what}"
-        pause = min(pause * 1.5, _LONGEST_S)
+        pause = min(pause * 1.5, longest_s)

@@ -39,6 +39,7 @@ from halimede.hosting.substrates.images import Images
 from tests.hosting.instances import FakeInstance
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until
 
 SCOPE = Scope()
 ENDPOINT = EndpointId(*SCOPE, "e")
@@ -46,7 +47,6 @@ SUCCESS, ERROR = (f"arn:aws:sns:us-east-1:{SCOPE.account}:{name}" for name in ("
 SPEC = AsyncSpec("s3://results/out", "s3://results/errors", 2, SUCCESS, ERROR)
 QUICK = AsyncSettings(pauses_s=(0.01, 0.02), refusal_s=0.02, connect_s=5.0)
 NOON = 1_772_625_600.0
-PATIENCE_S = 60.0
 
 
 class TroubledObjects(Objects):
@@ -104,6 +104,7 @@ class AsyncHost:
         spec: that of the endpoint ``e``.
         settings: limits.
         table: where requests go.
+        runtime: the client of `invoke`, once there is one.
     """
 
     loop: LoopThread
@@ -117,6 +118,7 @@ class AsyncHost:
     table: RoutingTable = field(default_factory=RoutingTable)
     stores: MetricStores = field(default_factory=MetricStores)
     clients: Clients = field(default_factory=Clients)
+    runtime: Any = None
     port: int = 0
     store: ObjectStore = field(init=False)
     objects: TroubledObjects = field(init=False)
@@ -141,6 +143,7 @@ class AsyncHost:
             self.publish,
             self.settings,
             self.clock,
+            _briefly,
         )
         await self.asynchronous.open(self.endpoints)
 
@@ -191,7 +194,8 @@ class AsyncHost:
         """What InvokeEndpointAsync of the endpoint ``e`` answers."""
         if body:
             request["Body"] = body
-        answer: dict[str, Any] = self.client().invoke_endpoint_async(EndpointName="e", **request)
+        self.runtime = self.runtime or self.client()
+        answer: dict[str, Any] = self.runtime.invoke_endpoint_async(EndpointName="e", **request)
         return answer
 
     def refused(self, **request: Any) -> str:
@@ -211,7 +215,7 @@ class AsyncHost:
 
     def object(self, url: str) -> bytes:
         """The bytes of an object, once it is there."""
-        self.until(lambda: self.exists(url))
+        wait_until(lambda: self.exists(url), url)
         return self.loop.run(self.objects.read(url, 1 << 30))
 
     def exists(self, url: str) -> bool:
@@ -233,12 +237,12 @@ class AsyncHost:
 
     def settle(self) -> None:
         """Return once every request is answered and told of."""
-        self.until(lambda: not self.backlog)
+        wait_until(lambda: not self.backlog, "answers to all requests")
         self.settle_notices()
 
     def settle_notices(self) -> None:
         """Return once topics have got all messages."""
-        self.until(lambda: not self.loop.call(lambda: self.asynchronous.is_telling))
+        wait_until(lambda: not self.loop.call(lambda: self.asynchronous.is_telling), "all messages")
 
     def tick(self, after: float = 0.0) -> None:
         if self.now is not None:
@@ -254,12 +258,6 @@ class AsyncHost:
             return None
         values = list(series.minutes.values())
         return sum(each.total for each in values), sum(each.count for each in values)
-
-    def until(self, condition: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.005)
 
 
 def variant(name: str, *instances: FakeInstance, weight: float = 1.0) -> VariantRoute:
@@ -320,6 +318,10 @@ def async_host(
                 for each in route.variants.values():
                     for target in each.targets:
                         loop.call(target.pool.close)
+
+
+async def _briefly(seconds: float) -> None:
+    await asyncio.sleep(min(seconds, 0.02))  # sleeps: what the host waits for, shortened
 
 
 def _abort(connections: set[ClientConnection]) -> None:

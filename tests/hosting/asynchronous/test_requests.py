@@ -12,6 +12,7 @@ from halimede.hosting.routing.table import FleetRoute
 from halimede.hosting.specs import AsyncSpec
 from tests.hosting.asynchronous.serving import ENDPOINT, ERROR, SUCCESS, async_host, variant
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
+from tests.support.waiting import wait_until
 
 
 def test_result_of_an_input_in_a_bucket_is_an_object(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_instance_that_takes_too_long_is_a_failure(tmp_path: Path) -> None:
         over = threading.Event()
 
         def hang(_: Received) -> Reply:
-            over.wait(60)
+            assert over.wait(60)
             return Reply()
 
         instance.invoke = hang
@@ -188,7 +189,7 @@ def test_instance_gets_as_many_requests_at_a_time_as_configured(tmp_path: Path) 
         instance.invoke = wait
         host.publish_route(instance)
         answers = [host.invoke(b"%d" % number) for number in range(9)]
-        host.until(lambda: len(instance.seen) == 2)
+        wait_until(lambda: len(instance.seen) == 2, "two requests at the instance")
         assert host.backlog == 9
         gate.set()
         host.settle()
@@ -242,15 +243,15 @@ def test_queue_goes_on_with_the_fleet_of_an_update(tmp_path: Path) -> None:
         held = threading.Event()
 
         def hold(received: Received) -> Reply:
-            held.wait(60)
+            assert held.wait(60)
             return Reply(200, received.body)
 
         old.invoke = hold
         before = host.publish_route(old)
         answers = [host.invoke(b"%d" % number) for number in range(10)]
-        host.until(lambda: len(old.seen) == 2)
+        wait_until(lambda: len(old.seen) == 2, "two requests at the old instance")
         host.publish_route(new)
-        host.until(lambda: len(new.seen) >= 6)
+        wait_until(lambda: len(new.seen) == 8, "the others at the new instance")
         [target] = before.variants["A"].targets
         host.leave(before, target)
         held.set()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from halimede.hosting.asynchronous.journal import Journal
 from halimede.hosting.asynchronous.processing import Processing
 from tests.hosting.asynchronous.serving import QUICK, AsyncHost, async_host
 from tests.hosting.instances import fake_instance
@@ -89,7 +90,7 @@ def test_answered_requests_are_taken_out_of_the_journal_when_it_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with async_host(tmp_path) as host, fake_instance() as instance:
-        failed = fail(monkeypatch, host.asynchronous._journal, "remove", 1)
+        failed = fail(monkeypatch, Journal, "remove", 1)
         host.publish_route(instance)
         ask(host)
         assert failed
@@ -103,7 +104,7 @@ def test_long_queue_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         route = host.publish_route()
         answer = host.invoke(b"x")
         host.restart()
-        failed = fail(monkeypatch, host.asynchronous._journal, "read", 1)
+        failed = fail(monkeypatch, Journal, "read", 1)
         host.join(route, instance)
         host.settle()
         assert host.object(answer["OutputLocation"]) == b"x"

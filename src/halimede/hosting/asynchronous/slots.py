@@ -6,7 +6,7 @@ waits for an instance of that variant. If the variant has none any more, the req
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,6 +44,7 @@ class Slots:
         """Places at the instances of what `find_route` gives, which may be another one each time."""
         self._find_route = find_route
         self._waiters: deque[_Waiter] = deque()
+        self._taken: Counter[Target] = Counter()
 
     @property
     def capacity(self) -> int:
@@ -51,9 +52,14 @@ class Slots:
         route = self._find_route()
         if route is None or route.asynchronous is None:
             return 0
-        return route.asynchronous.concurrency * sum(
-            not target.draining for variant, _ in route.shares() for target in variant.targets
-        )
+        return route.asynchronous.concurrency * len(_staying(route))
+
+    @property
+    def leaving(self) -> int:
+        """How many requests are at instances that take no others, such as those of the fleet before an update."""
+        route = self._find_route()
+        staying = set() if route is None else _staying(route)
+        return sum(count for target, count in self._taken.items() if target not in staying)
 
     @property
     def has_one_variant(self) -> bool:
@@ -101,11 +107,18 @@ class Slots:
         target = _free(route.only_variant, route.asynchronous.concurrency)
         if target is None:
             return None
+        return self._slot(route, route.only_variant, target)
+
+    def _slot(self, route: EndpointRoute, variant: VariantRoute, target: Target) -> Slot:
         target.inflight += 1
-        return Slot(route, route.only_variant, target)
+        self._taken[target] += 1
+        return Slot(route, variant, target)
 
     def give_back(self, slot: Slot) -> None:
         """The request is over."""
+        self._taken[slot.target] -= 1
+        if not self._taken[slot.target]:
+            del self._taken[slot.target]
         slot.target.answered()
         self.grant()
 
@@ -131,9 +144,13 @@ class Slots:
                 full.add(variant)
                 still.append(waiter)
             else:
-                target.inflight += 1
-                waiter.granted.set_result(Slot(route, variant, target))
+                waiter.granted.set_result(self._slot(route, variant, target))
         self._waiters.extendleft(reversed(still))
+
+
+def _staying(route: EndpointRoute) -> set[Target]:
+    """The instances that are to take requests."""
+    return {target for variant, _ in route.shares() for target in variant.targets if not target.draining}
 
 
 def _choose(serving: dict[VariantRoute, float]) -> VariantRoute:

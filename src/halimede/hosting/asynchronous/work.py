@@ -52,6 +52,7 @@ class EndpointWork:
         self._answers = Answers(endpoint, find_route, dependencies, self._done)
         self._tasks: set[asyncio.Task[None]] = set()
         self._capacity = 0  # changes with the routing table only, after which `pump` is called
+        self._leaving = 0  # grows with the routing table only
         self._reading: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -66,10 +67,10 @@ class EndpointWork:
         if self._is_stopped:
             return
         self._slots.grant()
-        self._capacity = self._slots.capacity
+        self._capacity, self._leaving = self._slots.capacity, self._slots.leaving
         while len(self._tasks) < self._limit and (request := self._next()) is not None:
             self._tasks.add(asyncio.get_running_loop().create_task(self._process(request)))
-        if self.queue.must_read and self._limit and self._reading is None:
+        if self.queue.must_read and self._capacity and self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
 
     @property
@@ -77,7 +78,7 @@ class EndpointWork:
         """How many requests are processed at a time: some more than instances take, if they have to wait elsewhere."""
         first = self.queue.first
         must_wait = first is None or first.source or not self._slots.has_one_variant
-        return self._capacity * (2 if must_wait else 1)
+        return self._capacity * (2 if must_wait else 1) + self._leaving
 
     def _next(self) -> AsyncRequest | None:
         """The next request, if there is room for its result."""
@@ -89,6 +90,8 @@ class EndpointWork:
         try:
             while request is not None:
                 self._answers.add(request, await self._outcome(request))
+                if self._leaving:
+                    self._leaving = self._slots.leaving
                 request = self._next() if len(self._tasks) <= self._limit else None
         finally:
             task = asyncio.current_task()
