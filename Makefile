@@ -1,7 +1,8 @@
 # Each target sets up what it needs; a fresh machine needs only python3 (3.11 or later), make and a package index.
 
 PYTHON ?= python3
-VENV := .venv
+# Another interpreter has an environment of its own: `make test PYTHON=python3.12`.
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 EXAMPLES := build/examples
 EMBEDDINGS := build/sentence-embeddings
@@ -19,12 +20,13 @@ FUZZ_MINUTES ?= 10
 SOAK_MINUTES ?= 60
 SECONDS ?= 600
 CONFORMANCE_ARGS ?=
+RUNS ?= 200
 # Further flags of the server or the host that a target starts.
 ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress overload protos docs console-pictures docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress-archives overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -72,7 +74,21 @@ sagemaker: $(VENV)/.examples $(SAGEMAKER)/.built ## Serve an ensemble as a SageM
 host: $(VENV)/.examples $(VENV)/.$(HOST_EXTRA) $(HOSTING)/.built ## Host models as SageMaker does, on port 8088; ARGS=--substrate=ray: on a Ray cluster
 	HALIMEDE_MAKE_TARGET=$@ exec $(BIN)/halimede host --directory build/host $(ARGS)
 
-test: $(VENV)/.test ## Run the tests
+test: $(VENV)/.test test-programs ## Run the tests, JOBS processes at a time; TESTS="tests/engine tests/core" narrows it
+	$(BIN)/python -m scripts.testing.run $(JOBS:%=--jobs=%) $(TESTS)
+
+test-quick: $(VENV)/.test ## Run what needs two minutes, from every layer
+	$(BIN)/python -m scripts.testing.run --quick $(JOBS:%=--jobs=%)
+
+test-times: $(VENV)/.test test-programs ## Run the tests and write where their time goes to CONTRIBUTING.md
+	rm -f build/tests.jsonl
+	$(BIN)/python -m scripts.testing.run --record build/tests.jsonl $(JOBS:%=--jobs=%)
+	$(BIN)/python -m scripts.testing.times build/tests.jsonl
+
+stress: $(VENV)/.test test-programs ## Run TEST RUNS times, in random order, on a machine that is kept busy and stops processes
+	$(BIN)/python -m scripts.testing.stress --runs $(RUNS) $(TEST)
+
+test-programs:
 	scripts/need-debian-package.sh h2load nghttp2-client
 	scripts/need-debian-package.sh curl curl
 	scripts/need-debian-package.sh openssl openssl
@@ -80,7 +96,6 @@ test: $(VENV)/.test ## Run the tests
 	scripts/need-debian-package.sh chromium chromium
 	scripts/need-npm-package.sh azurite@3.35.0 azurite-blob
 	scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js
-	scripts/test.sh $(BIN)/pytest
 
 test-front-ends: $(VENV)/.test ## Run the tests of Python models with two front ends
 	TEST_FRONT_ENDS=2 $(BIN)/pytest tests/python_models
@@ -120,7 +135,7 @@ soak-front-ends: $(VENV)/.test ## Load front ends for SECONDS while a process of
 soak-language: $(VENV)/.test ## Load language models for SECONDS while their clients leave at random
 	$(BIN)/python -m scripts.soak_language $(SECONDS)
 
-stress: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
+stress-archives: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
 	$(BIN)/python -m scripts.stress_sagemaker 5
 	$(BIN)/python -m scripts.stress_sagemaker 5 --managed
 
