@@ -81,8 +81,12 @@ class FakeInstance:
         """Accept nothing any more, and break off what is open."""
         self._server.shutdown()
         self._server.server_close()
+        self.break_off()
+        self._thread.join(60)
+
+    def break_off(self) -> None:
+        """Reset the connections that are open."""
         self._server.break_off()
-        self._thread.join(5)
 
     def paths(self, method: str = "POST") -> list[str]:
         """The paths of the requests that came."""

@@ -47,7 +47,7 @@ def serve(
         server = loop.run(listen())
         try:
             yield Served(loop, server.sockets[0].getsockname()[1], connections)
-            loop.run(asyncio.wait_for(connections.gone(), 5), 10)
+            loop.run(asyncio.wait_for(connections.gone(), 60), 60)
         finally:
             loop.call(server.close)
 

@@ -2,8 +2,6 @@
 
 import socket
 import threading
-import time
-from collections.abc import Callable
 from http.client import IncompleteRead
 
 import pytest
@@ -13,16 +11,12 @@ from halimede.hosting.http.connection import WINDOW_BYTES
 from halimede.hosting.http.request import DisconnectedError, Request, response_head
 from halimede.hosting.http.settings import ConnectionLimits
 from tests.hosting.http.serving import Tasks, chunked, describe, echo, get, post, serve
+from tests.support.waiting import let_pass, wait_until
 
 SHORT = ConnectionLimits(head_timeout=0.2, body_timeout=0.2, send_timeout=0.2, linger=0.2)
 
 
-def until(condition: Callable[[], object], seconds: float = 5) -> None:
-    """Return once it holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to hold"
-        time.sleep(0.005)
+until = wait_until
 
 
 def pieces_of(data: bytes, size: int) -> list[bytes]:
@@ -117,11 +111,11 @@ class TestBodies:
         handler = Tasks(echo)
         with serve(handler) as served, served.client() as client:
             client.send(chunked(b"", [])[:-5] + b"3\r\nabc\r\n")
-            assert handler.begun.wait(5)
+            assert handler.begun.wait(60)
             client.send(rest)
             assert client.read().status == 400
             assert client.read_to_end() == b""
-            assert handler.ended.wait(5)
+            assert handler.ended.wait(60)
             assert len(handler.errors) == 1  # whoever waited for the body has heard that it does not come
 
     def test_a_malformed_body_in_the_first_piece_reaches_no_handler(self) -> None:
@@ -136,12 +130,12 @@ class TestBodies:
         with serve(waiting.append) as served, served.client() as client:
             sender = threading.Thread(target=client.socket.sendall, args=(post(body),))
             sender.start()
-            until(lambda: waiting and waiting[0].waiting > WINDOW_BYTES)
-            time.sleep(0.1)
+            wait_until(lambda: waiting and waiting[0].waiting > WINDOW_BYTES)
+            let_pass(0.1, "nothing shows that no more is received")
             assert served.loop.call(lambda: waiting[0].waiting) <= 2 * WINDOW_BYTES
             assert sender.is_alive()
             whole = served.loop.run(waiting[0].read(len(body)))
-            sender.join(10)
+            sender.join(60)
             assert whole == body
             served.loop.call(waiting[0].respond, 200)
             assert client.read().status == 200
@@ -152,11 +146,11 @@ class TestBodies:
         with serve(waiting.append) as served, served.client() as client:
             sender = threading.Thread(target=client.socket.sendall, args=(chunked(body, [100_000] * 300),))
             sender.start()
-            until(lambda: waiting and waiting[0].waiting > WINDOW_BYTES)
-            time.sleep(0.1)
+            wait_until(lambda: waiting and waiting[0].waiting > WINDOW_BYTES)
+            let_pass(0.1, "nothing shows that no more is received")
             assert served.loop.call(lambda: waiting[0].waiting) <= 2 * WINDOW_BYTES
             assert served.loop.run(waiting[0].read(len(body))) == body
-            sender.join(10)
+            sender.join(60)
             served.loop.call(waiting[0].respond, 200)
             assert client.read().status == 200
 
@@ -180,11 +174,11 @@ class TestExpectContinue:
         begun: list[Request] = []
         with serve(begun.append) as served, served.client() as client:
             client.send(self.DATA[:-4])
-            until(lambda: begun)
+            wait_until(lambda: begun)
             client.socket.settimeout(0.1)
             with pytest.raises(TimeoutError):
                 client.socket.recv(1)
-            client.socket.settimeout(5)
+            client.socket.settimeout(60)
             answer = served.loop.loop.create_task
             served.loop.loop.call_soon_threadsafe(lambda: answer(echo(begun[0])))
             assert client.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -213,8 +207,8 @@ class TestExpectContinue:
         begun: list[Request] = []
         with serve(begun.append, SHORT) as served, served.client() as client:
             client.send(self.DATA[:-4])
-            until(lambda: begun)
-            time.sleep(0.6)
+            wait_until(lambda: begun)
+            let_pass(0.3, "longer than bodies may be waited for")
             served.loop.call(begun[0].receive, lambda: begun[0].respond(200, begun[0].take()))
             assert client.read_line() == b"HTTP/1.1 100 Continue\r\n"
             assert client.read_line() == b"\r\n"
@@ -322,8 +316,8 @@ class TestResponses:
 
         with serve(stream) as served, served.client() as client:
             client.send(get("/"))
-            until(lambda: written[0])
-            time.sleep(0.2)
+            wait_until(lambda: written[0])
+            let_pass(0.2, "nothing shows that no more is written")
             assert served.loop.call(lambda: written[0]) < size // 2
             assert len(client.read().body) == size
 
@@ -373,7 +367,7 @@ class TestAnswersBeforeTheBody:
                     return True
                 return False
 
-            until(closed)
+            wait_until(closed)
 
 
 class TestSlowClients:
@@ -386,7 +380,7 @@ class TestSlowClients:
     def test_an_idle_connection_may_stay(self) -> None:
         with serve(describe, SHORT) as served, served.client() as client:
             assert client.ask(get("/")).status == 200
-            time.sleep(0.6)
+            let_pass(0.3, "longer than heads and bodies may be waited for")
             assert client.ask(get("/")).status == 200
 
     def test_a_slow_body_is_refused(self) -> None:
@@ -396,7 +390,7 @@ class TestSlowClients:
             answer = client.read()
             assert answer.status == 408
             assert b"nothing came of the body for 0.2 seconds" in answer.body
-            assert handler.ended.wait(5)
+            assert handler.ended.wait(60)
             assert len(handler.errors) == 1
 
     def test_a_rest_that_does_not_come_is_not_waited_for(self) -> None:
@@ -411,10 +405,10 @@ class TestSlowClients:
         with serve(waiting.append, SHORT) as served, served.client() as client:
             sender = threading.Thread(target=client.socket.sendall, args=(post(body),))
             sender.start()
-            until(lambda: waiting and waiting[0].waiting > WINDOW_BYTES)
-            time.sleep(0.6)
+            wait_until(lambda: waiting and waiting[0].waiting > WINDOW_BYTES)
+            let_pass(0.3, "longer than bodies may be waited for")
             assert served.loop.run(waiting[0].read(len(body))) == body
-            sender.join(10)
+            sender.join(60)
             served.loop.call(waiting[0].respond, 200)
             assert client.read().status == 200
 
@@ -428,7 +422,7 @@ class TestSlowClients:
 
         with serve(stream, SHORT) as served, served.client() as client:
             client.send(get("/"))
-            assert gone.wait(5)
+            assert gone.wait(60)
 
 
 class TestDisconnects:
@@ -441,9 +435,9 @@ class TestDisconnects:
             client = served.client()
             if data:
                 client.send(data)
-            until(lambda: served.connections)
+            wait_until(lambda: served.connections)
             client.vanish() if reset else client.__exit__()
-            until(lambda: not served.connections)
+            wait_until(lambda: not served.connections)
 
     @pytest.mark.parametrize("reset", [False, True])
     @pytest.mark.parametrize("data", [post(b"12345")[:-2], chunked(b"12345", [2])[:-3]])
@@ -452,9 +446,9 @@ class TestDisconnects:
         with serve(handler) as served:
             client = served.client()
             client.send(data)
-            assert handler.begun.wait(5)
+            assert handler.begun.wait(60)
             client.vanish() if reset else client.__exit__()
-            assert handler.ended.wait(5)
+            assert handler.ended.wait(60)
             assert len(handler.errors) == 1
 
     @pytest.mark.parametrize("reset", [False, True])
@@ -470,9 +464,9 @@ class TestDisconnects:
         with serve(wait) as served:
             client = served.client()
             client.send(post(b"body"))
-            assert begun.wait(5)
+            assert begun.wait(60)
             client.vanish() if reset else client.__exit__()
-            assert gone.wait(5)
+            assert gone.wait(60)
             assert kept[0].answered
             served.loop.call(kept[0].respond, 200, b"too late")
 
@@ -489,7 +483,7 @@ class TestDisconnects:
             client.send(get("/"))
             assert client.read_line().startswith(b"HTTP/1.1 200")
             client.vanish()
-            assert gone.wait(5)
+            assert gone.wait(60)
 
 
 class TestShutdown:
@@ -503,7 +497,7 @@ class TestShutdown:
         begun: list[Request] = []
         with serve(begun.append) as served, served.client() as client:
             client.send(get("/"))
-            until(lambda: begun)
+            wait_until(lambda: begun)
             served.loop.call(served.connections.shutdown)
             served.loop.call(begun[0].respond, 200, b"answer")
             answer = client.read()
@@ -527,11 +521,11 @@ def test_reading_after_the_client_has_gone_ends_at_once() -> None:
     with serve(kept.append) as served:
         client = served.client()
         client.send(post(b"12345")[:-2])
-        until(lambda: kept)
+        wait_until(lambda: kept)
         client.__exit__()
-        until(lambda: kept[0].answered)
+        wait_until(lambda: kept[0].answered)
         with pytest.raises(DisconnectedError):
-            served.loop.run(kept[0].read(10), 5)
+            served.loop.run(kept[0].read(10))
 
 
 def test_a_window_of_pipelined_requests_is_held() -> None:

@@ -1,11 +1,9 @@
-import time
-from collections.abc import Callable
-
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
 from tests.frontends.http.serving import Client, post
 from tests.hosting.http.serving import LIMIT, Tasks, serve
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 
@@ -24,18 +22,11 @@ def begin(length: int) -> bytes:
     return b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n" % length
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def fill(clients: list[Client], budget: ReceiveBudget) -> None:
     """Let each begin a body of 8 MiB, and send 5 of them."""
     for place, client in enumerate(clients):
         client.send(begin(8 * MIB) + b"x" * 5 * MIB)
-        wait_for(lambda place=place: budget.held == (place + 1) * 5 * MIB)  # type: ignore[misc]  # bound now
+        wait_until(lambda place=place: budget.held == (place + 1) * 5 * MIB)  # type: ignore[misc]  # bound now
 
 
 def test_bodies_count_until_they_are_complete() -> None:
@@ -46,9 +37,9 @@ def test_bodies_count_until_they_are_complete() -> None:
         assert client.read().body == str(8 * MIB).encode()
         assert budget.held == 0
         client.send(begin(8 * MIB) + b"x" * MIB)
-        wait_for(lambda: budget.held == MIB)
+        wait_until(lambda: budget.held == MIB)
         client.vanish()
-        wait_for(lambda: budget.held == 0)
+        wait_until(lambda: budget.held == 0)
 
 
 def test_body_that_could_never_fit_is_refused() -> None:

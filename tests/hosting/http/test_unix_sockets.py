@@ -37,7 +37,7 @@ def listening_near(name: str) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0" + name[1:])
         listener.listen()
-        listener.settimeout(5)
+        listener.settimeout(60)
         yield listener
 
 
@@ -45,7 +45,7 @@ def listening_near(name: str) -> Iterator[socket.socket]:
 def connected(name: str, accepted: Callable[[socket.socket], socket.socket]) -> Iterator[UpstreamPool]:
     """A pool that has connected to an instance at a port and at the socket of that name."""
     with LoopThread() as loop, socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(60)
         pool = UpstreamPool("127.0.0.1", listener.getsockname()[1], name)
         connection = loop.run(pool.connect())
         try:

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from halimede.hosting.http.call import CallError, call
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
-from tests.hosting.http.test_connection import until
 from tests.support.loops import LoopThread
+from tests.support.waiting import let_pass, wait_until
 
 REQUEST = b"POST /invocations HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
 CHUNKED = b"POST /invocations HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -54,13 +53,13 @@ class Sink:
 
     @property
     def text(self) -> bytes:
-        assert self.done.wait(5)
+        assert self.done.wait(60)
         assert (self.ends, self.failure) == (1, "")
         return bytes(self.body)
 
     @property
     def reason(self) -> str:
-        assert self.done.wait(5)
+        assert self.done.wait(60)
         assert self.ends == 1
         return self.failure
 
@@ -77,7 +76,7 @@ class Rig:
     def connect(self) -> tuple[UpstreamConnection, socket.socket]:
         connection = self.loop.run(self.pool.connect())
         peer, _ = self.listener.accept()
-        peer.settimeout(5)
+        peer.settimeout(60)
         self.peers.append(peer)
         return connection, peer
 
@@ -94,7 +93,7 @@ class Rig:
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     with LoopThread() as loop, socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(60)
         one = Rig(loop, listener)
         yield one
         loop.call(one.pool.close)
@@ -147,7 +146,7 @@ class TestResponses:
         read(peer, len(REQUEST) + 4)
         peer.sendall(b"HTTP/1.1 200 OK\r\n\r\nsome ")
         peer.sendall(b"more")
-        time.sleep(0.02)
+        wait_until(lambda: sink.body == b"some more")
         assert not sink.done.is_set()
         peer.close()
         assert sink.text == b"some more"
@@ -229,7 +228,7 @@ class TestResponses:
         peer.sendall(answer(b"first"))
         assert sink.text == b"first"
         peer.sendall(answer(b"second"))
-        until(lambda: not connection.is_idle)
+        wait_until(lambda: not connection.is_idle)
         assert rig.idle() is None
 
 
@@ -268,7 +267,7 @@ class TestReuse:
         peer.sendall(answer(b"x"))
         assert sink.text == b"x"
         peer.close()
-        until(lambda: not connection.is_idle)
+        wait_until(lambda: not connection.is_idle)
         assert rig.idle() is None
 
     def test_a_pool_that_is_closed_keeps_nothing(self, rig: Rig) -> None:
@@ -292,7 +291,7 @@ class TestReuse:
         read(peer, len(REQUEST) + 4)
         rig.loop.call(connection.give_up)
         assert peer.recv(1) == b""
-        time.sleep(0.02)
+        let_pass(0.02, "nothing shows that no more is said")
         assert sink.ends == 0
         assert rig.idle() is None
 
@@ -337,17 +336,17 @@ class TestRequests:
         size = 32 << 20
         head = REQUEST.replace(b": 4", b": %d" % size)
         rig.loop.call(lambda: connection.send(head, b"x" * size, sink, complete=True, chunked=False))
-        until(lambda: connection.write_paused)
+        wait_until(lambda: connection.write_paused)
         assert sink.writable == 0
         read(peer, len(head) + size)
-        until(lambda: sink.writable == 1)
+        wait_until(lambda: sink.writable == 1)
         assert not connection.write_paused
 
     def test_a_response_that_is_not_wanted_now_waits_in_the_instance(self, rig: Rig) -> None:
         connection, peer = rig.connect()
         sink = rig.send(connection)
         peer.sendall(answer(b"x" * (64 << 20))[:100])
-        until(lambda: sink.body)
+        wait_until(lambda: sink.body)
         rig.loop.call(connection.pause)
         rest = 64 << 20
         peer.settimeout(0.2)
@@ -355,7 +354,7 @@ class TestRequests:
             peer.sendall(b"x" * rest)
         assert len(sink.body) < 1 << 20
         rig.loop.call(connection.resume)
-        until(lambda: len(sink.body) > 1 << 20)
+        wait_until(lambda: len(sink.body) > 1 << 20)
 
 
 class TestCall:
@@ -371,7 +370,7 @@ class TestCall:
         player = threading.Thread(target=play)
         player.start()
         assert rig.loop.run(call(rig.pool, "POST", "/models", b"{}", {"A": "b"})) == (507, b"done")
-        player.join(5)
+        player.join(60)
         assert rig.idle() is not None
 
     def test_no_answer_in_time(self, rig: Rig) -> None:
@@ -379,7 +378,7 @@ class TestCall:
             rig.loop.run(call(rig.pool, "GET", "/ping", timeout_s=0.1))
         peer, _ = rig.listener.accept()
         rig.peers.append(peer)
-        peer.settimeout(5)
+        peer.settimeout(60)
         while peer.recv(1000):  # it was told by the connection's end
             pass
 

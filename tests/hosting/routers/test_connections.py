@@ -10,7 +10,6 @@ from halimede.hosting.http.request import Request
 from halimede.hosting.routers.connection import is_invocation
 from halimede.hosting.routers.door import Handed
 from tests.frontends.http.serving import Client
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance
 from tests.hosting.routing.serving import (
     ENDPOINT,
@@ -21,6 +20,7 @@ from tests.hosting.routing.serving import (
     runtime,
     variant_route,
 )
+from tests.support.waiting import wait_until
 
 INVOCATION = f"POST /endpoints/{ENDPOINT}/invocations HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody".encode()
 OTHER = b"GET /other HTTP/1.1\r\n\r\n"
@@ -30,7 +30,7 @@ OTHER = b"GET /other HTTP/1.1\r\n\r\n"
 def shared() -> Iterator[tuple[Runtime, Farm, FakeInstance]]:
     """A runtime, its routers and its instance."""
     with instances(1) as [instance], runtime(variant_route("A", [instance])) as host:
-        [farm] = PROCESSES.farms.values()
+        farm = PROCESSES.farm
         yield host, farm, instance
 
 
@@ -49,19 +49,19 @@ def ask(client: Client, data: bytes) -> tuple[int, bytes]:
 class TestWhoHasThem:
     def test_they_are_spread_evenly(self) -> None:
         with shared() as (host, farm, _), ExitStack() as stack:
-            until(lambda: connections(farm) == [0, 0])
+            wait_until(lambda: connections(farm) == [0, 0])
             clients = [stack.enter_context(host.raw()) for _ in range(20)]
             for client in clients:
                 assert ask(client, INVOCATION) == (200, b"body")
             assert connections(farm) == [10, 10]
             for client in clients[:5]:
                 client.__exit__()
-            until(lambda: sum(connections(farm)) == 15)
+            wait_until(lambda: sum(connections(farm)) == 15)
 
     def test_any_request_but_an_invocation_is_answered_by_the_hosts_own_process(self) -> None:
         with shared() as (host, farm, _), host.raw() as client:
             assert ask(client, OTHER) == (404, b"the host's own process")
-            until(lambda: connections(farm) == [0, 0])
+            wait_until(lambda: connections(farm) == [0, 0])
             assert len(farm.loop.call(lambda: list(farm.connections))) == 1
 
     def test_a_connection_goes_where_its_next_request_belongs(self) -> None:
@@ -69,7 +69,7 @@ class TestWhoHasThem:
             for _ in range(10):
                 assert ask(client, INVOCATION) == (200, b"body")
                 assert ask(client, OTHER) == (404, b"the host's own process")
-            until(lambda: connections(farm) == [0, 0])
+            wait_until(lambda: connections(farm) == [0, 0])
 
     def test_requests_that_are_sent_ahead_are_answered_in_order(self) -> None:
         with shared() as (host, _, _), host.raw() as client:
@@ -151,7 +151,7 @@ class TestWhoseTheyAre:
             near, far = socket.socketpair()
             with far:
                 farm.loop.call(_hand_in, farm, near, OTHER)
-                until(lambda: seen == [False])
+                wait_until(lambda: seen == [False])
             farm.routers._make = make
 
 

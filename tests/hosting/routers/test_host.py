@@ -18,9 +18,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from halimede.hosting.substrates.processes import descendants, end_marked
 from tests.frontends.http.serving import Client
-from tests.hosting.http.test_connection import until
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 
@@ -96,7 +96,7 @@ class TestAnEndpoint:
             for _ in range(10):
                 assert runtime.invoke_endpoint(EndpointName="e", Body=b"x")["Body"].read() == b"OK"
             sagemaker.delete_endpoint(EndpointName="e")
-            until(lambda: not sagemaker.list_endpoints()["Endpoints"], 30)
+            wait_until(lambda: not sagemaker.list_endpoints()["Endpoints"])
             with pytest.raises(ClientError, match="Endpoint e of account 000000000000 not found"):
                 runtime.invoke_endpoint(EndpointName="e", Body=b"x")
 
@@ -114,7 +114,7 @@ class TestAnEndpoint:
                 for client in clients:
                     assert client.invoke_endpoint(EndpointName="e", Body=b"x")["Body"].read() == b"OK"
                 sagemaker.delete_endpoint(EndpointName="e")
-                until(lambda: not sagemaker.list_endpoints()["Endpoints"], 30)
+                wait_until(lambda: not sagemaker.list_endpoints()["Endpoints"])
 
     def test_an_update_under_load_fails_no_request(self, place: Path) -> None:
         with start_host(place / "host", *flags(place)) as host:
@@ -141,7 +141,7 @@ class TestAnEndpoint:
                     sagemaker.update_endpoint(EndpointName="e", EndpointConfigName=config)
                     assert settled(sagemaker)["EndpointConfigName"] == config
                 seen = answers[0]
-                until(lambda: answers[0] > seen + 50, 30)
+                wait_until(lambda: answers[0] > seen + 50)
             finally:
                 stopped.set()
                 for each in threads:
@@ -180,7 +180,7 @@ class TestAnEndpoint:
             def total() -> float:
                 return float(sum(point["Sum"] for point in statistic("Invocations", Statistics=["Sum"])))
 
-            until(lambda: total() == 300, 30)
+            wait_until(lambda: total() == 300)
             counted = statistic("ModelLatency", Statistics=["SampleCount", "Maximum"])
             assert sum(point["SampleCount"] for point in counted) == 300
             slow = statistic("ModelLatency", ExtendedStatistics=["p99"])
@@ -265,7 +265,7 @@ class TestKeys:
             for _ in range(2):
                 assert of_instance().invoke_endpoint(EndpointName="e", Body=b"x")["Body"].read() == body
             sagemaker.delete_endpoint(EndpointName="e")
-            until(lambda: not sagemaker.list_endpoints()["Endpoints"], 30)
+            wait_until(lambda: not sagemaker.list_endpoints()["Endpoints"])
             for _ in range(2):
                 with pytest.raises(ClientError, match="UnrecognizedClientException"):
                     of_instance().invoke_endpoint(EndpointName="e", Body=b"x")
@@ -291,7 +291,7 @@ class TestWebPages:
                     assert code in answer.body
                     allowed = answer.headers.get("access-control-allow-origin")
                     assert allowed == (origin if "app" in origin else None)
-            until(lambda: host.log.count("denied: POST /endpoints/none/invocations of 127.0.0.1") == 2)
+            wait_until(lambda: host.log.count("denied: POST /endpoints/none/invocations of 127.0.0.1") == 2)
 
 
 class TestProcesses:
@@ -300,7 +300,7 @@ class TestProcesses:
             before = routers(host)
             assert len(before) == 2
             os.kill(before[0], signal.SIGKILL)
-            until(lambda: len(routers(host)) == 2 and before[0] not in routers(host), 30)
+            wait_until(lambda: len(routers(host)) == 2 and before[0] not in routers(host))
             assert f"router process {before[0]} has ended; another one is started" in host.log
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
@@ -309,7 +309,7 @@ class TestProcesses:
             before = routers(host)
             assert len(before) == 2
             host.stop(number)
-            until(lambda: all(is_gone(each) for each in before), 30)
+            wait_until(lambda: all(is_gone(each) for each in before))
 
     def test_signals_of_a_terminal_reach_the_routers_too_and_end_them_in_order(self, place: Path) -> None:
         with start_host(place / "host", *flags(place)) as host:

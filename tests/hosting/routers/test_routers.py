@@ -14,7 +14,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.table import Target, VariantRoute
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance, Received, Reply, echo
 from tests.hosting.routing.serving import (
     ENDPOINT,
@@ -27,16 +26,17 @@ from tests.hosting.routing.serving import (
     runtime,
     variant_route,
 )
+from tests.support.waiting import wait_until
 
 
 @contextmanager
 def shared(count: int = 1, **spec: bool) -> Iterator[tuple[Runtime, Farm, list[FakeInstance]]]:
     """A runtime, its routers and its instances."""
     with instances(count) as made, runtime(variant_route("A", made, **spec)) as host:
-        [farm] = PROCESSES.farms.values()
+        farm = PROCESSES.farm
         # urllib3 closes the connections of a pool once nothing refers to it, as the tracebacks of caught errors may do
         gc.collect()
-        until(lambda: connections(farm) == [0, 0], 30)
+        wait_until(lambda: connections(farm) == [0, 0])
         yield host, farm, made
 
 
@@ -61,7 +61,7 @@ class Load:
     def __enter__(self) -> "Load":
         for each in self._threads:
             each.start()
-        until(lambda: self.answers["200"] > 50)
+        wait_until(lambda: self.answers["200"] > 50)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +82,7 @@ class Load:
     def go_on(self, answers: int) -> None:
         """Return when so many more requests have been answered."""
         before = self.answers["200"]
-        until(lambda: self.answers["200"] > before + answers)
+        wait_until(lambda: self.answers["200"] > before + answers)
 
     @property
     def failures(self) -> int:
@@ -95,7 +95,7 @@ class TestARouterThatIsKilled:
             before = processes(farm)
             with Load(host, 8) as load:
                 os.kill(before[0], signal.SIGKILL)
-                until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm), 30)
+                wait_until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))
                 load.go_on(50)
             assert before[1] in processes(farm)
             assert load.failures <= 4  # half of the connections, once each
@@ -106,15 +106,15 @@ class TestARouterThatIsKilled:
             instance.invoke = lambda received: held.wait(20) and echo(received)  # type: ignore[assignment,return-value]
             futures = [threads.submit(_suppressed, host) for _ in range(4)]
             target = host.targets[0]
-            until(lambda: target.outstanding == 4)
+            wait_until(lambda: target.outstanding == 4)
             victim, _ = processes(farm)
             os.kill(victim, signal.SIGKILL)
-            until(lambda: target.outstanding == 2)
+            wait_until(lambda: target.outstanding == 2)
             held.set()
             answers = [future.result(10) for future in futures]
             assert sorted(answers) == [False, False, True, True]
-            until(lambda: host.is_idle)
-            until(lambda: len(processes(farm)) == 2, 30)
+            wait_until(lambda: host.is_idle)
+            wait_until(lambda: len(processes(farm)) == 2)
 
     def test_an_instance_that_leaves_is_idle_without_it(self) -> None:
         held = threading.Event()
@@ -122,7 +122,7 @@ class TestARouterThatIsKilled:
             instance.invoke = lambda received: held.wait(20) and echo(received)  # type: ignore[assignment,return-value]
             futures = [threads.submit(_suppressed, host) for _ in range(2)]
             target = host.targets[0]
-            until(lambda: target.outstanding == 2)
+            wait_until(lambda: target.outstanding == 2)
             idle = _drained(host, target)
             for each in processes(farm):
                 os.kill(each, signal.SIGKILL)
@@ -130,14 +130,14 @@ class TestARouterThatIsKilled:
             held.set()
             for future in futures:
                 future.result(10)
-            until(lambda: len(processes(farm)) == 2, 30)
+            wait_until(lambda: len(processes(farm)) == 2)
 
     def test_the_new_one_has_the_whole_table(self) -> None:
         with shared(2) as (host, farm, made):
             for each in processes(farm):
                 os.kill(each, signal.SIGKILL)
-            until(lambda: not processes(farm))
-            until(lambda: len(processes(farm)) == 2, 30)
+            wait_until(lambda: not processes(farm))
+            wait_until(lambda: len(processes(farm)) == 2)
             client = host.client()
             for _ in range(40):
                 invoke(client)
@@ -147,7 +147,7 @@ class TestARouterThatIsKilled:
         with shared() as (host, farm, _):
             for each in processes(farm):
                 os.kill(each, signal.SIGKILL)
-            until(lambda: not processes(farm))
+            wait_until(lambda: not processes(farm))
             for _ in range(10):
                 with host.raw() as client:
                     assert (
@@ -156,7 +156,7 @@ class TestARouterThatIsKilled:
                         ).status
                         == 200
                     )
-            until(lambda: len(processes(farm)) == 2, 30)
+            wait_until(lambda: len(processes(farm)) == 2)
 
 
 @pytest.mark.parametrize("with_change", [True, False])
@@ -168,7 +168,7 @@ def test_a_router_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, with_chan
         os.kill(before[0], signal.SIGSTOP)
         if with_change:
             host.settle()
-        until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm), 30)
+        wait_until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))
         monkeypatch.undo()
         invoke(host.client())
 
@@ -219,7 +219,7 @@ class TestTheTable:
             clients = [host.client() for _ in range(3)]
             futures = [threads.submit(invoke, client) for client in clients]
             target = host.targets[0]
-            until(lambda: target.outstanding == 3)
+            wait_until(lambda: target.outstanding == 3)
             idle = _drained(host, target)
             host.settle()
             assert not idle.is_set()
@@ -277,7 +277,7 @@ def test_requests_in_flight_count_over_all_routers() -> None:
         held.set()
         for future in futures:
             future.result(5)
-        until(lambda: host.is_idle)
+        wait_until(lambda: host.is_idle)
 
 
 def test_every_request_is_counted_once() -> None:
@@ -293,11 +293,11 @@ def test_stopping_ends_the_processes_when_what_was_asked_is_answered() -> None:
         held = threading.Event()
         instance.invoke = lambda _: Reply(200, str(held.wait(10)).encode())
         future = threads.submit(invoke, host.client())
-        until(lambda: host.targets[0].outstanding == 1)
+        wait_until(lambda: host.targets[0].outstanding == 1)
         pids = processes(farm)
         with ThreadPoolExecutor(1) as stopping:
             stopped = stopping.submit(lambda: farm.loop.run(farm.routers.stop(5.0)))
-            until(lambda: not processes(farm))
+            wait_until(lambda: not processes(farm))
             held.set()
             assert future.result(5)["Body"].read() == b"True"
             stopped.result(10)
@@ -319,7 +319,7 @@ def _suppressed(host: Runtime) -> bool:
 def await_requests(instance: FakeInstance, count: int) -> None:
     """Return when an instance has got so many more requests."""
     before = len(instance.seen)
-    until(lambda: len(instance.seen) > before + count)
+    wait_until(lambda: len(instance.seen) > before + count)
 
 
 def _drained(host: Runtime, target: Target, variant: VariantRoute | None = None) -> threading.Event:

@@ -15,8 +15,8 @@ def processes(request: pytest.FixtureRequest) -> Iterator[int]:
     PROCESSES.count = 1
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def farms() -> Iterator[None]:
-    """The routers that tests of a module share are ended with it."""
+    """The routers that the tests of this directory share are ended with the last of them."""
     yield
     PROCESSES.close()

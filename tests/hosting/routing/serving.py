@@ -25,13 +25,19 @@ from halimede.hosting.settings import HostSettings
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import Resources
 from tests.frontends.http.serving import Client
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until
 
 one_process = pytest.mark.parametrize("processes", [1], ids=["one-process"], indirect=True)
 """For a test that looks into what only one process has, or for which it makes no difference how many there are."""
+
+SMALL = InvocationSettings(payload_bytes=1000, kept_bytes=100)
+"""Takes small bodies, and sends only the smallest twice."""
+
+SHORT = InvocationSettings(timeout_s=0.6, stream_timeout_s=0.3)
+"""Waits for an instance for a short time only. Tests whose limits are equal share router processes."""
 
 ENDPOINT = "my-endpoint"
 ACCOUNT = "123456789012"
@@ -82,6 +88,11 @@ class Processes:
 
     count: int = 1
     farms: dict[InvocationSettings, "Farm"] = field(default_factory=dict)
+
+    @property
+    def farm(self) -> "Farm":
+        """That with the settings of most tests."""
+        return self.farms[InvocationSettings()]
 
     def close(self) -> None:
         for farm in self.farms.values():
@@ -216,7 +227,7 @@ class Runtime:
         self._clients.close()
         self.loop.call(self._server.close)
         self.loop.call(self.connections.shutdown)
-        self.loop.run(asyncio.wait_for(self.connections.gone(), 5), 10)
+        self.loop.run(asyncio.wait_for(self.connections.gone(), 60), 60)
         self.loop.call(self.invocations.close)
         for target in self.targets:
             self.loop.call(target.pool.close)
@@ -321,4 +332,4 @@ def one_instance(
         runtime(variant_route("AllTraffic", [instance], **spec), settings=settings) as one,
     ):
         yield one, instance
-        until(lambda: one.is_idle)
+        wait_until(lambda: one.is_idle)

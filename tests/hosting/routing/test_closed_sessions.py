@@ -8,6 +8,9 @@ import pytest
 
 from halimede.hosting.routing import closed_sessions as module
 from halimede.hosting.routing.closed_sessions import ClosedSessions
+from tests.hosting.routing.serving import one_process
+
+pytestmark = one_process
 
 NOW = 100.0
 

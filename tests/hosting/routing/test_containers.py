@@ -128,7 +128,7 @@ def test_who_takes_too_long(spec: dict[str, Any], more: dict[str, str], name: st
     gate = threading.Event()
 
     def hangs(_: Received) -> Reply:
-        gate.wait(20)
+        gate.wait(60)
         return Reply()
 
     with one_instance(InvocationSettings(timeout_s=0.1), **spec) as (host, instance):

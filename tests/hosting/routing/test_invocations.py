@@ -2,23 +2,24 @@
 
 import socket
 import threading
-import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic_ns
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError, ResponseStreamingError
 
-from halimede.hosting.http.upstream import UpstreamPool
-from halimede.hosting.routing.settings import InvocationSettings
+from halimede.hosting.http.upstream import UpstreamConnection, UpstreamPool
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Container
 from tests.hosting.http.serving import chunked
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import Received, Reply, echo
 from tests.hosting.routing.serving import (
     ACCOUNT,
     ENDPOINT,
+    SHORT,
+    SMALL,
     Runtime,
     instances,
     invoke,
@@ -27,6 +28,7 @@ from tests.hosting.routing.serving import (
     runtime,
     variant_route,
 )
+from tests.support.waiting import let_pass, wait_until
 
 PATH = f"/endpoints/{ENDPOINT}/invocations"
 
@@ -110,7 +112,11 @@ class TestWhatIsPassedOn:
                 client.send(chunked(body, [1 << 20] * 8).replace(b"POST /", b"POST " + PATH.encode(), 1))
                 assert client.read().body == body
             assert len(instance.seen) == 3
-            assert len(host.loop.call(lambda: host.targets[0].pool._idle)) == 1
+            pool = host.targets[0].pool
+            first, second = host.loop.call(lambda: (pool.idle(), pool.idle()))
+            assert first is not None
+            assert second is None
+            host.loop.call(first.close)
 
     def test_a_chunked_answer_is_passed_back(self) -> None:
         with one_instance() as (host, instance):
@@ -196,7 +202,7 @@ class TestWhichVariant:
 
         def hold(received: Received) -> Reply:
             begun.release()
-            held.wait(10)
+            held.wait(60)
             return echo(received)
 
         with instances(3) as three, runtime(variant_route("A", three, least_outstanding=True)) as host:
@@ -207,11 +213,11 @@ class TestWhichVariant:
                 futures = []
                 for _ in range(9):
                     futures.append(threads.submit(invoke, client))
-                    assert begun.acquire(timeout=5)
+                    assert begun.acquire(timeout=60)
                 assert [len(each.seen) for each in three] == [3, 3, 3]
                 held.set()
                 for future in futures:
-                    future.result(5)
+                    future.result(60)
 
     @one_process
     def test_a_draining_instance_gets_nothing(self) -> None:
@@ -226,10 +232,10 @@ class TestWhichVariant:
     def test_a_draining_instance_is_idle_when_its_last_request_is_answered(self) -> None:
         held, idle = threading.Event(), threading.Event()
         with one_instance() as (host, instance), ThreadPoolExecutor(2) as threads:
-            instance.invoke = lambda received: Reply(200, str(held.wait(10)).encode())
+            instance.invoke = lambda received: Reply(200, str(held.wait(60)).encode())
             client = host.client()
             futures = [threads.submit(invoke, client) for _ in range(2)]
-            until(lambda: len(instance.seen) == 2)
+            wait_until(lambda: len(instance.seen) == 2)
             target = host.targets[0]
             assert target.inflight == 2
             target.on_idle, target.draining = idle.set, True
@@ -240,8 +246,8 @@ class TestWhichVariant:
             assert not idle.is_set()
             held.set()
             for future in futures:
-                assert future.result(5)["Body"].read() == b"True"
-            assert idle.wait(5)
+                assert future.result(60)["Body"].read() == b"True"
+            assert idle.wait(60)
 
 
 class TestErrors:
@@ -307,7 +313,7 @@ class TestErrors:
             with pytest.raises(ClientError) as caught:
                 invoke(host.client())
             assert error_of(caught.value)[:2] == ("ServiceUnavailable", 503)
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
 
     @pytest.mark.parametrize(
         ("line", "status"),
@@ -319,14 +325,12 @@ class TestErrors:
 
 
 class TestLimits:
-    SMALL = InvocationSettings(payload_bytes=1000)
-
     def test_a_body_of_the_largest_size(self) -> None:
-        with one_instance(self.SMALL) as (host, _):
+        with one_instance(SMALL) as (host, _):
             assert invoke(host.client(), b"x" * 1000)["Body"].read() == b"x" * 1000
 
     def test_a_larger_one_is_refused_before_it_is_received(self) -> None:
-        with one_instance(self.SMALL) as (host, instance):
+        with one_instance(SMALL) as (host, instance):
             with pytest.raises(ClientError) as caught:
                 invoke(host.client(), b"x" * 1001)
             code, status, message = error_of(caught.value)
@@ -336,34 +340,53 @@ class TestLimits:
 
     @pytest.mark.parametrize("sizes", [[], [300, 300, 300, 100]])
     def test_a_larger_one_in_chunks(self, sizes: list[int]) -> None:
-        with one_instance(self.SMALL) as (host, instance), host.raw() as client:
+        with one_instance(SMALL) as (host, instance), host.raw() as client:
             data = chunked(b"x" * 1001, sizes).replace(b"POST /", b"POST " + PATH.encode(), 1)
             assert client.ask(data).status == 413
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
             assert instance.seen == []
 
     def test_a_larger_one_in_chunks_that_come_slowly(self) -> None:
-        with one_instance(self.SMALL) as (host, instance), host.raw() as client:
+        with one_instance(SMALL) as (host, instance), host.raw() as client:
             data = chunked(b"x" * 1001, [600]).replace(b"POST /", b"POST " + PATH.encode(), 1)
             client.send(data[:-20])
-            until(lambda: host.targets[0].outstanding)
+            wait_until(lambda: host.targets[0].outstanding)
             client.send(data[-20:])
             assert client.read().status == 413
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
             assert instance.seen == []
 
     def test_an_answer_has_no_limit(self) -> None:
-        with one_instance(self.SMALL) as (host, instance):
-            instance.invoke = lambda _: Reply(200, b"x" * (40 << 20))
-            assert len(invoke(host.client())["Body"].read()) == 40 << 20
+        with one_instance(SMALL) as (host, instance):
+            instance.invoke = lambda _: Reply(200, b"x" * (26 << 20))
+            assert len(invoke(host.client())["Body"].read()) == 26 << 20
+
+
+class Clock:
+    """The time of which invocations see what a test lets pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ns = monotonic_ns()
+        self._checks = 0
+        monkeypatch.setattr("halimede.hosting.routing.invocation.monotonic_ns", lambda: self._ns)
+        monkeypatch.setattr("halimede.hosting.routing.invocations.monotonic_ns", self._check)
+
+    def _check(self) -> int:
+        self._checks += 1
+        return self._ns
+
+    def advance(self, seconds: float) -> None:
+        """Return when those have passed, and the deadlines of all invocations have been looked at."""
+        self._ns += round(seconds * 1e9)
+        enough = self._checks + 2
+        wait_until(lambda: self._checks >= enough, "the deadlines to be looked at")
 
 
 class TestTimes:
-    SHORT = InvocationSettings(timeout_s=0.6)
-
     def test_an_instance_that_takes_too_long(self) -> None:
-        with one_instance(self.SHORT) as (host, instance):
-            instance.invoke = lambda received: time.sleep(1.5) or echo(received)  # type: ignore[func-returns-value]
+        held = threading.Event()
+        with one_instance(SHORT) as (host, instance):
+            instance.invoke = lambda _: Reply(200, str(held.wait(60)).encode())
             with pytest.raises(ClientError) as caught:
                 invoke(host.client(attempts=3))
             assert error_of(caught.value)[:2] == ("ModelError", 424)
@@ -373,22 +396,35 @@ class TestTimes:
             )
             assert len(instance.seen) == 1  # nothing is sent twice
             assert host.meter.answers == [(500, True)]
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
+            held.set()
 
-    def test_a_client_that_sends_slowly_takes_none_of_the_instances_time(self) -> None:
-        with one_instance(self.SHORT) as (host, _), host.raw() as client:
+    @one_process
+    def test_a_client_that_sends_slowly_takes_none_of_the_instances_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch)
+        with one_instance() as (host, _), host.raw() as client:
             client.send(f"POST {PATH} HTTP/1.1\r\nContent-Length: 10\r\n\r\n".encode())
-            for _ in range(10):
-                client.send(b"x")
-                time.sleep(0.09)
+            client.send(b"x" * 5)
+            wait_until(lambda: host.targets[0].outstanding)
+            clock.advance(100)  # an instance has 60 seconds
+            client.send(b"x" * 5)
             assert client.read().body == b"x" * 10
 
-    def test_a_client_that_reads_slowly_takes_none_of_it(self) -> None:
-        size = 48 << 20
-        with one_instance(self.SHORT) as (host, instance), host.raw() as client:
+    @one_process
+    def test_a_client_that_reads_slowly_takes_none_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = Clock(monkeypatch)
+        paused = threading.Event()
+        pause = UpstreamConnection.pause
+        monkeypatch.setattr(UpstreamConnection, "pause", lambda self: (pause(self), paused.set()))
+        size = 16 << 20
+        with one_instance() as (host, instance), host.raw() as client:
             instance.invoke = lambda _: Reply(200, b"x" * size)
             client.send(f"POST {PATH} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode())
-            time.sleep(1)
+            assert paused.wait(60)
+            host.loop.call(lambda: None)  # what has paused has been done
+            clock.advance(100)
             assert len(client.read().body) == size
 
     def test_an_instance_that_accepts_no_connection_in_time(self) -> None:
@@ -396,14 +432,14 @@ class TestTimes:
             port = full.getsockname()[1]
             route = variant_route("A", [])
             route.targets.append(Target("i", UpstreamPool("127.0.0.1", port)))
-            with runtime(route, settings=self.SHORT) as host:
+            with runtime(route, settings=SHORT) as host:
                 fillers = [socket.socket() for _ in range(8)]
                 for each in fillers:
                     each.setblocking(False)
                     each.connect_ex(("127.0.0.1", port))
                 with pytest.raises(ClientError, match="timed out while waiting"):
                     invoke(host.client())
-                until(lambda: host.is_idle)
+                wait_until(lambda: host.is_idle)
                 for each in fillers:
                     each.close()
 
@@ -412,10 +448,10 @@ class TestInstancesThatDie:
     def test_before_the_answer(self) -> None:
         with one_instance() as (host, instance):
             instance.invoke = lambda _: Reply(200, b"", breaks=True, headers={"Content-Length": "0"})
-            instance._server.break_off()
+            instance.break_off()
             client = host.client()
             assert invoke(client)["Body"].read() == b""  # which has an idle connection left that is broken
-            until(lambda: host.loop.call(lambda: host.targets[0].pool.idle()) is None)
+            wait_until(lambda: host.loop.call(lambda: host.targets[0].pool.idle()) is None)
             instance.close()
             with pytest.raises(ClientError) as caught:
                 invoke(client)
@@ -429,7 +465,7 @@ class TestInstancesThatDie:
             for _ in range(30):
                 assert invoke(client, b"x")["Body"].read() == b"x"
             fakes[0].close()
-            until(lambda: host.loop.call(lambda: host.targets[0].pool.idle()) is None)
+            wait_until(lambda: host.loop.call(lambda: host.targets[0].pool.idle()) is None)
             for _ in range(30):
                 assert invoke(client, b"x")["Body"].read() == b"x"
             fakes[2].close()
@@ -441,7 +477,7 @@ class TestInstancesThatDie:
         with one_instance() as (host, instance):
 
             def die(_: Received) -> Reply:
-                instance._server.break_off()
+                instance.break_off()
                 return Reply()
 
             instance.invoke = die
@@ -456,14 +492,14 @@ class TestInstancesThatDie:
             instance.invoke = lambda _: Reply(200, b"x" * 100_000, {"Content-Length": "200000"}, breaks=True)
             with pytest.raises(ResponseStreamingError):
                 invoke(host.client())["Body"].read()
-            until(lambda: host.meter.answers == [(500, True)])
+            wait_until(lambda: host.meter.answers == [(500, True)])
 
     def test_within_an_answer_in_chunks(self) -> None:
         with one_instance() as (host, instance):
             instance.invoke = lambda _: Reply(200, [b"x" * 1000], breaks=True)
             with pytest.raises(ResponseStreamingError):
                 invoke(host.client())["Body"].read()
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
 
     def test_a_malformed_answer(self) -> None:
         with one_instance() as (host, instance):
@@ -477,10 +513,10 @@ class TestClients:
     def test_one_that_gives_up_frees_the_instance(self) -> None:
         held = threading.Event()
         with one_instance() as (host, instance):
-            instance.invoke = lambda _: Reply(200, str(held.wait(10)).encode())
+            instance.invoke = lambda _: Reply(200, str(held.wait(60)).encode())
             with pytest.raises(ReadTimeoutError):
                 invoke(host.client(read_timeout=0.2))
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
             held.set()
             assert host.meter.answers == [(499, False)]
 
@@ -488,9 +524,9 @@ class TestClients:
         with one_instance() as (host, instance):
             client = host.raw()
             client.send(f"POST {PATH} HTTP/1.1\r\nContent-Length: 10\r\n\r\n12345".encode())
-            until(lambda: host.targets[0].outstanding)
+            wait_until(lambda: host.targets[0].outstanding)
             client.vanish()
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
             assert instance.seen == []
 
     def test_one_that_goes_within_the_answer(self) -> None:
@@ -500,7 +536,7 @@ class TestClients:
             client.send(f"POST {PATH} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode())
             client.read_line()
             client.vanish()
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
             assert host.meter.answers == [(499, False)]
 
     def test_one_that_reads_slowly_is_waited_for_with_little_memory(self) -> None:
@@ -508,25 +544,26 @@ class TestClients:
         with one_instance() as (host, instance), host.raw() as client:
             sent = [0]
 
-            def pieces() -> object:
+            def pieces() -> Iterator[bytes]:
                 for _ in range(size >> 20):
                     yield b"x" * (1 << 20)
                     sent[0] += 1 << 20
 
-            instance.invoke = lambda _: Reply(200, pieces())  # type: ignore[arg-type]
+            instance.invoke = lambda _: Reply(200, pieces())
             client.send(f"POST {PATH} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode())
-            time.sleep(0.5)
+            wait_until(lambda: sent[0])
+            let_pass(0.3, "nothing shows that no more is sent")
             assert sent[0] < 32 << 20  # what the sockets hold
             client.__exit__()
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
 
     def test_a_malformed_body_gives_the_request_up(self) -> None:
         with one_instance() as (host, instance), host.raw() as client:
             client.send(f"POST {PATH} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n".encode())
-            until(lambda: host.targets[0].outstanding)
+            wait_until(lambda: host.targets[0].outstanding)
             client.send(b"zz\r\n")
             assert client.read().status == 400
-            until(lambda: host.is_idle)
+            wait_until(lambda: host.is_idle)
             assert instance.seen == []
 
 
@@ -547,5 +584,5 @@ def test_an_answer_before_the_request_is_complete_is_passed_back() -> None:
 
 
 def _is_idle(host: Runtime) -> bool:
-    until(lambda: host.is_idle)
+    wait_until(lambda: host.is_idle)
     return True

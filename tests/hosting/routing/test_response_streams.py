@@ -1,7 +1,6 @@
 """InvokeEndpointWithResponseStream, as boto3 decodes it."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -13,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halimede.hosting.routing.event_stream import payload_part, stream_error
-from halimede.hosting.routing.settings import InvocationSettings
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import Received, Reply
-from tests.hosting.routing.serving import ENDPOINT, one_instance
+from tests.hosting.routing.serving import ENDPOINT, SHORT, one_instance, one_process
+from tests.support.waiting import wait_until
 
 
 def stream(client: Any, body: bytes = b"body", **more: Any) -> Any:
@@ -30,11 +28,13 @@ def parts(answer: Any) -> Iterator[bytes]:
 
 
 def test_the_parts_come_as_the_instance_sends_them() -> None:
+    received = [threading.Event() for _ in range(3)]
+
     def slowly(_: Received) -> Reply:
         def pieces() -> Iterator[bytes]:
-            for number in range(3):
+            for number, each in enumerate(received):
                 yield b"data: %d\n\n" % number
-                time.sleep(0.1)
+                assert each.wait(60)  # nothing comes after it before the client has it
 
         return Reply(
             200, pieces(), {"Content-Type": "text/event-stream", "X-Amzn-SageMaker-Custom-Attributes": "a"}
@@ -46,10 +46,14 @@ def test_the_parts_come_as_the_instance_sends_them() -> None:
         assert answer["ContentType"] == "text/event-stream"
         assert answer["InvokedProductionVariant"] == "AllTraffic"
         assert answer["CustomAttributes"] == "a"
-        assert list(parts(answer)) == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+        seen = []
+        for part, each in zip(parts(answer), received, strict=True):
+            seen.append(part)
+            each.set()
+        assert seen == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
         assert instance.seen[0].headers["accept"] == "text/event-stream"
         assert instance.seen[0].headers["content-type"] == "application/json"
-        until(lambda: host.is_idle)
+        wait_until(lambda: host.is_idle)
 
 
 def test_an_answer_that_is_no_stream_is_one_all_the_same() -> None:
@@ -74,24 +78,26 @@ def test_a_stream_that_breaks() -> None:
         assert next(received) == b"some"
         with pytest.raises(EventStreamError, match="The response stream broke"):
             next(received)
-        until(lambda: host.meter.answers == [(500, True)])
+        wait_until(lambda: host.meter.answers == [(500, True)])
 
 
 def test_a_stream_that_takes_too_long() -> None:
+    ended = threading.Event()
+
     def slowly(_: Received) -> Reply:
         def pieces() -> Iterator[bytes]:
-            for _ in range(20):
-                yield b"some"
-                time.sleep(0.1)
+            yield b"some"
+            ended.wait(60)
 
         return Reply(200, pieces())
 
-    with one_instance(InvocationSettings(stream_timeout_s=0.3)) as (host, instance):
+    with one_instance(SHORT) as (host, instance):
         instance.invoke = slowly
         answer = stream(host.client())
         with pytest.raises(EventStreamError, match=r"took more than 0.3 seconds"):
             list(parts(answer))
-        until(lambda: host.is_idle)
+        wait_until(lambda: host.is_idle)
+        ended.set()
 
 
 def test_a_stream_is_under_way_until_its_last_byte() -> None:
@@ -113,13 +119,13 @@ def test_a_stream_is_under_way_until_its_last_byte() -> None:
             assert under_way(host) == 1
             # one that nobody reads to its end is over when its client leaves
             left = stream(host.client())
-            until(lambda: under_way(host) == 2)
+            wait_until(lambda: under_way(host) == 2)
             left["Body"].close()
-            until(lambda: under_way(host) == 1)
+            wait_until(lambda: under_way(host) == 1)
         finally:
             last.set()
         assert list(received) == [b"last"]
-        until(lambda: under_way(host) == 0)
+        wait_until(lambda: under_way(host) == 0)
 
 
 def under_way(host: Any) -> int:
@@ -137,6 +143,7 @@ def test_http_1_0_gets_a_stream_without_chunks() -> None:
         assert b"".join(event.payload for event in buffer) == b"onetwo"
 
 
+@one_process
 @given(st.binary(max_size=70_000))
 def test_any_part_is_decoded(data: bytes) -> None:
     buffer = EventStreamBuffer()
@@ -150,6 +157,7 @@ def test_any_part_is_decoded(data: bytes) -> None:
     }
 
 
+@one_process
 @given(st.text(max_size=300))
 def test_any_error_is_decoded(text: str) -> None:
     buffer = EventStreamBuffer()

@@ -13,7 +13,6 @@ from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.taps import Observer
 from tests.hosting.http.serving import chunked
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance, Received, Reply
 from tests.hosting.routing.serving import (
     ENDPOINT,
@@ -24,6 +23,7 @@ from tests.hosting.routing.serving import (
     runtime,
     variant_route,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = one_process
 
@@ -123,7 +123,7 @@ def test_the_parts_of_a_stream_are_told_as_the_instance_sends_them() -> None:
         answer = host.client().invoke_endpoint_with_response_stream(EndpointName=ENDPOINT, Body=b"x")
         with closing(answer["Body"]) as events:
             assert b"".join(event["PayloadPart"]["Bytes"] for event in events) == b"onetwo"
-        until(lambda: host.is_idle)
+        wait_until(lambda: host.is_idle)
         [recorder] = watch.seen
         assert b"".join(recorder.response) == b"onetwo"
         assert recorder.ends[0][0] == 200
@@ -145,15 +145,15 @@ def test_a_client_that_does_not_wait() -> None:
     watch, release = Watch(), threading.Event()
 
     def slowly(_: Received) -> Reply:
-        release.wait(10)
+        release.wait(60)
         return Reply(200, b"late")
 
     with observed(watch) as (host, instance):
         instance.invoke = slowly
         with host.raw() as client:
             client.send(chunked(b"ab", []).replace(b"POST /", b"POST " + PATH, 1))
-            until(lambda: bool(instance.seen))
-        until(lambda: bool(watch.seen[0].ends))
+            wait_until(lambda: bool(instance.seen))
+        wait_until(lambda: bool(watch.seen[0].ends))
         release.set()
         assert watch.seen[0].ends[0][0] == 499
 

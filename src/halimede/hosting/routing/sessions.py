@@ -150,7 +150,7 @@ class Sessions:
             variant = choose_variant(route, wanted)
             use = SessionUse(self, route, variant, None, None)
         else:
-            session = self._find(route, asked)
+            session = self.find(route, asked)
             variant, target = _place(route, session)
             if wanted is not None and wanted != variant.spec.name:
                 msg = f"Session {asked} is of variant {variant.spec.name}, not of variant {wanted}"
@@ -161,8 +161,13 @@ class Sessions:
             raise invalid_invocation(msg)
         return use
 
-    def _find(self, route: EndpointRoute, token: str) -> Session:
-        session = self._read(route, token)
+    def find(self, route: EndpointRoute, token: str) -> Session:
+        """The session that clients call so.
+
+        Raises:
+            ApiError: it is not known, has expired or is closed.
+        """
+        session = self.read(route, token)
         if session is None:
             raise _refused(route, token, "is not known")
         if session.expires <= self._now():
@@ -201,7 +206,7 @@ class Sessions:
             raise SessionError(f"its id has {len(match['id'])} characters; at most {most} are allowed")
         return f"{token}; Expires={match['expires']}"
 
-    def _read(self, route: EndpointRoute, token: str) -> Session | None:
+    def read(self, route: EndpointRoute, token: str) -> Session | None:
         """The session that clients call so; None if no process of this host has ever called one so."""
         match = _TOKEN.fullmatch(token)
         if match is None:
