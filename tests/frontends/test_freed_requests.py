@@ -2,8 +2,8 @@
 
 import gc
 import json
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,26 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from halimede.backends.testing import identity
 from halimede.core.requests import InferRequest
 from tests.frontends.grpc.test_service_clients import IDENTITY, REPEAT, SLOW, repeat_inputs, start, stop
 from tests.frontends.http.models import ModelServer, serve_models
 from tests.frontends.http.serving import post
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> Iterator[None]:
+    """What was there before is passed over by the garbage collector, and by `requests_left`: it takes long."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
+def _no_collector() -> Iterator[None]:
     """What only the garbage collector would free is there until the end of the test."""
     gc.collect()
     gc.disable()
@@ -33,13 +44,7 @@ def requests_left() -> list[InferRequest]:
 
 
 def assert_freed() -> None:
-    deadline = time.monotonic() + 10
-    while left := requests_left():
-        assert time.monotonic() < deadline, [
-            [type(each) for each in gc.get_referrers(request) if each is not left] for request in left
-        ]
-        del left
-        time.sleep(0.005)
+    wait_until(lambda: not requests_left(), "the requests to be freed")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,15 @@ def grpc_address(repository: Path) -> Iterator[str]:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
             loop.run(stop(engine, server, clock, connections))
+
+
+@pytest.fixture
+def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """An execution of `slow` ends once this is set, as it is at the end of the test."""
+    event = threading.Event()
+    monkeypatch.setattr(identity, "sleep", lambda _: event.wait())
+    yield event
+    event.set()
 
 
 def infer_body(values: int, shape: list[int]) -> bytes:
@@ -106,14 +120,18 @@ def test_request_over_http_is_freed_when_it_is_answered(
 
 
 @pytest.mark.parametrize("path", ["slow/infer", "slow/generate", "slow/generate_stream"])
-def test_request_over_http_is_freed_when_its_client_hangs_up(http: ModelServer, path: str) -> None:
+def test_request_over_http_is_freed_when_its_client_hangs_up(
+    http: ModelServer, go_on: threading.Event, path: str
+) -> None:
     body = infer_body(1, [1, 1]) if path == "slow/infer" else b'{"INPUT0": [[1.0]]}'
     clients = [http.served.client() for _ in range(3)]  # one executes, the others wait
     for client in clients:
         client.send(post(body, f"/v2/models/{path}"))
-    until(lambda: len(requests_left()) == 3)
+    wait_until(lambda: len(requests_left()) == 3, "the requests to arrive")
     for client in clients:
         client.vanish()
+    wait_until(lambda: not http.served.connections, "the server to see that they are gone")
+    go_on.set()
     assert_freed()
 
 
@@ -121,13 +139,6 @@ def fp32(rows: int = 1) -> list[grpcclient.InferInput]:
     tensor = grpcclient.InferInput("INPUT0", [rows, 4], "FP32")
     tensor.set_data_from_numpy(np.ones((rows, 4), np.float32))
     return [tensor]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("rows", [1, 9])
@@ -148,17 +159,21 @@ def test_requests_of_a_stream_are_freed(grpc_address: str, cancel: bool) -> None
         client.start_stream(lambda result, error: answers.append(error or result))
         client.async_stream_infer("repeat", repeat_inputs([1, 2, 3], delay_ms=100 if cancel else 0))
         client.async_stream_infer("fp32", fp32())
-        until(lambda: len(answers) >= (2 if cancel else 4))
+        wait_until(lambda: len(answers) >= (2 if cancel else 4), "the answers")
         if not cancel:
             assert_freed()
         client.stop_stream(cancel_requests=cancel)
         assert_freed()
 
 
-def test_request_over_grpc_is_freed_when_its_client_cancels_it(grpc_address: str) -> None:
+def test_request_over_grpc_is_freed_when_its_client_cancels_it(
+    grpc_address: str, go_on: threading.Event
+) -> None:
     with grpcclient.InferenceServerClient(grpc_address) as client:
         calls = [client.async_infer("slow", fp32(), lambda result, error: None) for _ in range(3)]
-        until(lambda: len(requests_left()) == 3)
+        wait_until(lambda: len(requests_left()) == 3, "the requests to arrive")
         for call in calls:
             call.cancel()
+        wait_until(lambda: all(each.cancelled for each in requests_left()), "the requests to be cancelled")
+        go_on.set()
         assert_freed()

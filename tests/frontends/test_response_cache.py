@@ -5,9 +5,8 @@ import os
 import re
 import textwrap
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from tests.support.redis_server import RedisServer, free_port, redis_server
 from tests.support.server import ServerProcess, run_command, start_server
+from tests.support.waiting import wait_until
 
 Array = NDArray[Any]
 
@@ -53,7 +53,7 @@ class TritonPythonModel:
 """Doubles its input, and tells how many requests it has executed."""
 
 CONFIG = """
-backend: "python"
+backend: "python" parameters { key: "isolation" value { string_value: "none" } }
 input [{ name: "IN" data_type: TYPE_FP32 dims: [-1, -1] }]
 output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1, -1] }, { name: "NUMBER" data_type: TYPE_INT32 dims: [1] },
         { name: "TEXT" data_type: TYPE_STRING dims: [1] }]
@@ -90,8 +90,18 @@ def fill(repository: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipe; the model `waiting` goes on once it has been opened to be written."""
+    path = tmp_path_factory.mktemp("gate") / "gate"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(gate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     repository = fill(tmp_path_factory.mktemp("repository"))
+    waiting = COUNTING.replace("self.executed += 1", f"self.executed += 1; open({str(gate)!r}).read()")
+    add(repository, "waiting", CONFIG + ENABLED, waiting)
     flags = ("--model-control-mode=explicit", "--load-model=*", "--cache-config=local,size=1048576")
     with start_server(repository, *flags) as started:
         yield started
@@ -103,9 +113,9 @@ def begin_anew(request: pytest.FixtureRequest) -> None:
     if "server" in request.fixturenames:
         started = request.getfixturevalue("server")
         with httpclient.InferenceServerClient(started.http) as client:
-            for name in ("plain", "counting", "batching", "pipeline"):
+            for name in ("plain", "counting", "batching", "pipeline", "waiting"):
                 client.unload_model(name)
-            for name in ("counting", "batching", "pipeline"):
+            for name in ("counting", "batching", "pipeline", "waiting"):
                 client.load_model(name)
 
 
@@ -220,36 +230,23 @@ def test_errors_are_not_kept(server: ServerProcess) -> None:
     assert (told["fail"], told["success"], told["cache_hit"], told["cache_miss"]) == (2, 0, 0, 0)
 
 
-def test_equal_requests_at_once_are_computed_once(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    waiting = COUNTING.replace("self.executed += 1", f"self.executed += 1; open({str(gate)!r}).read()")
-    add(tmp_path / "repository", "counting", CONFIG + ENABLED, waiting)
+def test_equal_requests_at_once_are_computed_once(server: ServerProcess, gate: Path) -> None:
     results: list[int] = []
 
     def send(protocol: str) -> None:
-        results.append(number(infer(started, protocol)))
+        results.append(number(infer(server, protocol, "waiting")))
 
-    with start_server(tmp_path / "repository", "--cache-config=local,size=1048576") as started:
-        threads = [threading.Thread(target=send, args=(protocol,)) for protocol in ("http", "grpc") * 4]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: in_flight(started) == len(threads))
-        with gate.open("w"):
-            pass
-        for thread in threads:
-            thread.join(30)
-        told = counts(started)
+    threads = [threading.Thread(target=send, args=(protocol,)) for protocol in ("http", "grpc") * 4]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: in_flight(server) == len(threads), "all requests to arrive")
+    with gate.open("w"):
+        pass
+    for thread in threads:
+        thread.join(60)
+    told = counts(server, "waiting")
     assert results == [1] * 8
     assert (told["executions"], told["cache_hit"], told["success"]) == (1, 7, 8)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once it holds."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def in_flight(server: ServerProcess) -> float:
@@ -331,57 +328,67 @@ def test_without_a_cache_the_model_is_served_all_the_same(tmp_path: Path) -> Non
         assert gauges(started) == {}
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ("sequence_batching {}", "sequence batching scheduler"),
-        ("model_transaction_policy { decoupled: true }", "'decoupled' transaction policy"),
-    ],
-)
-def test_sequence_and_decoupled_models_are_refused(tmp_path: Path, more: str, why: str) -> None:
-    add(tmp_path, "counting", f"{CONFIG}{ENABLED}max_batch_size: 4\n{more}\n")
-    text = f"Response Cache does not currently support model counting with {why}. Please disable the response cache."
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What a server and `halimede check` say of models whose responses cannot be kept."""
+    repository = tmp_path_factory.mktemp("refused")
+    for name, more in (("sequences", "sequence_batching {}"), ("decoupled", DECOUPLED)):
+        add(repository, name, f"{CONFIG}{ENABLED}max_batch_size: 4\n{more}\n")
+    add(repository, "plain", f"{CONFIG}{DECOUPLED}\n")
+    add(repository, "pipeline", ENSEMBLE)
     with start_server(
-        tmp_path, "--cache-config=local,size=1000", "--exit-on-error=false", ready=False
+        repository, "--cache-config=local,size=1000", "--exit-on-error=false", ready=False
     ) as started:
-        started.wait_for(text)
-    checked = run_command("check", str(tmp_path))
+        for name in ("sequences", "decoupled", "pipeline"):
+            started.wait_for(f"Response Cache does not currently support model {name}")
+        log = started.log
+    checked = run_command("check", str(repository))
     assert checked.returncode == 1
-    assert text in checked.stdout
-    assert "fix: response_cache { enable: false }" in checked.stdout
+    return log, checked.stdout
 
 
-def test_an_ensemble_of_a_decoupled_model_is_refused(tmp_path: Path) -> None:
-    add(tmp_path, "plain", CONFIG + "model_transaction_policy { decoupled: true }\n")
-    add(tmp_path, "pipeline", ENSEMBLE)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("sequences", "sequence batching scheduler"), ("decoupled", "'decoupled' transaction policy")],
+)
+def test_sequence_and_decoupled_models_are_refused(refused: tuple[str, str], name: str, why: str) -> None:
+    log, checked = refused
+    text = f"Response Cache does not currently support model {name} with {why}. Please disable the response cache."
+    assert text in log
+    assert text in checked
+    assert "fix: response_cache { enable: false }" in checked.partition(text)[2].splitlines()[1]
+
+
+def test_an_ensemble_of_a_decoupled_model_is_refused(refused: tuple[str, str]) -> None:
     text = (
         "Response Cache does not currently support model pipeline with 'decoupled' transaction policy. Please disable "
         "the response cache."
     )
-    with start_server(
-        tmp_path, "--cache-config=local,size=1000", "--exit-on-error=false", ready=False
-    ) as started:
-        started.wait_for(text)
-    checked = run_command("check", str(tmp_path))
-    assert checked.returncode == 1
-    assert text in checked.stdout
+    for said in refused:
+        assert text in said
 
 
 # Redis
+
+PATIENT = "connect_timeout=60000,socket_timeout=60000,wait_timeout=60000"
+"""Settings of servers on a busy machine, where a Redis may be slow to answer."""
 
 
 def test_servers_share_a_redis_and_a_restarted_one_finds_what_it_kept(tmp_path: Path) -> None:
     repository = fill(tmp_path / "repository")
     with redis_server(tmp_path, port=free_port()) as redis:
-        flag = f"--cache-config={redis.settings}"
+        flag = f"--cache-config={redis.settings},{PATIENT}"
         with start_server(repository, flag) as one, start_server(repository, flag) as other:
             assert number(infer(one, "http")) == 1
-            wait_until(lambda: kept(redis) == 1)
+            wait_until(lambda: kept(redis) == 1, "the response to be kept")
             assert number(infer(other, "grpc")) == 1
             assert counts(other)["cache_hit"] == 1
             assert counts(other)["executions"] == 0
             assert number(infer(one, "http", "pipeline")) == 1
-            wait_until(lambda: kept(redis) == 2)
+            wait_until(lambda: kept(redis) == 2, "the response to be kept")
         with start_server(repository, flag) as again:
             assert number(infer(again, "http")) == number(infer(again, "http", "pipeline")) == 1
             assert counts(again)["executions"] == counts(again, "pipeline")["executions"] == 0
@@ -407,7 +414,7 @@ def test_requests_go_on_while_redis_is_killed_and_restarted(tmp_path: Path) -> N
     over = threading.Event()
     with (
         redis_server(tmp_path) as redis,
-        start_server(repository, f"--cache-config={redis.settings}") as started,
+        start_server(repository, f"--cache-config={redis.settings},{PATIENT}") as started,
     ):
 
         def load(worker: int) -> None:
@@ -426,7 +433,7 @@ def test_requests_go_on_while_redis_is_killed_and_restarted(tmp_path: Path) -> N
 
         def go_on(requests: int) -> None:
             target = [count + requests for count in answered]
-            wait_until(lambda: bool(failures) or all(map(int.__ge__, answered, target)))
+            wait_until(lambda: bool(failures) or all(map(int.__ge__, answered, target)), "answers")
 
         threads = [threading.Thread(target=load, args=(worker,)) for worker in range(4)]
         for thread in threads:
@@ -435,10 +442,14 @@ def test_requests_go_on_while_redis_is_killed_and_restarted(tmp_path: Path) -> N
             for lost in range(1, 4):
                 go_on(20)
                 redis.kill()
-                wait_until(partial(logged, started, "redis [^ ]* failed, and is left out", lost))
+                wait_until(
+                    partial(logged, started, "redis [^ ]* failed, and is left out", lost), "the failure"
+                )
                 go_on(20)
                 redis.start()
-                wait_until(partial(logged, started, "redis [^ ]* works again", lost))
+                wait_until(
+                    partial(logged, started, "redis [^ ]* works again", lost), "Redis to be used again"
+                )
         finally:
             over.set()
             for thread in threads:
