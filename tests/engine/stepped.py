@@ -1,7 +1,6 @@
 """Models whose executions go on when the test says so, in the server or in workers, on a virtual clock."""
 
 import asyncio
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from queue import SimpleQueue
@@ -36,6 +35,7 @@ from halimede.workers.instance import WorkerInstance
 from halimede.workers.memory import PeerMemory
 from halimede.workers.owner import Owner
 from tests.engine.ensembles.fakes import parse, ports, step
+from tests.support.waiting import wait_until
 
 Do = Callable[[Batch], None]
 
@@ -325,7 +325,7 @@ class Bench:
     def execution(self) -> Execution:
         """The next execution, which has begun or is about to."""
         self.clock.run()
-        return self.begun.get(timeout=10)
+        return self.begun.get(timeout=60)
 
     def finish(self, again: int = 0) -> None:
         """End every execution, the first ones so that their requests come again."""
@@ -346,11 +346,12 @@ class Bench:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a thread."""
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.0002)
+
+        def holds() -> bool:
             self.settle()
+            return condition()
+
+        wait_until(holds)
         self.settle()
 
     def left(self) -> list[str]:

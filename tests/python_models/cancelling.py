@@ -3,12 +3,14 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
 from tritonclient.utils import InferenceServerException
 
 from tests.python_models.support import Models, executing, grpc_inputs
+from tests.support.waiting import wait_until
 
 WAITING = """
     for request in requests:
@@ -76,9 +78,11 @@ def cancel_by_grpc(
     return cancel
 
 
-def cancel_by_deadline(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
+def cancel_by_deadline(
+    models: Models, name: str, request_id: str, sequence: int = 0, deadline: float = 1
+) -> Callable[[], None]:
     """A request over gRPC, whose deadline passes."""
-    return cancel_by_grpc(models, name, request_id, sequence, deadline=3)
+    return cancel_by_grpc(models, name, request_id, sequence, deadline)
 
 
 def cancel_by_http(models: Models, name: str, request_id: str, sequence: int = 0) -> Callable[[], None]:
@@ -96,6 +100,37 @@ def cancel_by_http(models: Models, name: str, request_id: str, sequence: int = 0
 
 
 WAYS: tuple[Cancelling, ...] = (cancel_by_grpc, cancel_by_deadline, cancel_by_http)
+
+
+def cancel_running(
+    cancelling: Cancelling, models: Models, name: str, running: str = "", sequence: int = 0
+) -> tuple[str, Callable[[], None]]:
+    """A request that a model executes: its ID, and what cancels it as in `WAYS`.
+
+    Args:
+        cancelling: one of `WAYS`.
+        models: the server.
+        name: the model that is asked.
+        running: the one that executes for it; itself if empty.
+        sequence: the number of the sequence, 0 for none.
+    """
+    running = running or name
+    if cancelling is not cancel_by_deadline:
+        cancel = cancelling(models, name, "r", sequence)
+        wait_until(lambda: said(models, running, "began r"), "the execution")
+        return "r", cancel
+    for deadline in (0.4, 4, 40):  # if a busy machine does not begin in time, its request is cancelled before
+        request_id = f"r{deadline}"
+        cancel = cancel_by_deadline(models, name, request_id, sequence, deadline)
+        over = time.monotonic() + deadline
+        wait_until(
+            lambda: said(models, running, f"began {request_id}") or time.monotonic() > over,  # noqa: B023
+            "the execution",
+        )
+        if said(models, running, f"began {request_id}"):
+            return request_id, cancel
+        cancel()
+    raise AssertionError(f"no request to '{name}' began within its deadline")
 
 
 def pending(models: Models, name: str) -> int:

@@ -4,11 +4,11 @@ import json
 import os
 import signal
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
+
+until = wait_until  # the name by which tests of other directories know it
 
 Array = NDArray[Any]
 
@@ -44,6 +47,8 @@ dynamic_batching { max_queue_delay_microseconds: 2000000 preferred_batch_size: [
 )
 IN_SERVER = 'parameters { key: "isolation" value: { string_value: "none" } }\n'
 DECOUPLED = "model_transaction_policy { decoupled: true }"
+
+RATE_LIMITER = "--rate-limit=execution_count"
 
 ONES = np.ones(4, np.float32)
 
@@ -91,6 +96,7 @@ class Models:
         server: the process.
         http, grpc: clients.
         in_server: the models that it writes run in the server's process.
+        last_name: that of the model that was written last, unless the test named it.
     """
 
     in_server = False
@@ -101,17 +107,28 @@ class Models:
         self.http = httpclient.InferenceServerClient(server.http, concurrency=8, network_timeout=15)
         self.grpc = grpcclient.InferenceServerClient(server.grpc)
         self.grpc.infer = partial(self.grpc.infer, client_timeout=15)  # a test shall not hang
-        self._count = 0
+        self.last_name = ""
+        self._numbers = count(1)
 
     def close(self) -> None:
         """Close the clients."""
         self.http.close()
         self.grpc.close()
 
+    def unload_all(self) -> None:
+        """Unload what is loaded, so that no process works on."""
+        for model in self.http.get_model_repository_index():
+            if model.get("state") == "READY":
+                self.http.unload_model(model["name"])
+
+    def new_name(self) -> str:
+        """A name that no other model has."""
+        self.last_name = f"m{next(self._numbers)}"
+        return self.last_name
+
     def write(self, source: str, config: str = FLOATS, name: str = "") -> str:
         """A new model in the repository, that is not loaded: its name."""
-        self._count += 1
-        name = name or f"m{self._count}"
+        name = name or self.new_name()
         python_model(self.repository, name, source, config + IN_SERVER * self.in_server)
         return name
 
@@ -123,8 +140,7 @@ class Models:
 
     def load_config(self, config: str) -> str:
         """A new model that is only a configuration, such as an ensemble, loaded: its name."""
-        self._count += 1
-        name = f"m{self._count}"
+        name = self.new_name()
         (self.repository / name / "1").mkdir(parents=True)
         (self.repository / name / "config.pbtxt").write_text(f'name: "{name}" {config}')
         self.http.load_model(name)
@@ -212,15 +228,6 @@ def grpc_inputs(**arrays: Array) -> list[grpcclient.InferInput]:
         inputs.append(grpcclient.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
         inputs[-1].set_data_from_numpy(array)
     return inputs
-
-
-def until(condition: Callable[[], Any], what: str, timeout: float = 20) -> Any:
-    """Wait for the condition to be true: its value."""
-    deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}"
-        time.sleep(0.005)
-    return value
 
 
 def processes(ancestor: int) -> dict[int, str]:

@@ -17,8 +17,8 @@ from tests.python_models.support import (
     executing,
     grpc_inputs,
     http_inputs,
-    until,
 )
+from tests.support.waiting import wait_until
 
 IN_SERVER_TOO = True
 
@@ -347,7 +347,7 @@ def test_sender_of_a_default_model_answers_once(models: Models, body: str) -> No
     name = models.load(sending(body))
     for _ in range(3):
         assert models.infer(name).tolist() == [2, 2, 2, 2]
-    until(lambda: models.statistics(name)["inference_stats"]["success"]["count"] == 3, "three answers")
+    wait_until(lambda: models.statistics(name)["inference_stats"]["success"]["count"] == 3, "three answers")
     assert models.statistics(name)["inference_stats"]["fail"]["count"] == 0
 
 
@@ -432,7 +432,7 @@ def test_late_answer_reaches_its_client_while_the_model_is_being_unloaded(models
         target=lambda: results.append(models.grpc.infer(name, inputs).as_numpy("OUT").tolist())
     )
     thread.start()
-    until(lambda: models.statistics(name)["execution_count"] == 1, "the execution")
+    wait_until(lambda: models.statistics(name)["execution_count"] == 1, "the execution")
     models.http.unload_model(name)
     thread.join()
     assert results == [[2, 2, 2, 2]]

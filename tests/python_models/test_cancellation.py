@@ -16,10 +16,12 @@ from tests.python_models.cancelling import (
     WAYS,
     Cancelling,
     cancel_by_grpc,
+    cancel_running,
     pending,
     said,
 )
-from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, executing, grpc_inputs, until
+from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, executing, grpc_inputs
+from tests.support.waiting import wait_until
 
 IN_SERVER_TOO = True
 
@@ -63,12 +65,11 @@ class TritonPythonModel:
 )
 def test_model_learns_that_its_client_gave_up(models: Models, cancelling: Cancelling, source: str) -> None:
     name = models.load(source, ROWS)
-    cancel = cancelling(models, name, "r")
-    until(lambda: said(models, name, "began r"), "the execution")
+    request_id, cancel = cancel_running(cancelling, models, name)
     cancel()
-    until(lambda: said(models, name, "cancelled r"), "the model to learn of it")
-    assert not said(models, name, "not cancelled r")
-    until(lambda: models.statistics(name)["execution_count"] == 1, "the end of the execution")
+    wait_until(lambda: said(models, name, f"cancelled {request_id}"), "the model to learn of it")
+    assert not said(models, name, f"not cancelled {request_id}")
+    wait_until(lambda: models.statistics(name)["execution_count"] == 1, "the end of the execution")
 
 
 def test_model_learns_that_a_stream_was_cancelled(models: Models) -> None:
@@ -90,7 +91,7 @@ def test_model_learns_that_a_stream_was_cancelled(models: Models) -> None:
     assert stream.take_all(2)
     stream.close(cancel=True)
     for request_id in ("s1", "s2"):
-        until(partial(said, models, name, f"cancelled {request_id}"), "the model to learn of it")
+        wait_until(partial(said, models, name, f"cancelled {request_id}"), "the model to learn of it")
 
 
 def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
@@ -111,7 +112,7 @@ def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
     for _ in range(100):  # so that it is known to be quick, and is sent requests ahead
         models.infer(name, ONE)
     models.grpc.async_infer(name, grpc_inputs(IN=ONE), lambda result, error: None, request_id="long")
-    until(lambda: said(models, name, "began long wanted"), "the execution")
+    wait_until(lambda: said(models, name, "began long wanted"), "the execution")
     cancels = {request_id: cancel_by_grpc(models, name, request_id) for request_id in "abc"}
     for request_id in "abc":
         cancels[request_id]()
@@ -143,9 +144,9 @@ def test_one_of_a_batch_is_cancelled_alone(models: Models) -> None:
         results.append(-1 if result is None else float(result.as_numpy("OUT")[0, 0]))
 
     calls = [models.grpc.async_infer(name, inputs, take) for _ in range(3)]
-    until(lambda: pending(models, name) == 0, "the execution")
+    wait_until(lambda: pending(models, name) == 0, "the execution")
     calls[1].cancel()
-    until(lambda: len(results) == 3, "the answers")
+    wait_until(lambda: len(results) == 3, "the answers")
     assert sorted(results) == [-1, 0, 0]
 
 

@@ -11,11 +11,13 @@ from tests.python_models.cancelling import (
     Cancelling,
     cancel_by_grpc,
     cancel_by_http,
+    cancel_running,
     cancelled,
     pending,
     said,
 )
-from tests.python_models.support import DECOUPLED, Models, executing, grpc_inputs, kill, until
+from tests.python_models.support import DECOUPLED, Models, executing, grpc_inputs, kill
+from tests.support.waiting import wait_until
 
 OUT = "pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones((1, 1), np.float32))])"
 CALLED = """
@@ -34,7 +36,7 @@ CALL = """
         )
 """
 RESULT = """
-        until = time.monotonic() + (20 if request.request_id() == "r" else 0)  # the server learns it after its client
+        until = time.monotonic() + (20 if request.request_id() else 0)  # the server learns it after its client
         while not request.is_cancelled() and time.monotonic() < until:
             {sleep}(0.005)
         print("client", "gone" if request.is_cancelled() else "there")
@@ -82,13 +84,12 @@ def test_call_goes_on_and_its_caller_sees_that_the_client_is_gone(
     go_on = tmp_path / "go on"
     called = called_model(models, go_on, decoupled=decoupled)
     caller = models.load(calling(statements, called, coroutine=coroutine), ROWS)
-    cancel = cancelling(models, caller, "r")
-    until(lambda: said(models, called, "began r"), "the call")
+    request_id, cancel = cancel_running(cancelling, models, caller, called)
     cancel()
-    assert not said(models, called, "cancelled r")
+    assert not said(models, called, f"cancelled {request_id}")
     go_on.touch()
-    until(lambda: said(models, caller, "answer ok"), "the answer")
-    assert said(models, called, "not cancelled r")
+    wait_until(lambda: said(models, caller, "answer ok"), "the answer")
+    assert said(models, called, f"not cancelled {request_id}")
     assert said(models, caller, "client gone")
     assert models.infer(caller, ONE).tolist() == [[1]]
 
@@ -112,16 +113,16 @@ def test_model_that_awaits_a_call_may_cancel_it(
     caller = models.load(calling(statements, called, coroutine=True), ROWS)
     release = cancel_by_grpc(models, called, "first") if waits else None
     if waits:
-        until(lambda: said(models, called, "began first"), "the execution")
+        wait_until(lambda: said(models, called, "began first"), "the execution")
     cancel = cancelling(models, caller, "r")
-    until(lambda: pending(models, called) == 1 if waits else said(models, called, "began r"), "the call")
+    wait_until(lambda: pending(models, called) == 1 if waits else said(models, called, "began r"), "the call")
     cancel()
-    until(lambda: said(models, caller, "left"), "the model to give up")
+    wait_until(lambda: said(models, caller, "left"), "the model to give up")
     if release is None:
-        until(lambda: said(models, called, "cancelled r"), "the called model to learn of it")
+        wait_until(lambda: said(models, called, "cancelled r"), "the called model to learn of it")
         return
     release()
-    until(lambda: cancelled(models, called) == 1, "the call to be gone")
+    wait_until(lambda: cancelled(models, called) == 1, "the call to be gone")
     assert pending(models, called) == 0
     assert not said(models, called, "began r")
 
@@ -139,17 +140,16 @@ def test_model_that_iterates_over_responses_may_cancel_them(
         answer = list(responses)[-1]
     """
     caller = models.load(calling(statements, called), ROWS)
-    cancel = cancelling(models, caller, "r")
-    until(lambda: said(models, called, "began r"), "the call")
+    request_id, cancel = cancel_running(cancelling, models, caller, called)
     cancel()
-    until(lambda: said(models, called, "cancelled r"), "the called model to learn of it")
-    until(lambda: said(models, caller, "answer ok"), "the last response")
+    wait_until(lambda: said(models, called, f"cancelled {request_id}"), "the called model to learn of it")
+    wait_until(lambda: said(models, caller, "answer ok"), "the last response")
 
 
 def test_calls_of_a_process_that_ends_are_cancelled(models: Models, tmp_path: Path) -> None:
     called = called_model(models, tmp_path / "go on")
     caller = models.load(calling("answer = call.exec()", called), ROWS)
     models.grpc.async_infer(caller, grpc_inputs(IN=ONE), lambda result, error: None, request_id="r")
-    until(lambda: said(models, called, "began r"), "the call")
+    wait_until(lambda: said(models, called, "began r"), "the call")
     kill(models.pids(caller)[0])
-    until(lambda: said(models, called, "cancelled r"), "the called model to learn of it")
+    wait_until(lambda: said(models, called, "cancelled r"), "the called model to learn of it")

@@ -25,8 +25,8 @@ from tests.python_models.support import (
     is_running,
     kill,
     serve_models,
-    until,
 )
+from tests.support.waiting import wait_until
 
 DYING = """
 import ctypes, signal
@@ -77,7 +77,7 @@ def test_request_that_ends_its_process_is_told_how(models: Models, way: np.ndarr
     assert status == "500"
     assert message.startswith(unhealthy(name, words))
     assert models.infer(name, FINE).tolist() == [0]
-    until(lambda: models.ready(name), "the model to be ready again")
+    wait_until(lambda: models.ready(name), "the model to be ready again")
     assert models.pids(name) != pids
     with pytest.raises(InferenceServerException, match="is not healthy") as caught:
         models.grpc.infer(name, grpc_inputs(IN=way))
@@ -98,7 +98,7 @@ def test_process_that_is_killed_while_idle_fails_nobody(models: Models) -> None:
     for _ in range(10):
         kill(models.pids(name)[0])
         assert models.infer(name).tolist() == [2, 2, 2, 2]
-        until(lambda: len(models.pids(name)) == 1, "the process to be back")
+        wait_until(lambda: len(models.pids(name)) == 1, "the process to be back")
     assert models.statistics(name)["inference_stats"]["fail"]["count"] == 0
 
 
@@ -116,7 +116,7 @@ def test_readiness_flips_while_the_process_is_gone(models: Models, tmp_path: Pat
     assert models.grpc.is_model_ready(name)
     gate.touch()
     kill(models.pids(name)[0])
-    until(lambda: not models.ready(name), "the model not to be ready")
+    wait_until(lambda: not models.ready(name), "the model not to be ready")
     assert not models.grpc.is_model_ready(name)
     assert models.server.get("/v2/health/ready")[0] == 400
     assert not models.grpc.is_server_ready()
@@ -128,7 +128,7 @@ def test_readiness_flips_while_the_process_is_gone(models: Models, tmp_path: Pat
     )
     waiting.start()
     gate.unlink()
-    until(lambda: models.ready(name), "the model to be ready again")
+    wait_until(lambda: models.ready(name), "the model to be ready again")
     assert models.grpc.is_model_ready(name)
     assert models.server.get("/v2/health/ready")[0] == 200
     waiting.join()
@@ -150,9 +150,11 @@ def test_only_the_running_request_fails_when_a_busy_process_is_killed(models: Mo
             grpc_inputs(IN=np.full(1, index, np.float32)),
             lambda result, error: outcomes.append(error or float(result.as_numpy("OUT")[0])),
         )
-    until(lambda: models.statistics(name)["inference_stats"]["success"]["count"] == 200, "the others to wait")
+    wait_until(
+        lambda: models.statistics(name)["inference_stats"]["success"]["count"] == 200, "the others to wait"
+    )
     kill(models.pids(name)[0])
-    until(lambda: len(outcomes) == 31, "all answers")
+    wait_until(lambda: len(outcomes) == 31, "all answers")
     assert outcomes[0][0] == "slow"  # type: ignore[index]
     assert unhealthy(name, "was killed by SIGKILL") in str(outcomes[0][1])  # type: ignore[index]
     assert sorted(outcomes[1:]) == list(range(10, 40))  # type: ignore[type-var]
@@ -193,8 +195,8 @@ def test_other_instances_go_on_when_one_dies(models: Models) -> None:
         thread.join()
     # others may only have been running in the process that ended
     assert len(failures) == 0, failures
-    until(lambda: len(models.pids(name)) == 3, "all three to be back")
-    until(lambda: models.ready(name), "the model to be ready")
+    wait_until(lambda: len(models.pids(name)) == 3, "all three to be back")
+    wait_until(lambda: models.ready(name), "the model to be ready")
 
 
 def test_open_streams_get_an_error_when_the_process_dies(models: Models) -> None:
@@ -248,9 +250,9 @@ def test_late_answers_become_errors_when_the_process_dies(models: Models) -> Non
     outcomes: list[object] = []
     for _ in range(3):
         models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: outcomes.append(error))
-    until(lambda: models.statistics(name)["execution_count"] == 3, "the executions")
+    wait_until(lambda: models.statistics(name)["execution_count"] == 3, "the executions")
     kill(models.pids(name)[0])
-    until(lambda: len(outcomes) == 3, "the errors")
+    wait_until(lambda: len(outcomes) == 3, "the errors")
     assert all(unhealthy(name, "was killed by SIGKILL") in str(outcome) for outcome in outcomes)
 
 
@@ -268,7 +270,7 @@ def test_warm_up_that_fails_fails_the_load(models: Models, policy: str, body: st
           inputs { key: "IN" value { data_type: TYPE_FP32 dims: [2] zero_data: true } } }]
     """
     assert text in models.load_error(executing(body), FLOATS + policy + warm_up)
-    until(lambda: not models.pids(f"m{models._count}"), "its process to be gone")
+    wait_until(lambda: not models.pids(models.last_name), "its process to be gone")
 
 
 def test_memory_that_runs_out_is_an_error_and_the_process_goes_on(models: Models) -> None:
@@ -390,7 +392,7 @@ def test_model_that_cannot_start_again_says_so_at_once_and_recovers(models: Mode
     name = models.load(answering("x + 1") + FLAGGED.format(flag=flag))
     flag.touch()
     kill(models.pids(name)[0])
-    until(lambda: not models.ready(name), "the model not to be ready")
+    wait_until(lambda: not models.ready(name), "the model not to be ready")
     models.server.wait_for(f"failed to restart '{name}_0': RuntimeError: the weights are gone")
     for _ in range(3):
         began = time.monotonic()
@@ -405,7 +407,7 @@ def test_model_that_cannot_start_again_says_so_at_once_and_recovers(models: Mode
     assert caught.value.status() == "StatusCode.UNAVAILABLE"
     assert not models.ready(name)
     flag.unlink()
-    until(lambda: models.ready(name), "the model to recover")
+    wait_until(lambda: models.ready(name), "the model to recover")
     assert models.infer(name).tolist() == [2, 2, 2, 2]
 
 
@@ -419,7 +421,7 @@ def test_requests_that_wait_are_refused_when_the_model_cannot_start_again(
     assert "exited with status 3" in str(outcomes[0])
     assert all("the weights are gone" in str(outcome) for outcome in outcomes[1:])
     flag.unlink()
-    until(lambda: models.ready(name), "the model to recover")
+    wait_until(lambda: models.ready(name), "the model to recover")
 
 
 SLEEP_THEN_EXIT = EXIT
@@ -438,7 +440,7 @@ def test_instance_that_cannot_start_again_leaves_the_others_serving(models: Mode
         assert models.infer(name).tolist() == [2, 2, 2, 2]
     assert not models.ready(name)
     flag.unlink()
-    until(lambda: models.ready(name), "the model to recover")
+    wait_until(lambda: models.ready(name), "the model to recover")
     assert len(models.pids(name)) == 2
 
 
@@ -457,13 +459,13 @@ def test_restarts_of_a_model_that_always_dies_come_ever_later(models: Models, tm
     )
     flag.touch()
     kill(models.pids(name)[0])
-    until(lambda: len(log.read_text().split()) >= 6, "five restarts")
+    wait_until(lambda: len(log.read_text().split()) >= 6, "five restarts")
     times = [float(line) for line in log.read_text().split()[1:6]]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     # the first is at once, later ones at least so late; when they come exactly, is up to the machine
     assert all(gap > 0.1 * 2**number for number, gap in enumerate(gaps)), gaps
     flag.unlink()
-    until(lambda: models.ready(name), "the model to recover")
+    wait_until(lambda: models.ready(name), "the model to recover")
 
 
 @pytest.mark.parametrize("state", ["restarting", "failing"])
@@ -476,12 +478,12 @@ def test_model_can_be_unloaded_while_it_comes_back(models: Models, tmp_path: Pat
     )
     flag.touch()
     kill(models.pids(name)[0])
-    until(lambda: not models.ready(name), "the model not to be ready")
+    wait_until(lambda: not models.ready(name), "the model not to be ready")
     if state == "failing":
         models.server.wait_for(f"failed to restart '{name}_0'")
     models.http.unload_model(name)
     models.server.wait_for(f"successfully unloaded '{name}' version 1")
-    until(lambda: not models.pids(name), "its process to be gone")
+    wait_until(lambda: not models.pids(name), "its process to be gone")
     flag.unlink()
     models.http.load_model(name)
     assert models.infer(name).tolist() == [1, 1, 1, 1]
@@ -497,10 +499,10 @@ def test_processes_that_a_model_started_end_with_it(models: Models) -> None:
     child = int(models.infer(name)[0])
     assert is_running(child)
     kill(models.pids(name)[0])
-    until(lambda: not is_running(child), "the child to be gone")
+    wait_until(lambda: not is_running(child), "the child to be gone")
     child = int(models.infer(name)[0])
     models.http.unload_model(name)
-    until(lambda: not is_running(child), "the child to be gone")
+    wait_until(lambda: not is_running(child), "the child to be gone")
 
 
 def test_signals_for_the_servers_group_do_not_end_models(models: Models) -> None:

@@ -19,8 +19,8 @@ from tests.python_models.support import (
     executing,
     grpc_inputs,
     http_inputs,
-    until,
 )
+from tests.support.waiting import wait_until
 
 IN_SERVER_TOO = True
 
@@ -230,7 +230,7 @@ def test_batch_of_a_decoupled_model_is_answered_one_by_one(models: Models, strea
     for request_id in "abcd":
         stream.send(name, ONES.reshape(1, 4), request_id)
     assert [(answer.request_id, answer.value) for answer in stream.take_all(4)] == [(i, 4) for i in "dcba"]
-    until(lambda: models.statistics(name)["execution_count"] == 1, "the end of the execution")
+    wait_until(lambda: models.statistics(name)["execution_count"] == 1, "the end of the execution")
     assert models.statistics(name)["inference_count"] == 4
 
 
@@ -503,4 +503,4 @@ def test_blocking_in_a_coroutine_does_not_keep_other_models_waiting(models: Mode
     assert not done.is_set()
     go_on.touch()
     assert done.wait(10)
-    until(lambda: models.statistics(slow)["inference_stats"]["success"]["count"] == 1, "its answer")
+    wait_until(lambda: models.statistics(slow)["inference_stats"]["success"]["count"] == 1, "its answer")

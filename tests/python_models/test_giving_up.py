@@ -10,12 +10,14 @@ from tests.python_models.cancelling import (
     cancel_by_deadline,
     cancel_by_grpc,
     cancel_by_http,
+    cancel_running,
     cancelled,
     metric,
     pending,
     said,
 )
-from tests.python_models.support import Models, until
+from tests.python_models.support import Models
+from tests.support.waiting import wait_until
 
 SCHEDULERS = {
     "default": "",
@@ -51,14 +53,14 @@ def test_running_model_learns_that_its_client_gave_up(
     models: Models, scheduler: str, cancelling: Cancelling
 ) -> None:
     name, step = load(models, scheduler)
-    cancel = cancelling(models, name, "r", int(scheduler in ("direct", "oldest")))
-    until(lambda: said(models, step, "began r"), "the execution")
+    sequence = int(scheduler in ("direct", "oldest"))
+    request_id, cancel = cancel_running(cancelling, models, name, step, sequence)
     cancel()
-    until(lambda: said(models, step, "cancelled r"), "the model to learn of it")
-    assert not said(models, step, "not cancelled r")
-    until(lambda: counts(models, step) == (1, 0), "the end of the execution")
+    wait_until(lambda: said(models, step, f"cancelled {request_id}"), "the model to learn of it")
+    assert not said(models, step, f"not cancelled {request_id}")
+    wait_until(lambda: counts(models, step) == (1, 0), "the end of the execution")
     if step != name:
-        until(lambda: counts(models, name) == (0, 1), "the ensemble to end")
+        wait_until(lambda: counts(models, name) == (0, 1), "the ensemble to end")
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -66,18 +68,18 @@ def test_request_that_waits_is_never_run(models: Models, scheduler: str) -> None
     name, step = load(models, scheduler)
     sequence = int(scheduler in ("direct", "oldest"))
     release = cancel_by_grpc(models, step, "first", sequence)
-    until(lambda: said(models, step, "began first"), "the execution")
+    wait_until(lambda: said(models, step, "began first"), "the execution")
     for number, cancelling in enumerate(WAYS, 2):
         cancel = cancelling(models, name, f"r{number}", number * sequence)
         if cancelling is not cancel_by_deadline:
-            until(lambda: pending(models, step) == 1, "the request to wait")
+            wait_until(lambda: pending(models, step) == 1, "the request to wait")
         cancel()
-        until(lambda count=number - 1: counts(models, name)[1] == count, "the request to be counted")  # type: ignore[misc]
+        wait_until(lambda count=number - 1: counts(models, name)[1] == count, "the request to be counted")  # type: ignore[misc]
         assert pending(models, step) == 0
     release()
-    until(lambda: counts(models, step) == (1, 3), "the end of the first")
+    wait_until(lambda: counts(models, step) == (1, 3), "the end of the first")
     end = cancel_by_grpc(models, step, "next", 9 * sequence)
-    until(lambda: said(models, step, "began next"), "the next one to be served")
+    wait_until(lambda: said(models, step, "began next"), "the next one to be served")
     end()
     assert not any(said(models, step, f"began r{number}") for number in (2, 3, 4))
     assert cancelled(models, name) == 3
@@ -92,15 +94,15 @@ def counts(models: Models, name: str) -> tuple[int, int]:
 def test_thousands_of_requests_that_were_given_up_leave_nothing(models: Models) -> None:
     name = models.load(BY_REQUEST, ROWS)
     release = cancel_by_grpc(models, name, "first")
-    until(lambda: said(models, name, "began first"), "the execution")
+    wait_until(lambda: said(models, name, "began first"), "the execution")
     memory: list[int] = []
     for _ in range(15):
         for leave in [cancel_by_http(models, name, "r") for _ in range(200)]:
             leave()
-        until(
+        wait_until(
             lambda: metric(models, 'halimede_requests_in_flight{protocol="http"}') == 0, "the requests to end"
         )
-        until(lambda: pending(models, name) == 0, "the queue, as front ends may tell of some later")
+        wait_until(lambda: pending(models, name) == 0, "the queue, as front ends may tell of some later")
         memory.append(metric(models, "\nhalimede_resident_memory_bytes"))
     assert memory[-1] - memory[4] < 8 << 20
     release()

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.python_models.support import FLOATS, Models, http_inputs, kill, serve_models, until
+from tests.python_models.support import FLOATS, Models, http_inputs, kill, serve_models
 from tests.support.onnx_models import write_model
+from tests.support.waiting import wait_until
 
 CPU = min(os.sched_getaffinity(0))
 OTHERS = os.sched_getaffinity(0)
@@ -54,7 +55,7 @@ def test_a_python_model_runs_where_its_policy_says(models: Models) -> None:
     (pid,) = models.pids(name)
     assert set(affinities(pid)) == {str(CPU)}
     kill(pid)
-    until(lambda: models.pids(name) not in ([], [pid]) and models.ready(name), "the model to be ready")
+    wait_until(lambda: models.pids(name) not in ([], [pid]) and models.ready(name), "the model to be ready")
     assert models.infer(name).tolist() == [CPU]
 
 
@@ -70,7 +71,7 @@ def test_a_policy_that_is_changed_makes_another_instance(models: Models) -> None
         f'name: "{name}" backend: "python" {FLOATS}{group("one")}'
     )
     models.http.load_model(name)
-    until(lambda: models.infer(name).tolist() == [CPU], "the new instance to answer")
+    wait_until(lambda: models.infer(name).tolist() == [CPU], "the new instance to answer")
 
 
 @pytest.mark.parametrize("isolated", [False, True], ids=["in the server", "isolated"])

@@ -19,8 +19,8 @@ from tests.python_models.support import (
     grpc_inputs,
     http_inputs,
     serve_models,
-    until,
 )
+from tests.support.waiting import wait_until
 
 LOCAL = FLOATS + IN_SERVER
 
@@ -48,7 +48,7 @@ def test_the_model_runs_in_the_process_of_the_server(models: Models) -> None:
 def test_short_executions_move_to_the_event_loop_and_long_ones_do_not(models: Models) -> None:
     main = "np.array([threading.current_thread() is threading.main_thread()], np.float32)"
     name = models.load(answering(main), LOCAL)
-    until(lambda: models.infer(name)[0] == 1, "an execution on the main thread")
+    wait_until(lambda: models.infer(name)[0] == 1, "an execution on the main thread")
     slow = models.load(answering("(sum(range(400000)), " + main + ")[1]"), LOCAL)
     assert [models.infer(slow)[0] for _ in range(60)] == [0] * 60
 
@@ -211,7 +211,7 @@ def test_calls_reach_models_in_the_server_and_in_processes(models: Models, isola
 
 def test_a_call_that_the_code_hides_is_answered_on_the_loop_too(models: Models) -> None:
     target = models.load(answering("2 * x"), LOCAL)
-    until(lambda: models.infer(target)[0] == 2, "the target to be known")
+    wait_until(lambda: models.infer(target)[0] == 2, "the target to be known")
     call = f"getattr({calling(target, 'model_name()')[: -len('.model_name()')]}, 'ex' + 'ec')()"
     name = models.load(answering(f"pb_utils.get_output_tensor_by_name({call}, 'OUT').as_numpy() + 1"), LOCAL)
     assert [models.infer(name)[0] for _ in range(200)] == [3] * 200
@@ -314,7 +314,7 @@ class TritonPythonModel:
     name = models.load(source, LOCAL)
     assert [models.infer(name)[0] for _ in range(100)] == [*range(1, 101)]
     models.http.unload_model(name)
-    until(lambda: not models.ready(name), "the model to be gone")
+    wait_until(lambda: not models.ready(name), "the model to be gone")
 
 
 def test_nothing_is_left_of_a_model_that_is_unloaded(models: Models) -> None:
@@ -344,7 +344,7 @@ class TritonPythonModel:
     assert models.infer(watching).tolist() == [2, 1]
     models.http.unload_model(name)
     models.server.wait_for(f"model '{name}' version 1: it is over")
-    until(lambda: models.infer(watching).tolist() == [0, 0], "its end")
+    wait_until(lambda: models.infer(watching).tolist() == [0, 0], "its end")
 
 
 def test_cancelled_requests_are_told(models: Models) -> None:
@@ -437,10 +437,10 @@ def test_the_server_answers_while_a_model_computes_in_python(models: Models, tmp
     )
     done: list[object] = []
     models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: done.append(result))
-    until(begun.exists, "the execution")
+    wait_until(begun.exists, "the execution")
     assert models.server.get("/v2/health/live")[0] == 200
     assert not done
-    until(lambda: done, "its answer")
+    wait_until(lambda: done, "its answer")
 
 
 def test_instances_change_without_a_reload(models: Models) -> None:
@@ -466,7 +466,7 @@ def test_models_that_call_short_ones_run_on_the_loop_too(models: Models) -> None
     main = "np.array([threading.current_thread() is threading.main_thread()], np.float32)"
     doubled = f"pb_utils.get_output_tensor_by_name({calling(target)}, 'OUT').as_numpy()"
     name = models.load(answering(f"np.concatenate([{doubled}, {main}])"), LOCAL)
-    until(lambda: models.infer(name).tolist() == [2] * 4 + [1], "an execution on the main thread")
+    wait_until(lambda: models.infer(name).tolist() == [2] * 4 + [1], "an execution on the main thread")
     config = models.repository / target / "config.pbtxt"
     config.write_text(config.read_text().replace('"none"', '"process"'))
     models.http.load_model(target)
@@ -483,7 +483,7 @@ def test_a_call_that_cannot_be_answered_on_the_loop_is_an_error_once(models: Mod
         f"np.array([{call}.has_error()], np.float32) if x[0] == 5 else np.array([7 * ({on_main})], np.float32)"
     )
     name = models.load(source, LOCAL)
-    until(lambda: models.infer(name)[0] == 7, "an execution on the main thread")
+    wait_until(lambda: models.infer(name)[0] == 7, "an execution on the main thread")
     status, text = models.infer_error(name, 5 * ONES)
     assert (status, "the call would hold up the server" in text) == ("500", True)
     assert [models.infer(name, 5 * ONES)[0] for _ in range(50)] == [0] * 50

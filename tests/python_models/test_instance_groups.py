@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
-from tests.python_models.support import FLOATS, Models, http_inputs, kill, serve_models, until
+from tests.python_models.support import FLOATS, Models, http_inputs, kill
 from tests.support.server import start_server
+from tests.support.waiting import wait_until
 
 WHO = """
 class TritonPythonModel:
@@ -37,10 +38,8 @@ ONE_ROW = np.ones((1, 1), np.float32)
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    """A server with a rate limiter, whose models each test writes for itself."""
-    with serve_models(tmp_path_factory.mktemp("models"), "--rate-limit=execution_count") as models:
-        yield models
+def models(limited_models: Models) -> Models:
+    return limited_models
 
 
 def groups(*counts: str) -> str:
@@ -95,18 +94,18 @@ def load_on(url: str, name: str, clients: int = 6) -> Iterator["Counter[int]"]:
 def answering(answered: "Counter[int]") -> set[int]:
     """The processes that answer the next hundred requests."""
     before = answered.copy()
-    until(lambda: answered.total() > before.total() + 100, "a hundred answers", 60)
+    wait_until(lambda: answered.total() > before.total() + 100, "a hundred answers", 60)
     return set(answered - before)
 
 
 def until_answered_by(answered: "Counter[int]", count: int) -> None:
     """Wait until so many processes answer."""
-    until(lambda: len(answering(answered)) == count, f"{count} instances to answer", 60)
+    wait_until(lambda: len(answering(answered)) == count, f"{count} instances to answer", 60)
 
 
 def until_there_are(models: Models, name: str, count: int) -> None:
     """Wait until so many processes of the model are left."""
-    until(lambda: len(models.pids(name)) == count, f"{count} processes to be left")
+    wait_until(lambda: len(models.pids(name)) == count, f"{count} processes to be left")
 
 
 @pytest.mark.parametrize("scheduler", ["", "dynamic_batching { }"])
@@ -143,13 +142,13 @@ def test_polling_changes_instances(tmp_path_factory: pytest.TempPathFactory) -> 
     with start_server(repository, *flags) as server:
         models = Models(repository, server)
         models.write(WHO, config, "m")
-        until(lambda: models.ready("m"), "the model to be loaded", 60)
+        wait_until(lambda: models.ready("m"), "the model to be loaded", 60)
         (first,) = models.pids("m")
         with load_on(server.http, "m"):
             (repository / "m" / "config.pbtxt").write_text(
                 'name: "m" backend: "python"' + config.replace("count: 1", "count: 3")
             )
-            until(lambda: len(models.pids("m")) == 3, "more instances", 60)
+            wait_until(lambda: len(models.pids("m")) == 3, "more instances", 60)
         assert first in models.pids("m")
         models.close()
 
@@ -169,7 +168,9 @@ def test_sequences_stay_where_they_are(models: Models, config: str) -> None:
     assert len(models.pids(name)) == 2
     for number, process in before.items():
         assert infer(models.http, name, number, "E")[0] == process
-    (left,) = until(lambda: (pids := models.pids(name)) and len(pids) == 1 and pids, "an instance to end")
+    (left,) = wait_until(
+        lambda: (pids := models.pids(name)) and len(pids) == 1 and pids, "an instance to end"
+    )
     assert infer(models.http, name, 9, "SE")[0] == left
 
 
@@ -179,7 +180,7 @@ def test_an_instance_that_leaves_may_crash(models: Models) -> None:
     regroup(models, name, DIRECT + groups("count: 1"))
     kill(leaving)
     until_there_are(models, name, 1)
-    until(lambda: models.ready(name), "the model to be ready")
+    wait_until(lambda: models.ready(name), "the model to be ready")
     assert infer(models.http, name, 3, "SE")[1] == 1
 
 
@@ -193,10 +194,10 @@ def test_passive_instances_get_no_requests(models: Models) -> None:
         assert answering(answered) == active
         kill(passive.pop())
         until_there_are(models, name, 3)
-        until(lambda: models.ready(name), "the model to be ready")
+        wait_until(lambda: models.ready(name), "the model to be ready")
         assert answering(answered) == active
         regroup(models, name, BATCHED + groups("count: 1"))
-        until(lambda: set(models.pids(name)) == active, "the passive ones to end")
+        wait_until(lambda: set(models.pids(name)) == active, "the passive ones to end")
 
 
 def test_a_passive_instance_of_sequences_may_crash(models: Models) -> None:
@@ -204,7 +205,9 @@ def test_a_passive_instance_of_sequences_may_crash(models: Models) -> None:
     process, _ = infer(models.http, name, 1, "S")
     (passive,) = set(models.pids(name)) - {process}
     kill(passive)
-    until(lambda: len(set(models.pids(name)) - {passive}) == 2, "the passive instance to be started again")
+    wait_until(
+        lambda: len(set(models.pids(name)) - {passive}) == 2, "the passive instance to be started again"
+    )
     assert infer(models.http, name, 1, "E") == (process, 2)
 
 
@@ -214,11 +217,11 @@ def test_instances_that_need_another_share_of_a_resource_take_the_place_of_other
     with load_on(models.server.http, name) as answered:
         before = answering(answered)
         regroup(models, name, BATCHED + groups(limited.format(name, 1)))
-        until(lambda: not answering(answered) & before, "other instances to answer", 60)
+        wait_until(lambda: not answering(answered) & before, "other instances to answer", 60)
         counted = models.statistics(name)["inference_count"]
         before = answering(answered)
         regroup(models, name, BATCHED + groups(limited.format(name, 2)))
-        until(lambda: not answering(answered) & before, "other instances to answer", 60)
+        wait_until(lambda: not answering(answered) & before, "other instances to answer", 60)
         assert models.statistics(name)["inference_count"] > counted, "nothing was loaded again"
     regroup(models, name, BATCHED + groups("count: 1"))
     assert infer(models.http, name)[1] == 1

@@ -4,7 +4,8 @@ import threading
 
 import numpy as np
 
-from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, kill, until
+from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, kill
+from tests.support.waiting import wait_until
 
 SOURCE = """
 class TritonPythonModel:
@@ -111,12 +112,12 @@ def test_only_the_difference_in_instances_is_initialized_or_finalized(models: Mo
     assert three < model.processes
     assert models.statistics("few")["inference_count"] == 1, "it was not loaded again"
     model.load(2)
-    until(lambda: model.calls == ["finalize few_0_2", "finalize few_0_3"], "two are finalized")
-    until(lambda: len(model.processes) == 2, "two processes are left")
+    wait_until(lambda: model.calls == ["finalize few_0_2", "finalize few_0_3"], "two are finalized")
+    wait_until(lambda: len(model.processes) == 2, "two processes are left")
     assert model.processes < three
     np.testing.assert_array_equal(models.infer("few"), ONES)
     models.http.unload_model("few")
-    until(lambda: not model.processes, "no process is left")
+    wait_until(lambda: not model.processes, "no process is left")
 
 
 def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> None:
@@ -126,14 +127,14 @@ def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> No
     outcomes: list[object] = []
     thread = threading.Thread(target=lambda: outcomes.extend(models.infer_at_once("less", [2 * ONES] * 3)))
     thread.start()
-    until(lambda: sum(call.startswith("execute") for call in model.calls) == 3, "three executions began")
+    wait_until(lambda: sum(call.startswith("execute") for call in model.calls) == 3, "three executions began")
     assert model.load(1) == []
     assert len(model.processes) == 3
     model.hold.unlink()
     thread.join(20)
     np.testing.assert_array_equal(np.array(outcomes), [2 * ONES] * 3)
-    until(lambda: model.calls == ["finalize less_0_1", "finalize less_0_2"], "two are finalized")
-    until(lambda: len(model.processes) == 1, "one process is left")
+    wait_until(lambda: model.calls == ["finalize less_0_1", "finalize less_0_2"], "two are finalized")
+    wait_until(lambda: len(model.processes) == 1, "one process is left")
     np.testing.assert_array_equal(models.infer("less"), ONES)
 
 
@@ -173,13 +174,13 @@ def test_streams_under_way_go_on_to_their_end_on_instances_that_leave(models: Mo
     for number, stream in enumerate(streams):
         assert rest_of(stream) == [number] * 20
     assert rest_of(late) == [0] * 20
-    until(
+    wait_until(
         lambda: (
             [call for call in model.calls if "finalize" in call] == ["finalize flow_0_1", "finalize flow_0_2"]
         ),
         "two are finalized",
     )
-    until(lambda: len(model.processes) == 1, "one process is left")
+    wait_until(lambda: len(model.processes) == 1, "one process is left")
     assert models.statistics("flow")["inference_stats"]["fail"]["count"] == 0
 
 
@@ -211,7 +212,7 @@ def test_streams_of_a_leaving_instance_fail_when_its_process_dies(models: Models
     kill(leaving)
     assert leaves.take().error.startswith("Stub process 'dies_0_1' is not healthy. It was killed by SIGKILL")
     leaves.close()
-    until(lambda: model.processes == present, "no process takes its place")
+    wait_until(lambda: model.processes == present, "no process takes its place")
     model.hold.unlink()
     assert rest_of(stays) == [0] * 20
     late = Stream(models)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.python_models.support import DECOUPLED, Models, Stream, grpc_inputs, until
+from tests.python_models.support import DECOUPLED, Models, Stream, grpc_inputs
+from tests.support.waiting import wait_until
 
 IN_SERVER_TOO = True
 
@@ -116,11 +117,11 @@ def test_callers_join_and_leave_between_steps(models: Models, tokens: str) -> No
     hold.write_text("")
     streams = [Stream(models) for _ in range(3)]
     streams[0].send(tokens, one(3), "a")
-    until(lambda: calls(models, tokens) == ["a:1"], "the first step")
+    wait_until(lambda: calls(models, tokens) == ["a:1"], "the first step")
     streams[1].send(tokens, one(1), "b")
     streams[2].send(tokens, one(2), "c")
     pending = f'nv_inference_pending_request_count{{model="{tokens}",version="1"}} 2'
-    until(
+    wait_until(
         lambda: pending in models.server.get("/metrics", models.server.metrics)[1].decode(), "two that wait"
     )
     hold.unlink()
@@ -149,9 +150,9 @@ def test_generate_stream_sends_each_step(models: Models, tokens: str) -> None:
 def test_a_cancelled_caller_leaves(models: Models, tokens: str) -> None:
     stream = Stream(models)
     stream._client.async_stream_infer(tokens, grpc_inputs(IN=one(1e9)), request_id="endless")
-    until(lambda: len(calls(models, tokens)) > 3, "some steps")
+    wait_until(lambda: len(calls(models, tokens)) > 3, "some steps")
     stream.close(cancel=True)
-    until(lambda: _ended(models, tokens) == 1, "the end of the request")
+    wait_until(lambda: _ended(models, tokens) == 1, "the end of the request")
     steps = len(calls(models, tokens))
     after = Stream(models)
     after.send(tokens, one(2), "next")

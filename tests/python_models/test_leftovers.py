@@ -25,9 +25,9 @@ from tests.python_models.support import (
     processes,
     python_model,
     serve_models,
-    until,
 )
 from tests.support.server import FRONT_ENDS, ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 LARGE = np.ones(500_000, np.float32)
 
@@ -82,8 +82,8 @@ def test_end_of_the_server_leaves_no_process_and_no_shared_memory(
         assert "sleep" in everything.values()
         assert models.infer(busy).tolist() == [1, 1, 1, 1]
         end(models)
-        until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
-    until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
+        wait_until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
+    wait_until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
 
 
 def test_server_that_is_killed_while_models_work_leaves_nothing(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_server_that_is_killed_while_models_work_leaves_nothing(tmp_path: Path) 
         everything = processes(models.server.process.pid)
         kill(models.server.process.pid)
         models.server.process.wait(10)
-        until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
-    until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
+        wait_until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
+    wait_until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
 
 
 def test_stop_is_not_held_up_by_a_model_that_works_for_ever(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_stop_is_not_held_up_by_a_model_that_works_for_ever(tmp_path: Path) -> N
         models.server.wait_for(f"model '{name}' version 1: began")
         everything = processes(models.server.process.pid)
         models.server.stop(20)
-        until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
+        wait_until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
 
 
 def test_stop_is_not_held_up_by_a_model_that_initializes_for_ever(tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ def test_stop_is_not_held_up_by_a_model_that_initializes_for_ever(tmp_path: Path
         name = models.write(answering("x") + "\n    def initialize(self, args):\n        time.sleep(100)\n")
         loading = threading.Thread(target=pytest.raises, args=(Exception, models.grpc.load_model, name))
         loading.start()
-        until(lambda: models.pids(name), "the worker")
+        wait_until(lambda: models.pids(name), "the worker")
         everything = processes(models.server.process.pid)
         models.server.stop(20)
-        until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
+        wait_until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
         loading.join()
 
 
@@ -134,7 +134,7 @@ def test_descriptors_and_memory_stay_flat_over_loads_and_crashes(tmp_path: Path)
             models.http.unload_model(name)
 
         def settled() -> tuple[int, int]:
-            until(lambda: not models.pids(name), "the last worker to be gone")
+            wait_until(lambda: not models.pids(name), "the last worker to be gone")
             return descriptors(server), threads(server)
 
         for _ in range(20):
@@ -143,7 +143,7 @@ def test_descriptors_and_memory_stay_flat_over_loads_and_crashes(tmp_path: Path)
         for _ in range(200):
             load_and_unload()
         settled()
-        until(lambda: descriptors(server) <= counts[0] + 2, "the descriptors to be closed")
+        wait_until(lambda: descriptors(server) <= counts[0] + 2, "the descriptors to be closed")
         assert threads(server) <= counts[1] + 2
         assert resident(server) - memory < 4 << 20
 
@@ -158,13 +158,13 @@ def test_descriptors_and_memory_stay_flat_over_loads_and_crashes(tmp_path: Path)
             pid = models.pids(name)[0]
             kill(pid)
             np.testing.assert_array_equal(models.infer(name, LARGE), LARGE + 1)
-            until(partial(has_next, pid), "the next worker")
-        until(lambda: descriptors(server) <= counts[0] + 3, "the descriptors to be closed")
+            wait_until(partial(has_next, pid), "the next worker")
+        wait_until(lambda: descriptors(server) <= counts[0] + 3, "the descriptors to be closed")
         assert threads(server) <= counts[1] + 2
         assert resident(server) - memory < 6 << 20
         front_ends = FRONT_ENDS + 1 if FRONT_ENDS > 1 else 0  # and their parent
         assert len(processes(server)) == 2 + front_ends  # the worker and its parent
-    until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
+    wait_until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
 
 
 def test_worker_stays_flat_over_many_executions(models: Models) -> None:
@@ -209,7 +209,7 @@ def test_no_room_for_shared_memory_is_told_and_small_requests_go_on(tmp_path: Pa
     python_model(repository, "big", answering("np.ones(int(x[0]), np.float32)"), FLOATS)
     with Ending(limited_server(repository, "RLIMIT_FSIZE", 2 << 20)) as process:
         log = Path(f"{repository}.log")
-        until(log.exists, "the log")
+        wait_until(log.exists, "the log")
         with log.open("rb") as file:
             server = ServerProcess(process, file)
             server.wait_until_open(3)

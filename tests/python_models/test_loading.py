@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from tests.python_models.support import FLOATS, IMPORTS, Models, answering, processes, until
+from tests.python_models.support import FLOATS, IMPORTS, Models, answering, processes
+from tests.support.waiting import wait_until
 
 EXECUTE = "    def execute(self, requests): return [pb_utils.InferenceResponse([]) for _ in requests]\n"
 
@@ -33,7 +34,7 @@ def completing(body: str) -> str:
 
 def test_import_error_is_told_with_where_it_happened(models: Models) -> None:
     message = failure(models, "import no_such_module")
-    path = models.repository / f"m{models._count}" / "1" / "model.py"
+    path = models.repository / models.last_name / "1" / "model.py"
     assert message.startswith(
         f"ModuleNotFoundError: No module named 'no_such_module'\n\nAt:\n  {path}(2): <module>\n  <frozen importlib"
     )
@@ -50,7 +51,7 @@ def test_syntax_error_is_told_with_its_line_and_no_traceback(models: Models) -> 
 
 def test_exception_in_initialize_is_told_as_pybind11_writes_it(models: Models) -> None:
     message = failure(models, initializing("raise pb_utils.TritonModelException('init bad')"))
-    path = models.repository / f"m{models._count}" / "1" / "model.py"
+    path = models.repository / models.last_name / "1" / "model.py"
     assert message == f"TritonModelException: init bad\n\nAt:\n  {path}(5): initialize\n"
 
 
@@ -76,7 +77,7 @@ def test_exception_in_auto_complete_config_is_told(models: Models) -> None:
     source = completing("config.add_input({'name': 'A', 'shape': [1]})")
     assert failure(models, source).startswith(
         "ValueError: input 'A' in auto-complete-config function for model "
-        f"'m{models._count}' contains property other than 'name', 'data_type', 'dims' and 'optional'.\n\nAt:\n"
+        f"'{models.last_name}' contains property other than 'name', 'data_type', 'dims' and 'optional'.\n\nAt:\n"
     )
 
 
@@ -84,7 +85,7 @@ def test_exception_in_auto_complete_config_is_told(models: Models) -> None:
 def test_auto_complete_config_must_return_a_model_config(models: Models, returned: str) -> None:
     message = failure(models, completing(f"return {returned}"))
     assert message == (
-        f"auto_complete_config function in model 'm{models._count}' must return a valid pb.ModelConfig object."
+        f"auto_complete_config function in model '{models.last_name}' must return a valid pb.ModelConfig object."
     )
 
 
@@ -175,21 +176,20 @@ def test_missing_class_is_told(models: Models) -> None:
 
 
 def test_missing_execute_is_told_at_load(models: Models) -> None:
-    path = models.repository / f"m{models._count + 1}" / "1" / "model.py"
-    assert failure(models, "class TritonPythonModel:\n    pass\n") == (
-        f"Python model {path} does not implement `execute` method."
-    )
+    message = failure(models, "class TritonPythonModel:\n    pass\n")
+    path = models.repository / models.last_name / "1" / "model.py"
+    assert message == f"Python model {path} does not implement `execute` method."
 
 
 def test_process_that_exits_in_initialize_is_told_with_its_status(models: Models) -> None:
     assert failure(models, initializing("os._exit(7)")) == (
-        f"Stub process 'm{models._count}_0' is not healthy. It exited with status 7"
+        f"Stub process '{models.last_name}_0' is not healthy. It exited with status 7"
     )
 
 
 def test_process_that_is_killed_in_initialize_is_told_with_its_signal(models: Models) -> None:
     message = failure(models, initializing("import signal; os.kill(os.getpid(), signal.SIGSEGV)"))
-    assert message.startswith(f"Stub process 'm{models._count}_0' is not healthy. It crashed with SIGSEGV")
+    assert message.startswith(f"Stub process '{models.last_name}_0' is not healthy. It crashed with SIGSEGV")
 
 
 def test_process_that_exits_in_auto_complete_config_is_told(models: Models) -> None:
@@ -237,7 +237,7 @@ def test_one_of_several_instances_that_fails_fails_the_load_and_leaves_no_proces
     source = initializing("if args['model_instance_name'].endswith('_2'): raise ValueError('third')")
     message = failure(models, source, FLOATS + "instance_group [{ count: 3 kind: KIND_CPU }]")
     assert message.startswith("ValueError: third")
-    until(lambda: set(processes(models.server.process.pid)) <= before, "the processes to be gone")
+    wait_until(lambda: set(processes(models.server.process.pid)) <= before, "the processes to be gone")
 
 
 def test_model_that_failed_can_be_mended_and_loaded(models: Models) -> None:
@@ -300,7 +300,7 @@ def test_modules_beside_the_model_can_be_imported(models: Models) -> None:
 def _no_more_than_before(models: Models) -> Iterator[None]:
     before = len(processes(models.server.process.pid))
     yield
-    until(lambda: len(processes(models.server.process.pid)) <= before, "the processes to be gone")
+    wait_until(lambda: len(processes(models.server.process.pid)) <= before, "the processes to be gone")
 
 
 @pytest.mark.usefixtures("_no_more_than_before")

@@ -15,8 +15,8 @@ from tests.python_models.support import (
     executing,
     kill,
     serve_models,
-    until,
 )
+from tests.support.waiting import wait_until
 
 ANSWER = "return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1, np.float32))])]"
 
@@ -32,7 +32,7 @@ def lines(models: Models, name: str) -> list[str]:
 
 
 def expect(models: Models, name: str, expected: list[str]) -> None:
-    until(lambda: len(lines(models, name)) >= len(expected), f"{expected} in the log")
+    wait_until(lambda: len(lines(models, name)) >= len(expected), f"{expected} in the log")
     assert lines(models, name) == expected
 
 
@@ -82,13 +82,13 @@ def test_print_while_it_is_imported_is_logged(models: Models) -> None:
     file.write_text(IMPORTS + "print('importing')\nraise ValueError('stop here')\n")
     with pytest.raises(Exception, match="stop here"):
         models.http.load_model(name)
-    until(lambda: "importing" in lines(models, name), "the line in the log")
+    wait_until(lambda: "importing" in lines(models, name), "the line in the log")
 
 
 def test_huge_line_is_cut_into_pieces_and_nothing_is_lost(models: Models) -> None:
     name = models.load(printing("print('é' * 100_000)"))
     models.infer(name)
-    until(lambda: sum(map(len, lines(models, name))) >= 100_000, "all of it", 10)
+    wait_until(lambda: sum(map(len, lines(models, name))) >= 100_000, "all of it", 10)
     assert "".join(lines(models, name)) == "é" * 100_000
 
 
@@ -97,7 +97,7 @@ def test_flood_of_prints_is_logged_in_order_and_the_server_goes_on(models: Model
     other = models.load(answering("x"))
     models.infer(name)
     models.infer(other)
-    until(lambda: len(lines(models, name)) >= 20000, "all lines", 20)
+    wait_until(lambda: len(lines(models, name)) >= 20000, "all lines", 20)
     assert lines(models, name) == [str(i) for i in range(20000)]
 
 

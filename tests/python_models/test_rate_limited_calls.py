@@ -1,6 +1,5 @@
 """Models that call each other while they hold what the called ones need; tritonserver hangs in each of these cases."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,19 +15,16 @@ from tests.python_models.support import (
     answering,
     executing,
     kill,
-    serve_models,
-    until,
 )
-from tests.python_models.test_rate_limiter import ON, limited
+from tests.python_models.test_rate_limiter import limited
+from tests.support.waiting import wait_until
 
 INNER = answering("x + 1")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    """A server with a rate limiter, whose models each test writes for itself."""
-    with serve_models(tmp_path_factory.mktemp("models"), ON) as models:
-        yield models
+def models(limited_models: Models) -> Models:
+    return limited_models
 
 
 CALL = """
@@ -226,7 +222,7 @@ def test_a_call_that_is_cancelled_leaves_nothing_lent(models: Models, tmp_path: 
     other = models.load(INNER, limited("cancelled:1:global"))
     stream = Stream(models)
     stream.send(outer)
-    until(Path(f"{gate}.began").exists, "the called model to execute")
+    wait_until(Path(f"{gate}.began").exists, "the called model to execute")
     stream.close(cancel=True)
     (pid,) = models.pids(outer)
     kill(pid)

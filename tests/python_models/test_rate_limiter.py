@@ -17,22 +17,19 @@ from tests.python_models.support import (
     DECOUPLED,
     FLOATS,
     ONES,
+    RATE_LIMITER,
     TEXTS,
     Models,
     Stream,
     kill,
     serve_models,
-    until,
 )
-
-ON = "--rate-limit=execution_count"
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    """A server with a rate limiter, whose models each test writes for itself."""
-    with serve_models(tmp_path_factory.mktemp("models"), ON) as models:
-        yield models
+def models(limited_models: Models) -> Models:
+    return limited_models
 
 
 def limited(*resources: str, priority: int = 1, instances: int = 1, config: str = FLOATS) -> str:
@@ -153,13 +150,13 @@ def test_priorities_share_out_the_executions(
     first = models.load(exclusive(tmp_path), limited("share:1:global", priority=1))
     second = models.load(exclusive(tmp_path), limited("share:1:global", priority=2))
     holder = gate(models.load(WAITING, limited("share:1:global", config=TEXTS)))
-    until(lambda: holder.began, "the resource to be held")
+    wait_until(lambda: holder.began, "the resource to be held")
 
     def open_when_all_wait() -> None:
         waiting = [
             f'nv_inference_pending_request_count{{model="{name}",version="1"}} 60' for name in (first, second)
         ]
-        until(
+        wait_until(
             lambda: all(
                 each in models.server.get("/metrics", models.server.metrics)[1].decode() for each in waiting
             ),
@@ -179,7 +176,7 @@ def test_a_resource_of_a_device_is_another_than_the_global_one_of_another_name(
     other = models.load(WAITING, limited("of_server:1:global", config=TEXTS))
     third = models.load(WAITING, limited("of_device:1", "of_server:1:global", config=TEXTS))
     gates = [gate(one), gate(other)]
-    until(lambda: all(each.began for each in gates), "both to execute")
+    wait_until(lambda: all(each.began for each in gates), "both to execute")
     last = gate(third)
     gates[0].open()
     gates[1].open()
@@ -190,22 +187,22 @@ def test_instances_execute_while_there_is_enough(models: Models, gate: Callable[
     models.load(WAITING, limited("two:2:global", config=TEXTS))
     model = models.load(WAITING, limited("two:1:global", instances=3, config=TEXTS))
     gates = [gate(model) for _ in range(3)]
-    until(lambda: sum(each.began for each in gates) == 2, "two to execute")
+    wait_until(lambda: sum(each.began for each in gates) == 2, "two to execute")
     gate(models.load(WAITING, TEXTS)).open()
     assert sum(each.began for each in gates) == 2
     next(each for each in gates if each.began).open()
-    until(lambda: all(each.began for each in gates), "the third to execute")
+    wait_until(lambda: all(each.began for each in gates), "the third to execute")
 
 
 def test_a_crash_gives_back_what_was_held(models: Models, gate: Callable[[str], Gate]) -> None:
     crashing = models.load(WAITING, limited("crash:1:global", config=TEXTS))
     other = models.load(WAITING, limited("crash:1:global", config=TEXTS))
     lost = gate(crashing)
-    until(lambda: lost.began, "it to execute")
+    wait_until(lambda: lost.began, "it to execute")
     waits = gate(other)
     (pid,) = models.pids(crashing)
     kill(pid)
-    until(lambda: waits.began, "the other one to execute")
+    wait_until(lambda: waits.began, "the other one to execute")
     with pytest.raises(ConnectionError, match=r"unexpectedly|killed|signal"):
         lost.answer.result(20)
     waits.open()
@@ -224,7 +221,7 @@ class TritonPythonModel:
     other = models.load(WAITING, limited("stream:1:global", config=TEXTS))
     stream = Stream(models)
     stream.send(decoupled)
-    until(lambda: models.statistics(decoupled)["execution_count"] == 1, "it to have executed")
+    wait_until(lambda: models.statistics(decoupled)["execution_count"] == 1, "it to have executed")
     gate(other).open()
     kill(models.pids(decoupled)[0])
     assert stream.take().error, "it was still to be answered"
@@ -237,16 +234,16 @@ def test_unloading_makes_the_pool_smaller_and_frees_what_was_held(
     large = models.load(WAITING, limited("unload:2:global", config=TEXTS))
     small = models.load(WAITING, limited("unload:1:global", instances=2, config=TEXTS))
     held = gate(large)
-    until(lambda: held.began, "it to execute")
+    wait_until(lambda: held.began, "it to execute")
     models.http.unload_model(large)
     waiting = [gate(small), gate(small)]
     held.open()
-    until(lambda: any(each.began for each in waiting), "another to execute")
-    until(lambda: models.server.get(f"/v2/models/{large}/ready")[0] != 200, "the model to be gone")
+    wait_until(lambda: any(each.began for each in waiting), "another to execute")
+    wait_until(lambda: models.server.get(f"/v2/models/{large}/ready")[0] != 200, "the model to be gone")
     for each in waiting:
         each.open()
     one, two = gate(small), gate(small)
-    until(lambda: one.began or two.began, "one to execute")
+    wait_until(lambda: one.began or two.began, "one to execute")
     first, second = (one, two) if one.began else (two, one)
     first.open()
     second.open()
@@ -258,7 +255,7 @@ def test_a_reloaded_model_needs_what_its_new_configuration_says(
     name = models.load(WAITING, limited("reload:1:global", config=TEXTS))
     other = models.load(WAITING, limited("reload:1:global", config=TEXTS))
     first = gate(other)
-    until(lambda: first.began, "it to execute")
+    wait_until(lambda: first.began, "it to execute")
     models.load(WAITING, TEXTS, name)
     gate(name).open()
     first.open()
@@ -275,7 +272,7 @@ def test_more_instances_of_a_model_in_place_are_limited_too(
     assert len(models.pids(name)) == 2
     assert pid in models.pids(name)
     gates = [gate(name), gate(name)]
-    until(lambda: any(each.began for each in gates), "one to execute")
+    wait_until(lambda: any(each.began for each in gates), "one to execute")
     assert not all(each.began for each in gates)
     first, second = gates if gates[0].began else gates[::-1]
     first.open()
@@ -286,7 +283,7 @@ def test_without_the_flag_declarations_are_ignored(tmp_path: Path) -> None:
     with serve_models(tmp_path) as models, ThreadPoolExecutor(2) as pool:
         model = models.load(WAITING, limited("R:1:global", "R:1", instances=2, config=TEXTS))
         gates = [Gate(models, model, tmp_path / f"{number}", pool) for number in range(2)]
-        until(lambda: all(each.began for each in gates), "both to execute")
+        wait_until(lambda: all(each.began for each in gates), "both to execute")
         for each in gates:
             each.open()
 
@@ -294,7 +291,7 @@ def test_without_the_flag_declarations_are_ignored(tmp_path: Path) -> None:
 @contextmanager
 def refusing(directory: Path, *flags: str) -> Iterator[Callable[[str], str]]:
     """Loads a configuration on a server with these flags: what the server says."""
-    with serve_models(directory, ON, *flags) as models:
+    with serve_models(directory, RATE_LIMITER, *flags) as models:
         yield lambda config: models.load_error(WAITING, config)
 
 
@@ -333,12 +330,12 @@ def test_instances_in_the_server_need_their_resources_too(
     (directory / "config.pbtxt").write_text('backend: "identity"\n' + text.replace('"OUT"', '"OUTPUT0"'))
     models.http.load_model(name)
     held = gate(holder)
-    until(lambda: held.began, "it to execute")
+    wait_until(lambda: held.began, "it to execute")
     body = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]})
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(urlopen, f"http://{models.server.http}/v2/models/{name}/infer", body.encode())
         pending = f'nv_inference_pending_request_count{{model="{name}",version="1"}} 1'
-        until(
+        wait_until(
             lambda: pending in models.server.get("/metrics", models.server.metrics)[1].decode(), "it to wait"
         )
         held.open()

@@ -14,8 +14,8 @@ from tests.python_models.support import (
     executing,
     grpc_inputs,
     kill,
-    until,
 )
+from tests.support.waiting import wait_until
 
 
 def asking(body: str) -> str:
@@ -94,7 +94,7 @@ def test_model_answers_while_it_executes(models: Models, tmp_path: Path) -> None
     )
     thread = threading.Thread(target=lambda: models.grpc.infer(name, grpc_inputs(IN=ONES)))
     thread.start()
-    until(begun.exists, "the execution")
+    wait_until(begun.exists, "the execution")
     assert models.ready(name)
     assert thread.is_alive()
     go_on.touch()
@@ -170,7 +170,7 @@ def test_other_requests_are_served_during_a_check(models: Models, tmp_path: Path
     )
     thread = threading.Thread(target=models.ready, args=(name,))
     thread.start()
-    until(begun.exists, "the check")
+    wait_until(begun.exists, "the check")
     for _ in range(20):
         assert models.infer(name).tolist() == [1, 1, 1, 1]
     assert thread.is_alive()
@@ -181,7 +181,7 @@ def test_other_requests_are_served_during_a_check(models: Models, tmp_path: Path
 def test_unloaded_model_is_not_ready(models: Models) -> None:
     name = models.load(asking("return True"))
     models.http.unload_model(name)
-    until(lambda: not models.ready(name), "the model not to be ready")
+    wait_until(lambda: not models.ready(name), "the model not to be ready")
     assert not models.grpc.is_model_ready(name)
 
 
@@ -190,4 +190,4 @@ def test_health_of_the_server_does_not_ask_models(models: Models) -> None:
     assert not models.ready(name)
     assert models.server.get("/v2/health/ready")[0] == 200
     kill(models.pids(name)[0])
-    until(lambda: models.server.get("/v2/health/ready")[0] == 200, "the process to be back")
+    wait_until(lambda: models.server.get("/v2/health/ready")[0] == 200, "the process to be back")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.python_models.support import FLOATS, Models, answering, until
+from tests.python_models.support import FLOATS, Models, answering
+from tests.support.waiting import wait_until
 
 SOURCE = """
 class TritonPythonModel:
@@ -57,12 +58,12 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
         return file.read_text().splitlines() if file.exists() else []
 
     caller = infer(1)
-    until(lambda: len(begun()) == 1, "the execution that will call")
+    wait_until(lambda: len(begun()) == 1, "the execution that will call")
     [stopped] = set(pids) - {int(begun()[0])}
     os.kill(stopped, signal.SIGSTOP)
     try:
         waiting = infer(0)
-        until(lambda: _executing(models, name) == 2, "a batch for the instance that is stopped")
+        wait_until(lambda: _executing(models, name) == 2, "a batch for the instance that is stopped")
         holds[0].unlink()
         caller.join(20)
         waiting.join(20)  # the other instance has run it
@@ -70,7 +71,7 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
     finally:
         os.kill(stopped, signal.SIGCONT)
     both = infer(2, 2)
-    until(lambda: len(set(begun()[1:])) == 2, "executions on both instances")
+    wait_until(lambda: len(set(begun()[1:])) == 2, "executions on both instances")
     holds[1].unlink()
     both.join(20)
 

@@ -15,8 +15,8 @@ from tests.python_models.support import (
     grpc_inputs,
     http_inputs,
     kill,
-    until,
 )
+from tests.support.waiting import wait_until
 
 IN_SERVER_TOO = True
 
@@ -167,7 +167,7 @@ def test_a_sequence_is_lost_with_its_process(models: Models, client: Client, str
     client.send(name, 5, 1, "S")
     (pid,) = models.pids(name)
     kill(pid)
-    until(lambda: models.pids(name) not in ([], [pid]), "another process")
+    wait_until(lambda: models.pids(name) not in ([], [pid]), "another process")
     assert client.error(name, 5, 1) == (
         f"sequence 5 of model '{name}' is lost: the instance that kept its state has ended. Begin it again with a "
         f"request that has the START flag"
@@ -179,7 +179,7 @@ def test_a_sequence_is_lost_with_its_process(models: Models, client: Client, str
 def test_a_silent_sequence_is_over(models: Models, client: Client) -> None:
     name = models.load(SUM, config(OLDEST, idle_us=1000))
     client.send(name, 5, 1, "S")
-    until(lambda: _is_over(client, name), "the end of the sequence")
+    wait_until(lambda: _is_over(client, name), "the end of the sequence")
 
 
 def _is_over(client: Client, name: str) -> bool:
@@ -203,7 +203,7 @@ def test_running_sequences_go_on_while_the_model_is_loaded_again(models: Models,
     assert client.send(name, 5, 1) == 2
     assert before in models.pids(name)
     assert client.send(name, 5, 1, "E") == 3
-    until(lambda: before not in models.pids(name), "the end of the old version")
+    wait_until(lambda: before not in models.pids(name), "the end of the old version")
     assert client.send(name, 6, 1) == 102
     assert client.send(name, 5, 1, "S") == 101
 
@@ -218,13 +218,13 @@ def test_at_an_unload_sequences_end_with_the_requests_that_they_have(models: Mod
     thread = threading.Thread(target=lambda: sums.append(grpc.send(name, 5, 1)))
     thread.start()
     calls = models.repository / name / "calls"
-    until(lambda: len(calls.read_text().splitlines()) == 2, "the second execution")
+    wait_until(lambda: len(calls.read_text().splitlines()) == 2, "the second execution")
     models.http.unload_model(name)
     assert "has no available versions" in Client(models, "http").error(name, 5, 1)
     hold.unlink()
     thread.join(20)
     assert sums == [2]
-    until(lambda: not models.pids(name), "no process")
+    wait_until(lambda: not models.pids(name), "no process")
 
 
 def test_decoupled_models_have_sequences_too(models: Models) -> None:
@@ -300,17 +300,17 @@ def test_a_client_that_goes_away_cancels_its_sequence(models: Models) -> None:
         grpc.async_stream_infer(
             name, grpc_inputs(IN=one(1)), sequence_id=5, sequence_start=step == 0, sequence_end=False
         )
-    until(lambda: calls.exists() and calls.read_text().splitlines() == ["5"], "the first execution")
+    wait_until(lambda: calls.exists() and calls.read_text().splitlines() == ["5"], "the first execution")
 
     def metrics() -> str:
         return models.server.get("/metrics", models.server.metrics)[1].decode()
 
     pending = f'nv_inference_pending_request_count{{model="{name}",version="1"}} 2'
-    until(lambda: pending in metrics(), "the two others, which the client sends by and by")
+    wait_until(lambda: pending in metrics(), "the two others, which the client sends by and by")
     stream.close(cancel=True)
     http = Client(models, "http")
     cancelled = f'nv_inference_request_failure{{model="{name}",reason="CANCELED",version="1"}} 2'
-    until(lambda: cancelled in metrics(), "two cancelled")
+    wait_until(lambda: cancelled in metrics(), "two cancelled")
     hold.unlink()
     assert http.send(name, 5, 4, "S") == 4
     assert calls.read_text().splitlines()[:2] == ["5", "5"]

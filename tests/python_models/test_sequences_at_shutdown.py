@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.python_models.support import serve_models, until
+from tests.python_models.support import serve_models
 from tests.python_models.test_sequences import DIRECT, SUM, config
+from tests.support.waiting import wait_until
 
 
 class Keeping:
@@ -44,7 +45,7 @@ def test_sequences_may_go_on_to_their_end_but_none_begins(tmp_path: Path) -> Non
         stack.callback(client.close)
         assert client.send(1, "S") == (200, "1.0")
         models.server.process.send_signal(signal.SIGTERM)
-        until(lambda: "Timeout 30" in models.server.log, "the beginning of the end")
+        wait_until(lambda: "Timeout 30" in models.server.log, "the beginning of the end")
         assert models.server.process.poll() is None
         assert client.send(1) == (200, "2.0")
         status, error = client.send(2, "S")

@@ -19,8 +19,8 @@ from tests.python_models.support import (
     executing,
     grpc_inputs,
     http_inputs,
-    until,
 )
+from tests.support.waiting import wait_until
 
 IN_SERVER_TOO = True
 
@@ -204,7 +204,7 @@ def test_memory_of_kept_inputs_is_given_back_when_the_model_lets_go(models: Mode
         models.infer(name, np.full(1_000_000, 1, np.float32))
     assert shared_memory(models.pids(name)[0]) >= 5 * 4_000_000
     models.infer(name, np.zeros(1, np.float32))
-    until(lambda: shared_memory(models.pids(name)[0]) < 4_000_000, "the memory to be given back")
+    wait_until(lambda: shared_memory(models.pids(name)[0]) < 4_000_000, "the memory to be given back")
 
 
 def shared_memory(pid: int) -> int:
@@ -229,8 +229,8 @@ def test_large_tensors_go_both_ways_and_leave_nothing(models: Models) -> None:
         np.testing.assert_array_equal(result.as_numpy("OUT"), array + 1)
         del result
     gc.collect()
-    until(lambda: shared_memory(models.pids(name)[0]) < 3_000_000, "the worker to let go of it")
-    until(
+    wait_until(lambda: shared_memory(models.pids(name)[0]) < 3_000_000, "the worker to let go of it")
+    wait_until(
         lambda: shared_memory(models.server.process.pid) < (3 << 20) * len(models.pids("")),
         "the server to let go of it",
     )

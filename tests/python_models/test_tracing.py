@@ -18,10 +18,10 @@ from tests.python_models.support import (
     answering,
     executing,
     serve_models,
-    until,
 )
 from tests.python_models.test_iterative import CONFIG, ONE_ANSWER, TOKENS
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces
+from tests.support.waiting import wait_until
 
 CALLING = executing("""
     responses = []
@@ -147,7 +147,7 @@ def test_a_request_whose_model_is_unloaded_meanwhile_is_traced_to_its_end(traced
     models = traced.models
     name = models.load(BY_REQUEST, ROWS)
     release = cancel_by_grpc(models, name, "outlives its model")
-    until(lambda: said(models, name, "began outlives its model"), "the execution")
+    wait_until(lambda: said(models, name, "began outlives its model"), "the execution")
     models.http.unload_model(name)
     assert not models.ready(name)
     release()
@@ -188,9 +188,9 @@ def test_requests_that_clients_give_up_are_traced_to_their_end(traced: Traced) -
     models = traced.models
     name = models.load(BY_REQUEST, ROWS)
     running = cancel_by_grpc(models, name, "given up running")
-    until(lambda: said(models, name, "began given up running"), "the execution")
+    wait_until(lambda: said(models, name, "began given up running"), "the execution")
     waiting = cancel_by_http(models, name, "given up waiting")
-    until(lambda: pending(models, name) == 1, "the request to wait")
+    wait_until(lambda: pending(models, name) == 1, "the request to wait")
     waiting()
     (waited,) = traced.of("given up waiting")
     assert waited.names(*RUN) == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]

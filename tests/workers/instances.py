@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from time import monotonic, sleep
 from typing import Any
 
 from halimede.backends.base import BackendOptions, Instance, InstanceSpec, ModelSource
@@ -26,6 +25,7 @@ from halimede.workers.python_model import PythonModel
 from halimede_worker.messages import wire
 from tests.backends.sequences import Step, batch_of
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until
 
 
 class _Services:
@@ -102,7 +102,7 @@ class Running:
         self.instance.execute(batch)
         if not self.signature.decoupled:
             return list(batch.responses)
-        assert done.wait(30)
+        assert done.wait(60)
         return [streamed[number] for number in range(len(steps))]
 
     def end(self, key: int, correlation_id: int | str = 0, reason: str = ENDED) -> None:
@@ -119,14 +119,11 @@ class Running:
         assert isinstance(instance, WorkerInstance)
         before = instance.processes
         kill()
-        deadline = monotonic() + 30
-        while not (instance.healthy and instance.processes != before):
-            assert monotonic() < deadline
-            sleep(0.01)
+        wait_until(lambda: instance.healthy and instance.processes != before, "the next process")
 
     def next_log(self) -> str:
         """What was logged last, once something is."""
-        assert self._services.logs.wait(30)
+        assert self._services.logs.wait(60)
         return self._services.logged[-1]
 
 

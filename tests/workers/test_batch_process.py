@@ -2,13 +2,13 @@
 
 import logging
 import pickle
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from halimede.workers.batch_process import BatchProcess
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -26,13 +26,6 @@ def process(written: Path) -> Iterator[BatchProcess]:
 
 def write(process: BatchProcess, *texts: str) -> None:
     process.write(pickle.dumps(texts), len(texts))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_all_that_waits_is_written_before_the_end(process: BatchProcess, written: Path) -> None:
@@ -64,7 +57,7 @@ def test_what_nobody_can_write_is_counted_and_the_next_is_written(
     assert process._process.wait(60) == 3
     monkeypatch.setattr(process, "_command", ["/nowhere/python"])
     write(process, "lost", "lost too")
-    until(lambda: process.dropped == 2)
+    wait_until(lambda: process.dropped == 2, "the texts to be counted")
     assert "no other can be started: [Errno 2] No such file or directory" in caplog.text
     monkeypatch.setattr(process, "_command", command)
     write(process, "next")

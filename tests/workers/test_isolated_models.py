@@ -31,9 +31,9 @@ from tests.python_models.support import (
     is_running,
     processes,
     serve_models,
-    until,
 )
 from tests.support import onnx_models
+from tests.support.waiting import wait_until
 
 PLACES = ("thread", "process")
 
@@ -150,7 +150,7 @@ def test_the_server_never_has_the_framework(tmp_path: Path) -> None:
         assert "onnxruntime" in Path(f"/proc/{pid}/maps").read_text()
         assert "onnxruntime" not in Path(f"/proc/{models.server.process.pid}/maps").read_text()
         models.http.unload_model(name)
-        until(lambda: not is_running(pid), "its process to end")
+        wait_until(lambda: not is_running(pid), "its process to end")
         assert "onnxruntime" not in Path(f"/proc/{models.server.process.pid}/maps").read_text()
 
 
@@ -254,7 +254,7 @@ def test_errors_of_loads_are_the_same(models: Models) -> None:
         name = write(models, "broken", place, "", onnx_models.identity())
         (models.repository / name / "1" / "model.onnx").write_bytes(b"\x08\x08")
         assert "onnx runtime error 2: Load model from" in load_error(models, name)
-    until(lambda: pids(models, "") == before, "the processes of what failed to end")
+    wait_until(lambda: pids(models, "") == before, "the processes of what failed to end")
 
 
 def test_a_missing_framework_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_each_instance_has_a_process_that_ends_with_it(models: Models) -> None:
     own = pids(models, "many")
     assert len(own) == 3
     models.http.unload_model(name)
-    until(lambda: not any(map(is_running, own)), "the processes to end")
+    wait_until(lambda: not any(map(is_running, own)), "the processes to end")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_instances_come_and_go_while_the_others_stay(
         groups = f'instance_group {{ name: "{group}" kind: KIND_CPU count: {count} }}'
         written = (models.repository / model).exists()  # a file that is written anew has changed
         load(models, name, "process", config + groups, None if written else onnx_model)
-        until(lambda: len(pids(models, name) + pids(models, "other")) == count, "the processes")
+        wait_until(lambda: len(pids(models, name) + pids(models, "other")) == count, "the processes")
         assert at_once(models, model, [{"INPUT0": np.ones(2, np.float32)}] * 8) == [[1, 1]] * 8
         return {*pids(models, name), *pids(models, "other")}
 
@@ -326,7 +326,7 @@ def test_instances_come_and_go_while_the_others_stay(
     assert set(pids(models, "other")) == renamed - two
     assert models.statistics(model)["inference_count"] == 32, "it was not loaded again"
     models.http.unload_model(model)
-    until(lambda: not any(map(is_running, renamed)), "the processes to end")
+    wait_until(lambda: not any(map(is_running, renamed)), "the processes to end")
 
 
 def test_a_crash_fails_its_request_and_the_instance_comes_back(models: Models) -> None:

@@ -16,6 +16,7 @@ from halimede.engine.calls.bls import ModelCalls
 from halimede.workers.call_server import ModelCall
 from halimede.workers.host import WorkerName
 from halimede.workers.memory import PeerMemory
+from tests.support.waiting import wait_until_async
 from tests.workers.calling import ScriptedModel, fp32
 
 
@@ -274,8 +275,7 @@ def test_a_call_waits_for_a_model_that_is_being_loaded(world: World) -> None:
         assert asked.request is not None
         assert world.models["a"].requests == []
         absent.loaded.set_result(None)
-        await asyncio.sleep(0.01)
-        assert world.models["a"].requests == [asked.request]
+        await wait_until_async(lambda: world.models["a"].requests == [asked.request], "the call")
         assert absent.asked == [("a", 3, "x", True)]
         assert asked.answers == []
 
@@ -287,7 +287,7 @@ def test_a_call_of_a_model_that_cannot_be_loaded_fails(world: World) -> None:
         absent = Absent(world)
         asked = absent.call("a")
         absent.loaded.set_exception(InvalidArgumentError("it is broken"))
-        await asyncio.sleep(0.01)
+        await wait_until_async(lambda: asked.answers, "the error")
         assert str(asked.error) == "Model a - Error when running inference: it is broken"
 
     asyncio.run(test())
@@ -299,7 +299,7 @@ def test_a_decoupled_model_that_was_loaded_first_still_needs_a_decoupled_call(wo
         absent = Absent(world)
         asked = absent.call("a")
         absent.loaded.set_result(None)
-        await asyncio.sleep(0.01)
+        await wait_until_async(lambda: asked.answers, "the error")
         assert "Please use 'decoupled=True'" in str(asked.error)
 
     asyncio.run(test())
@@ -312,12 +312,13 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_made(world: World, fails: 
         absent = Absent(world)
         asked = absent.call("a")
         await asyncio.sleep(0)
+        (loading,) = asyncio.all_tasks() - {asyncio.current_task()}
         asked.call.ended = True
         if fails:
             absent.loaded.set_exception(InvalidArgumentError("it is broken"))
         else:
             absent.loaded.set_result(None)
-        await asyncio.sleep(0.01)
+        await wait_until_async(loading.done, "what waited for the model to end")
         assert world.models["a"].requests == []
         assert asked.answers == []
 

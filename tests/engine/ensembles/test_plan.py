@@ -99,15 +99,17 @@ def test_the_ensembles_own_tensors_are_checked_too() -> None:
 
 
 def test_variable_sizes_fit_any_size() -> None:
-    plan(ensemble(*CHAIN), model("a", dims="16"), model("b", dims="16", out_dims="4"))
+    made = plan(ensemble(*CHAIN), model("a", dims="16"), model("b", dims="16", out_dims="4"))
+    assert [each.model_name for each in made.steps] == ["a", "b"]
 
 
 def test_a_model_with_the_batch_dimension_among_its_dims_fits_one_that_batches() -> None:
-    plan(
+    made = plan(
         ensemble(*CHAIN, batch=4, dims="16"),
         model("a", batch=4, dims="16"),
         model("b", dims="-1, 16"),
     )
+    assert [each.model_name for each in made.steps] == ["a", "b"]
 
 
 def test_the_reshape_of_the_ensemble_is_what_steps_see() -> None:

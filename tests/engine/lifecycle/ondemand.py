@@ -1,7 +1,7 @@
 """What tests of models on demand have in common."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -13,6 +13,7 @@ from halimede.core.errors import (
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode
 from tests.engine.lifecycle.fakes import TENSORS, FakeModel, World
+from tests.support.waiting import wait_until_async
 
 ON_DEMAND = ControlMode.ON_DEMAND
 
@@ -50,14 +51,6 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds, which threads may load_needed about."""
-    async with asyncio.timeout(20):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.001)
-
-
 async def until_waits_for_room(lifecycle: Lifecycle, *names: str) -> None:
-    await until(lambda: set(names) <= lifecycle.memory.room._waiting.keys())
+    waiting = lifecycle.memory.room._waiting  # noqa: SLF001 - nobody else may see who waits
+    await wait_until_async(lambda: set(names) <= waiting.keys(), "models to wait for room")

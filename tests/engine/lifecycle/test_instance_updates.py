@@ -12,8 +12,8 @@ from halimede.engine.lifecycle.instance_updates import change_of
 from halimede.engine.lifecycle.loading import WantedInstance
 from halimede.engine.loaded_version import LoadedInstance
 from halimede.engine.model import Model
-from tests.engine.lifecycle.ondemand import until
 from tests.engine.lifecycle.test_lifecycle_serving import IDENTITY, Server, repository, serve
+from tests.support.waiting import wait_until_async
 
 __all__ = ["repository"]
 
@@ -103,7 +103,7 @@ def test_requests_go_on_while_instances_come_and_go(repository: Path, dynamic: s
         server.quiet()
         await asyncio.gather(*traffic)
         assert server.failures == []
-        await until(lambda: not model._ending)
+        await wait_until_async(lambda: not model._ending)
 
     serve(repository, test)
 

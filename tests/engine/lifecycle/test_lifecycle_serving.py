@@ -22,7 +22,7 @@ from halimede.core.tensors import Tensor
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
-from tests.engine.lifecycle.ondemand import until
+from tests.support.waiting import wait_until_async
 
 FP32 = BY_NAME["FP32"]
 
@@ -99,7 +99,7 @@ class Server:
 
     async def more_than(self, answers: int) -> None:
         """Return once `traffic` has had more than so many."""
-        await until(lambda: len(self.answers) > answers)
+        await wait_until_async(lambda: len(self.answers) > answers)
 
     def quiet(self) -> None:
         """End the traffic."""

@@ -26,10 +26,10 @@ from tests.engine.lifecycle.ondemand import (
     error_of,
     loaded,
     turns,
-    until,
     until_waits_for_room,
     use,
 )
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_loads_side_by_side_keep_to_the_budget(world: World) -> None:
 
     async def test(lifecycle: Lifecycle) -> None:
         waiting = [asyncio.create_task(use(lifecycle, name)) for name in "abcd"]
-        await until(lambda: len(world.loads) == 2)
+        await wait_until_async(lambda: len(world.loads) == 2)
         await turns()
         assert len(world.loads) == 2
         assert lifecycle.memory.ledger.total == 200
@@ -226,7 +226,7 @@ def test_workers_that_grow_are_counted_and_make_others_go(world: World) -> None:
         assert lifecycle.memory.ledger.total == 200
         world.workers["a"][8] = 190
         world.clock.advance(30 * SECOND)
-        await until(lambda: loaded(lifecycle) == ["a"])
+        await wait_until_async(lambda: loaded(lifecycle) == ["a"])
         await gone(lifecycle)
         assert lifecycle.memory.ledger.total == 250
         world.workers["a"][8] = 100
@@ -251,7 +251,7 @@ def test_what_a_model_has_reserved_counts_once_whether_it_is_used_or_not(world: 
         assert lifecycle.memory.ledger.total == 250
         world.workers["a"][7] = 170
         world.clock.advance(30 * SECOND)
-        await until(lambda: loaded(lifecycle) == ["a"])
+        await wait_until_async(lambda: loaded(lifecycle) == ["a"])
         await gone(lifecycle)
         assert lifecycle.memory.ledger.total == 170
 
@@ -510,7 +510,7 @@ def test_whatever_clients_do_nothing_is_stuck_and_the_budget_is_kept(world: Worl
     async def test(lifecycle: Lifecycle) -> None:
         async with asyncio.timeout(60):
             await asyncio.gather(*(client(lifecycle) for _ in range(10)))
-        await until(lambda: not lifecycle._operations.under_way)  # of clients that left
+        await wait_until_async(lambda: not lifecycle._operations.under_way)  # of clients that left
         await gone(lifecycle)
         assert lifecycle.memory.ledger.total == 100 * len(world.open)
         room = lifecycle.memory.room

@@ -12,7 +12,8 @@ from halimede.engine.settings import ControlMode
 from tests.backends.sequences import Step
 from tests.backends.test_states import signature_of
 from tests.engine.lifecycle.fakes import World, make_world
-from tests.engine.lifecycle.ondemand import ON_DEMAND, add_all, loaded, until, use
+from tests.engine.lifecycle.ondemand import ON_DEMAND, add_all, loaded, use
+from tests.support.waiting import wait_until_async
 
 ROW = 400
 STATE = """
@@ -86,7 +87,7 @@ def test_models_that_rest_make_room_for_states(world: World) -> None:
         assert keep(states, 1) == []
         assert loaded(lifecycle) == ["a", "b", "c"]
         assert keep(states, 2) == []
-        await until(lambda: loaded(lifecycle) == ["c"])
+        await wait_until_async(lambda: loaded(lifecycle) == ["c"])
         (error,) = keep(states, 3)
         assert "the state of sequence 3 takes 400 bytes more" in error.message
 

@@ -1,5 +1,4 @@
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from halimede.engine.tracing.settings import TENSORS, TIMESTAMPS, TraceConfig, T
 from halimede.engine.tracing.tracing import Tracing
 from halimede.engine.tracing.triton_file import TraceFileExporter
 from tests.support.traces import await_traces
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -147,10 +147,7 @@ def test_traces_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
         assert trace is not None
         trace.end()
         clock.advance(100 * MILLISECOND)
-        deadline = time.monotonic() + 60
-        while exporter.dropped < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: exporter.dropped >= count, "the trace to be dropped")  # noqa: B023
     tracing.close(60)
     assert exporter.dropped == 2
 
