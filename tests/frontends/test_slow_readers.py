@@ -1,6 +1,7 @@
 """A real decoupled model whose client does not read waits for it, on its own thread."""
 
 import json
+import socket
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from halimede.engine.scheduling.flow import Flow
 from tests.frontends.http.models import serve_models
 from tests.frontends.http.serving import post
 
-COUNT = 100_000
+COUNT = 10_000
 REPEAT = """
 backend: "repeat" model_transaction_policy { decoupled: true }
 input [ { name: "IN" data_type: TYPE_INT32 dims: -1 },
@@ -53,7 +54,13 @@ def test_a_client_that_does_not_read_is_waited_for(
     monkeypatch.setattr(Flow, "wait", count)
     (tmp_path / "repeat" / "1").mkdir(parents=True)
     (tmp_path / "repeat" / "config.pbtxt").write_text(REPEAT)
-    with serve_models(tmp_path, None, "repeat") as server, server.served.client() as stalled:
+    with (
+        serve_models(tmp_path, None, "repeat", kernel_bytes=1 << 14) as server,
+        server.served.client() as stalled,
+    ):
+        stalled.socket.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16
+        )  # so that the kernel keeps little
         stalled.send(repeat(COUNT))
         assert congested.wait(30)
         assert len(sent) < COUNT

@@ -1,11 +1,12 @@
 """A real Chromium, and pages in it whose errors are found."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
@@ -19,6 +20,7 @@ FLAGS = (
 _PATIENCE_S = 60
 expect.set_options(timeout=_PATIENCE_S * 1000)
 _POINTS = 3
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WINDOW: ViewportSize = {"width": 1440, "height": 900}
 
 
@@ -53,7 +55,9 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
 
 
 def keep(page: Page, name: str) -> None:
-    """Keep a picture of the page, for people to look at."""
+    """Keep a picture of the page for people to look at, if the environment has `TEST_PICTURES`: it takes time."""
+    if not os.environ.get("TEST_PICTURES"):
+        return
     PICTURES.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 

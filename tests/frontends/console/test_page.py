@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browser import found_by_axe, keep, opened, wait_for_lines, watch_stream
+from tests.support.browser import SCHEMES, found_by_axe, keep, wait_for_lines, watch_stream
 from tests.support.meanwhile import meanwhile
 from tests.support.server import ServerProcess, run_command, start_server
 
@@ -58,7 +57,7 @@ def load(server: ServerProcess) -> Iterator[None]:
 
     bad = {**FEATURES, "data": [-1, 0, 0, 0]}
     kinds = [("classifier", FEATURES)] * 4 + [("identity", NUMBERS), ("classifier", bad)]
-    with meanwhile(*((partial(infer, model, tensor), 0.005) for model, tensor in kinds)):
+    with meanwhile(*((partial(infer, model, tensor), 0.05) for model, tensor in kinds)):
         yield
 
 
@@ -222,20 +221,23 @@ def test_the_log_is_filtered(page: Page, server: ServerProcess) -> None:
     expect(records.filter(has_text="INFO")).to_have_count(0)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Browser, server: ServerProcess, scheme: str) -> None:
+def test_axe_finds_nothing(page: Page, server: ServerProcess) -> None:
     views = ("#/", "#/logs", "#/model/classifier/1", "#/model/broken/1", "#/model/classifier/1/try")
-    with load(server), opened(browser, color_scheme=scheme) as page:
+    with load(server):
         for view in (*views, "#/model/writer/1/try", "#/model/negative/1/try"):
             show(page, server, view)
             expect(page.locator("h1")).to_have_count(1)
             if view.endswith(("classifier/1/try", "writer/1/try")):
                 page.get_by_role("button", name="Send").click()
                 expect(page.locator(".outcome.good")).to_be_visible()
-            assert found_by_axe(page) == [], view
+            for scheme in SCHEMES:
+                page.emulate_media(color_scheme=scheme)
+                assert found_by_axe(page) == [], (view, scheme)
         show(page, server)
         wait_for_lines(page)
-        keep(page, f"under-load-{scheme}")
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            keep(page, f"under-load-{scheme}")
 
 
 def test_an_empty_server_says_so(page: Page, tmp_path: Path) -> None:

@@ -62,7 +62,11 @@ class ModelServer:
 
 @contextmanager
 def serve_models(
-    repository: Path, settings: HttpSettings | None = None, *load: str, tracing: TraceConfig | None = None
+    repository: Path,
+    settings: HttpSettings | None = None,
+    *load: str,
+    tracing: TraceConfig | None = None,
+    kernel_bytes: int | None = None,
 ) -> Iterator[ModelServer]:
     """Explicit mode, with the models `load` loaded."""
     engines: list[Engine] = []
@@ -80,7 +84,7 @@ def serve_models(
     def handle(exchange: Exchange) -> None:
         handler(exchange)
 
-    with serve(handle) as served:
+    with serve(handle, kernel_bytes=kernel_bytes) as served:
         clock = served.loop.run(start(served.loop))
         (engine,) = engines
         handler = create_handler(engine, settings)

@@ -126,10 +126,18 @@ def serve(
     json_length: JsonLength = json_length,
     access: WebAccess | None = None,
     budget: ReceiveBudget | None = None,
+    kernel_bytes: int | None = None,
 ) -> Iterator[Served]:
-    """The handler on a free port of 127.0.0.1 until the end of the block."""
+    """The handler on a free port of 127.0.0.1 until the end of the block.
+
+    Args:
+        handler, limits, json_length, access, budget: as `HttpProtocol` takes them.
+        kernel_bytes: how much the kernel keeps on the server's side of what a client does not read; megabytes if None.
+    """
     connections: Connections[HttpProtocol] = Connections()
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+    if kernel_bytes is not None:  # its connections inherit it
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, kernel_bytes)
     port = listener.getsockname()[1]
     with LoopThread() as loop:
         server = loop.run(

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.python_models.support import python_model
+from tests.python_models.support import IN_SERVER, python_model
 
 WRITER_CONFIG = """
 model_transaction_policy { decoupled: true }
@@ -257,21 +257,21 @@ class TritonPythonModel:
 
 
 def write_repository(directory: Path) -> None:
-    """Write the models."""
+    """Write the models. Those that are not told of cancellations run in the server, which starts sooner so."""
     python_model(directory, "writer", WRITER, WRITER_CONFIG)
     config = {"chat_template": TEMPLATE, "bos_token": {"content": "<s>"}}
     (directory / "writer" / "1" / "tokenizer_config.json").write_text(json.dumps(config))
-    python_model(directory, "embedder", VLLM_EMBEDDER, VLLM_EMBEDDER_CONFIG)
-    python_model(directory, "squash", SQUASH, SQUASH_CONFIG)
-    python_model(directory, "tools", TOOLS, TOOLS_CONFIG)
+    python_model(directory, "embedder", VLLM_EMBEDDER, VLLM_EMBEDDER_CONFIG + IN_SERVER)
+    python_model(directory, "squash", SQUASH, SQUASH_CONFIG + IN_SERVER)
+    python_model(directory, "tools", TOOLS, TOOLS_CONFIG + IN_SERVER)
     python_model(directory, "caller", CALLER, CALLER_CONFIG)
-    python_model(directory, "plain", PLAIN, PLAIN_CONFIG)
-    unknown = PLAIN_CONFIG.replace("text_", "TEXT_")
+    python_model(directory, "plain", PLAIN, PLAIN_CONFIG + IN_SERVER)
+    unknown = PLAIN_CONFIG.replace("text_", "TEXT_") + IN_SERVER
     python_model(directory, "other", PLAIN.replace("text_", "TEXT_"), unknown)
     wrong = unknown + 'parameters { key: "openai.task" value: { string_value: "chatter" } }'
     python_model(directory, "wrong", PLAIN.replace("text_", "TEXT_"), wrong)
     write_tokenizer(directory / "plain" / "tokenizer.json")
-    python_model(directory, "picky", PLAIN, PLAIN_CONFIG)
+    python_model(directory, "picky", PLAIN, PLAIN_CONFIG + IN_SERVER)
     write_tokenizer(directory / "picky" / "tokenizer.json", fails=True)
 
 

@@ -17,7 +17,7 @@ from halimede.frontends.openai.openapi import DESCRIBED
 from halimede.frontends.openai.routes import Call, find_route
 from halimede.frontends.tokens import token_line
 from tests.frontends.openai.models import PLAIN, PLAIN_CONFIG
-from tests.python_models.support import python_model
+from tests.python_models.support import IN_SERVER, python_model
 from tests.support.server import ServerProcess, start_server
 
 
@@ -342,7 +342,7 @@ def test_paths_and_methods_that_there_are_not(server: ServerProcess) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    python_model(tmp_path, "plain", PLAIN, PLAIN_CONFIG)
+    python_model(tmp_path, "plain", PLAIN, PLAIN_CONFIG + IN_SERVER)
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -77,8 +77,7 @@ def test_code_of_a_model_in_the_server_computes() -> None:
 def test_every_rule_is_of_code_that_there_is() -> None:
     functions: dict[str, list[str]] = {}
     for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        names = re.findall(r"^ *def (\w+)", path.read_text(), re.M)
         functions[str(path.relative_to(PACKAGE))] = [*names, ""]
     for file, function, stage in _RULES:
         found = [name for path, names in functions.items() if file.match(path) for name in names]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halimede.frontends.tls.connection import TlsConnection
@@ -63,6 +63,7 @@ def test_both_sides_send(files: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("buffer", [0, 100, 16_384, 100_000])
+@settings(max_examples=50)
 @given(sizes=st.lists(st.integers(1, 70_000), min_size=1, max_size=5), piece=st.integers(1, 40_000))
 def test_what_is_received_is_what_was_sent(
     files: tuple[Path, Path], buffer: int, sizes: list[int], piece: int

@@ -60,7 +60,7 @@ def _check_answers(peer: Peer) -> None:
     assert frames.GOAWAY not in kinds[:-1]
 
 
-@examples(max_examples=150, deadline=None, suppress_health_check=_SLOW)
+@examples(max_examples=100, deadline=None, suppress_health_check=_SLOW)
 @given(st.lists(st.binary(max_size=200), max_size=10))
 def test_any_bytes_after_the_preface(chunks: list[bytes]) -> None:
     peer = Peer(SETTINGS)
@@ -71,7 +71,7 @@ def test_any_bytes_after_the_preface(chunks: list[bytes]) -> None:
     peer.protocol.connection_lost(None)
 
 
-@examples(max_examples=300, deadline=None, suppress_health_check=_SLOW)
+@examples(max_examples=100, deadline=None, suppress_health_check=_SLOW)
 @given(st.lists(_frames, max_size=25))
 def test_any_frames(sent: list[bytes]) -> None:
     peer = Peer(SETTINGS)

@@ -139,7 +139,7 @@ def generation(text: memoryview) -> object:
 
 
 @given(text=requests())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @example(b'{"inputs":[{"name":"A","datatype":"FP32","shape":[2],"data":[1,-0]}]}')
 @example(b'{"inputs":[{"name":"A","datatype":"UINT8","shape":[2],"data":[1,256]}]}')
 def test_requests_are_read_alike(text: bytes) -> None:
@@ -149,7 +149,7 @@ def test_requests_are_read_alike(text: bytes) -> None:
 
 
 @given(text=generations())
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_generate_requests_are_read_alike(text: bytes) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         ours, reference = both_ways(generation, text, monkeypatch)
