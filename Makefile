@@ -101,12 +101,7 @@ test-front-ends: $(VENV)/.test ## Run the tests of Python models with two front 
 	TEST_FRONT_ENDS=2 $(BIN)/pytest tests/python_models
 
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python scripts/generate_protos.py --check
-	$(BIN)/python scripts/generate_docs.py --check
+	$(BIN)/python -m scripts.check
 
 bench: $(VENV)/.bench ## Measure against the physical limits; BENCH_ARGS="--only json --rounds 3" narrows it
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -6,13 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import descendants
 from tests.support.ray_cluster import RayCluster
+from tests.support.waiting import wait_until
 
 _PORT = 6379
 """Nodes of that provider look for the head there and nowhere else."""
@@ -90,10 +90,9 @@ def autoscaling_cluster(directory: Path, most: int) -> Iterator[RayCluster]:
 
 
 def _head_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    end = time.monotonic() + 90
-    while time.monotonic() < end and process.poll() is None:
-        for line in log.read_text().splitlines():
-            if "Local node IP:" in line:
-                return line.rpartition(":")[2].strip()
-        time.sleep(0.1)
-    raise AssertionError(f"Ray does not start: {log.read_text()}")
+    def address() -> str:
+        assert process.poll() is None, f"Ray does not start: {log.read_text()}"
+        lines = [line for line in log.read_text().splitlines() if "Local node IP:" in line]
+        return lines[0].rpartition(":")[2].strip() if lines else ""
+
+    return wait_until(address, lambda: f"Ray: {log.read_text()}", 90)

@@ -6,7 +6,6 @@ import hmac
 import re
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import obstore
 from obstore.store import AzureStore
+
+from tests.support.waiting import wait_until
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -37,13 +38,14 @@ def azurite() -> Iterator[str]:
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
-            deadline = time.monotonic() + 60
-            while not (
-                found := re.search(r"successfully listens on (http://\S+)", Path(log.name).read_text())
-            ):
-                assert process.poll() is None, Path(log.name).read_text()
-                assert time.monotonic() < deadline, "Azurite does not start"
-                time.sleep(0.02)
+
+            def address() -> "re.Match[str] | None":
+                text = Path(log.name).read_text()
+                assert process.poll() is None, text
+                return re.search(r"successfully listens on (http://\S+)", text)
+
+            found = wait_until(address, "Azurite")
+            assert found is not None
             yield found[1]
         finally:
             process.kill()

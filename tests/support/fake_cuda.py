@@ -46,25 +46,27 @@ class FakeCuda:
             self.calls.append(name)
         return object.__getattribute__(self, name)
 
+    # What `ctypes.byref` refers to is its `_obj`, of which the standard library has no public name.
+
     def cuGetErrorString(self, status: int, text: Any) -> int:  # noqa: N802
-        text._obj.value = _TEXTS[status]
+        text._obj.value = _TEXTS[status]  # noqa: SLF001 - see above
         return 0
 
     def cuDeviceGet(self, number: Any, device: Any) -> int:  # noqa: N802
         if not 0 <= device.value < self.gpus:
             return INVALID_DEVICE
-        number._obj.value = device.value
+        number._obj.value = device.value  # noqa: SLF001 - see above
         return 0
 
     def cuDevicePrimaryCtxRetain(self, context: Any, number: Any) -> int:  # noqa: N802
-        context._obj.value = 1000 + number.value
+        context._obj.value = 1000 + number.value  # noqa: SLF001 - see above
         return 0
 
     def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
         return 0 if context.value >= 1000 else INVALID_VALUE
 
     def cuStreamCreate(self, stream: Any, flags: Any) -> int:  # noqa: N802
-        stream._obj.value = 2000
+        stream._obj.value = 2000  # noqa: SLF001 - see above
         return 0 if flags.value == 1 else INVALID_VALUE
 
     def cuStreamSynchronize(self, stream: Any) -> int:  # noqa: N802
@@ -75,14 +77,14 @@ class FakeCuda:
         if shared is None or flags != 1:
             return INVALID_VALUE
         array, offset = shared
-        address._obj.value = array.ctypes.data + offset
-        self.opened[address._obj.value] = self.opened.get(address._obj.value, 0) + 1
+        address._obj.value = array.ctypes.data + offset  # noqa: SLF001 - see above
+        self.opened[address._obj.value] = self.opened.get(address._obj.value, 0) + 1  # noqa: SLF001 - see above
         return 0
 
     def cuMemGetAddressRange_v2(self, base: Any, size: Any, address: Any) -> int:  # noqa: N802
         for array, _ in self._shared.values():
             if 0 <= address.value - array.ctypes.data < array.nbytes:
-                base._obj.value, size._obj.value = array.ctypes.data, array.nbytes
+                base._obj.value, size._obj.value = array.ctypes.data, array.nbytes  # noqa: SLF001 - see above
                 return 0
         return INVALID_VALUE
 

@@ -66,7 +66,7 @@ def gcs_emulator() -> Iterator[Storage]:
     """Storage that is held in this process's memory."""
     emulator = create_server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
     emulator.start()
-    storage = Storage(f"http://127.0.0.1:{emulator._api._httpd.server_port}")
+    storage = Storage(f"http://127.0.0.1:{emulator._api._httpd.server_port}")  # noqa: SLF001 - it does not tell its port
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -3,10 +3,11 @@
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 
 class RedisServer:
@@ -40,11 +41,7 @@ class RedisServer:
             ],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        deadline = time.monotonic() + 20
-        while not self._answers():
-            assert self._process.poll() is None, "redis-server ended"
-            assert time.monotonic() < deadline, "redis-server does not answer"
-            time.sleep(0.01)
+        wait_until(self._answers, "redis-server")
 
     def ask(self, *words: str) -> bytes:
         """What it says to a command, as it comes over the wire."""

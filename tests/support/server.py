@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from tests.support.waiting import wait_until
 
 FRONT_ENDS = int(os.environ.get("TEST_FRONT_ENDS", "1"))
 """How many front ends the servers of tests have."""
@@ -75,12 +76,15 @@ class ServerProcess:
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
         """Return once the condition holds."""
-        deadline = time.monotonic() + timeout
-        while not condition():
+
+        def holds() -> bool:
+            if condition():
+                return True
             status = self.process.poll()
             assert status is None, f"the server ended with {status} before {what}:\n{self.log}"
-            assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}:\n{self.log}"
-            time.sleep(0.01)
+            return False
+
+        wait_until(holds, lambda: f"{what}:\n{self.log}", timeout)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Triton's trace files, read by what is known of their format alone."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 RECEIVED = ("REQUEST_START", "QUEUE_START")
 COMPUTED = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
@@ -73,13 +74,15 @@ def await_traces(
     path: Path, enough: Callable[[list[ReadTrace]], bool], timeout: float = 60
 ) -> list[ReadTrace]:
     """The traces in a file, once there are enough."""
-    deadline = time.monotonic() + timeout
-    while True:
+    traces: list[ReadTrace] = []
+
+    def found() -> bool:
+        nonlocal traces
         try:
             traces = read_traces(path)
         except (FileNotFoundError, ValueError):  # not begun, or being written to
-            traces = []
-        if enough(traces):
-            return traces
-        assert time.monotonic() < deadline, f"waited {timeout} s in vain for traces; there are {traces}"
-        time.sleep(0.01)
+            return False
+        return enough(traces)
+
+    wait_until(found, lambda: f"traces; there are {traces}", timeout)
+    return traces

@@ -16,7 +16,7 @@ _SHORTEST_S, _LONGEST_S = 0.001, 0.02
 
 def wait_until(
     condition: Callable[[], T],
-    what: str = "the condition",
+    what: str | Callable[[], str] = "the condition",
     timeout: float = 60,
     longest_s: float = _LONGEST_S,
 ) -> T:
@@ -24,7 +24,7 @@ def wait_until(
 
     Args:
         condition: called again and again, after pauses from 1 ms to the longest one.
-        what: what is waited for, for the error.
+        what: what is waited for, for the error; or a function that says it when the deadline has passed.
         timeout: the deadline, in seconds.
         longest_s: the longest pause, in seconds; more than usual if to ask costs much and the wait is long.
 
@@ -40,7 +40,7 @@ def wait_until(
 
 async def wait_until_async(
     condition: Callable[[], T],
-    what: str = "the condition",
+    what: str | Callable[[], str] = "the condition",
     timeout: float = 60,  # noqa: ASYNC109 - as that of `wait_until`
 ) -> T:
     """The same as `wait_until` in a coroutine: the loop runs on in the meantime."""
@@ -68,11 +68,11 @@ async def let_pass_async(seconds: float, why: str) -> None:
     await asyncio.sleep(seconds)
 
 
-def _pauses(what: str, timeout: float, longest_s: float = _LONGEST_S) -> Iterator[float]:
+def _pauses(what: str | Callable[[], str], timeout: float, longest_s: float = _LONGEST_S) -> Iterator[float]:
     deadline = time.monotonic() + timeout
     pause = _SHORTEST_S
     while True:
         late = time.monotonic() >= deadline
         yield pause
-        assert not late, f"waited {timeout:g} s in vain for {what}"
+        assert not late, f"waited {timeout:g} s in vain for {what() if callable(what) else what}"
         pause = min(pause * 1.5, longest_s)
