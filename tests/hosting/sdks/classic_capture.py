@@ -48,7 +48,7 @@ answer = predictor.predict(json.loads(picture.read_text()))
 
 files: list[str] = []
 while not files:
-    time.sleep(0.2)
+    time.sleep(0.2)  # sleeps: as users' scripts do
     files = S3Downloader.list(f"{destination}/classic-capture/AllTraffic", sagemaker_session=session)
 (line,) = S3Downloader.read_file(files[0], sagemaker_session=session).splitlines()
 record = json.loads(line)
@@ -61,7 +61,7 @@ said |= {
 predictor.disable_data_capture()
 described = session.sagemaker_client.describe_endpoint(EndpointName="classic-capture")
 while described["EndpointStatus"] != "InService":
-    time.sleep(0.2)
+    time.sleep(0.2)  # sleeps: as users' scripts do
     described = session.sagemaker_client.describe_endpoint(EndpointName="classic-capture")
 said |= {"after": described["DataCaptureConfig"]["CaptureStatus"]}
 predictor.delete_model()

@@ -58,7 +58,7 @@ for _ in range(5):
 deadline = time.monotonic() + PATIENCE_S
 while not S3Downloader.list(f"{captured}/{NAME}", sagemaker_session=session):
     assert time.monotonic() < deadline
-    time.sleep(1)
+    time.sleep(1)  # sleeps: as users' scripts do
 
 baseline = f"s3://{bucket}/{NAME}/baseline"
 command = [sys.executable, "-m", "halimede", "baseline", "--endpoint", NAME, "--output", baseline]
@@ -91,7 +91,7 @@ while True:
     if executions and executions[-1].describe()["ProcessingJobStatus"] not in ("InProgress", "Stopping"):
         break
     assert time.monotonic() < deadline
-    time.sleep(1)
+    time.sleep(1)  # sleeps: as users' scripts do
 job = executions[-1].describe()
 said |= {"job": job["ProcessingJobStatus"], "message": job.get("ExitMessage", job.get("FailureReason"))}
 statistics = monitor.latest_monitoring_statistics().body_dict

@@ -1,6 +1,8 @@
-"""The SageMaker SDKs, each in a process of its own, against one host; they are in the extra `test-sdks`."""
+"""The SageMaker SDKs, in processes of their own, against one host; they are in the extra `test-sdks`."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -14,6 +16,7 @@ import pytest
 import examples
 from examples.sagemaker.build import build
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 EXAMPLES = Path(examples.__file__).parent
@@ -59,32 +62,44 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 
 
 @pytest.fixture(scope="module")
-def started(host: HostProcess, built: Path) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
-    """All scripts at once: they wait most of the time."""
+def started(host: HostProcess, built: Path) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
+    """All scripts at once, by the module of their SDK: they wait most of the time."""
     running = {}
-    for name, archives in SCRIPTS.items():
-        paths = [built / "archives" / archive for archive in archives]
-        paths += [built / "digit.json", built / f"{name}.json"]
-        running[name] = subprocess.Popen(
-            [sys.executable, str(HERE / "impatient.py"), str(HERE / f"{name}.py"), *map(str, paths)],
+    for sdk, prefix in (("sagemaker", "classic_"), ("sagemaker_core.resources", "core_")):
+        arguments: list[object] = []
+        for name, archives in SCRIPTS.items():
+            if name.startswith(prefix):
+                paths = [built / "archives" / archive for archive in archives]
+                paths += [built / "digit.json", built / f"{name}.json"]
+                arguments += ["--", HERE / f"{name}.py", *paths]
+        running[prefix] = subprocess.Popen(
+            [sys.executable, str(HERE / "impatient.py"), sdk, *map(str, arguments[1:])],
             # no way out: whatever they ask of anybody else fails
             env={**host.environment, "HTTPS_PROXY": "http://127.0.0.1:9", "SAGEMAKER_SUPPRESS_V2_WARNING": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
         )  # fmt: skip
     yield running
     for process in running.values():
-        process.kill()
-        process.communicate()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.fixture
 def said(
-    request: pytest.FixtureRequest, started: Mapping[str, "subprocess.Popen[str]"], built: Path
+    request: pytest.FixtureRequest, started: Mapping[str, "subprocess.Popen[bytes]"], built: Path
 ) -> Documents:
     """What a script has to say when it has ended well."""
-    output, _ = started[request.param].communicate(timeout=280)
-    assert started[request.param].returncode == 0, output
-    documents: Documents = json.loads((built / f"{request.param}.json").read_text())
+    script: str = request.param
+    result = built / f"{script}.json"
+    process = started[f"{script.partition('_')[0]}_"]
+    wait_until(
+        lambda: result.with_suffix(".status").exists() or process.poll() is not None,
+        f"{script} to end",
+        timeout=280,
+    )
+    assert result.with_suffix(".status").read_text() == "0", result.with_suffix(".log").read_text()
+    documents: Documents = json.loads(result.read_text())
     return documents
 
 
