@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from halimede.hosting.asynchronous.journal import Journal
@@ -282,6 +282,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(1, 4))
+@example(["accept", "accept", "kill", "expire", "take"], 1)  # all that is read first has expired
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_request_leaves_the_queue_once(
     tmp_path_factory: pytest.TempPathFactory, events: list[str], ahead: int
