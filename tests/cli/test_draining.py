@@ -14,6 +14,8 @@ from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckRe
 from tests.cli.echo import REQUEST, infer, two_requests, write_model, write_slow_model
 from tests.support.server import ServerProcess, start_server
 
+pytestmark = pytest.mark.front_ends
+
 LONG = "--drain-delay-secs=600"
 """A delay that only a second signal ends in the time of a test."""
 

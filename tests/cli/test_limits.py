@@ -19,6 +19,8 @@ from tests.cli.echo import PENDING, REQUEST, write_model, write_slow_model
 from tests.cli.test_draining import hear
 from tests.support.server import ServerProcess, start_server
 
+pytestmark = pytest.mark.front_ends
+
 LIMIT = 3
 
 

@@ -150,6 +150,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
             yield Traced(server, collector)
 
 
+@pytest.mark.front_ends
 def test_request_of_a_traced_client_is_below_its_span(traced: Traced) -> None:
     context = traced.ask("context", {"traceparent": traceparent(1), "tracestate": "a=b"}, "plain")
     spans = traced.spans("plain", 4)
@@ -170,6 +171,7 @@ def test_request_of_a_traced_client_is_below_its_span(traced: Traced) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.front_ends
 def test_steps_of_an_ensemble_and_calls_of_a_model_are_below_their_causes(traced: Traced) -> None:
     context = traced.ask("ensemble", {"traceparent": traceparent(2)}, "ensemble")
     spans = traced.spans("ensemble", 11)
@@ -191,6 +193,7 @@ def test_steps_of_an_ensemble_and_calls_of_a_model_are_below_their_causes(traced
     )
 
 
+@pytest.mark.front_ends
 def test_grpc_metadata_name_the_span_above(traced: Traced) -> None:
     tensor = grpcclient.InferInput("x", [1], "FP32")
     tensor.set_data_from_numpy(np.zeros(1, np.float32))
@@ -204,6 +207,7 @@ def test_grpc_metadata_name_the_span_above(traced: Traced) -> None:
     ]
 
 
+@pytest.mark.front_ends
 def test_sagemaker_request_is_below_its_clients_span(traced: Traced) -> None:
     body = b'{"id":"sagemaker","inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
     url = f"http://{traced.server.sagemaker}/invocations"
@@ -211,6 +215,7 @@ def test_sagemaker_request_is_below_its_clients_span(traced: Traced) -> None:
     assert traced.spans("sagemaker", 4)["InferRequest<"].parent == f"{7:016x}"
 
 
+@pytest.mark.front_ends
 def test_request_of_a_client_that_does_not_sample_is_traced_as_by_tritonserver(traced: Traced) -> None:
     context = json.loads(traced.ask("context", {"traceparent": UNSAMPLED, "tracestate": "a=b"}, "unsampled"))
     spans = traced.spans("unsampled", 4)
@@ -219,11 +224,13 @@ def test_request_of_a_client_that_does_not_sample_is_traced_as_by_tritonserver(t
     assert context["traceparent"] == f"00-{TRACE}-{model.span_id}-01"
 
 
+@pytest.mark.front_ends
 def test_request_without_a_span_above_is_not_traced_at_rate_0(traced: Traced) -> None:
     assert traced.ask("context", {}) == "None"
     assert traced.ask("context", {"traceparent": "junk"}) == "None"
 
 
+@pytest.mark.front_ends
 def test_outcome_of_the_response_cache_is_known(traced: Traced) -> None:
     for number, outcome in ((5, "miss"), (6, "hit")):
         tensor = httpclient.InferInput("x", [1, 1], "FP32")
@@ -236,6 +243,7 @@ def test_outcome_of_the_response_cache_is_known(traced: Traced) -> None:
     assert found.trace_id == trace_id(6)
 
 
+@pytest.mark.front_ends
 def test_batch_says_why_it_was_closed(traced: Traced) -> None:
     tensor = httpclient.InferInput("x", [3, 1], "FP32")
     tensor.set_data_from_numpy(np.full((3, 1), 9, np.float32))
@@ -246,6 +254,7 @@ def test_batch_says_why_it_was_closed(traced: Traced) -> None:
     assert attributes["halimede.batch.closed_by"] == "instance free"
 
 
+@pytest.mark.front_ends
 def test_failed_request_has_its_error(traced: Traced) -> None:
     body = b'{"id":"bad","inputs":[{"name":"x","shape":[2],"datatype":"FP32","data":[1,2]}]}'
     url = f"http://{traced.server.http}/v2/models/context/infer"
@@ -257,6 +266,7 @@ def test_failed_request_has_its_error(traced: Traced) -> None:
     assert "unexpected shape for input 'x'" in message
 
 
+@pytest.mark.front_ends
 def test_latency_histograms_name_the_traces(traced: Traced) -> None:
     traced.ask("context", {"traceparent": traceparent(10)}, "exemplar")
     model = traced.spans("exemplar", 4)["context<InferRequest"]
@@ -274,6 +284,7 @@ def test_latency_histograms_name_the_traces(traced: Traced) -> None:
         assert {"trace_id": model.trace_id, "span_id": model.span_id} in exemplars
 
 
+@pytest.mark.front_ends
 def test_settings_show_the_options(traced: Traced) -> None:
     with urllib.request.urlopen(f"http://{traced.server.http}/v2/trace/setting") as response:
         settings = json.load(response)

@@ -37,6 +37,7 @@ def take(server: ServerProcess, **wanted: object) -> tuple[int, bytes]:
         connection.close()
 
 
+@pytest.mark.front_ends
 def test_text_and_flame_graph_of_a_server_under_load(server: ServerProcess) -> None:
     over = threading.Event()
 
@@ -71,6 +72,7 @@ def test_text_and_flame_graph_of_a_server_under_load(server: ServerProcess) -> N
         client.join()
 
 
+@pytest.mark.front_ends
 def test_two_profiles_at_once_are_one_too_many(server: ServerProcess) -> None:
     answers: list[tuple[int, bytes]] = []
     first = threading.Thread(target=lambda: answers.append(take(server, seconds=3)))
@@ -84,6 +86,7 @@ def test_two_profiles_at_once_are_one_too_many(server: ServerProcess) -> None:
     assert b"is being taken already" in (body if status == 503 else answers[0][1])
 
 
+@pytest.mark.front_ends
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
@@ -98,6 +101,7 @@ def test_wrong_wishes_are_refused(server: ServerProcess, wanted: dict[str, objec
     assert (status, json.loads(body)) == (400, {"error": reason})
 
 
+@pytest.mark.front_ends
 def test_profiles_are_restricted_with_traces(server: ServerProcess) -> None:
     status, _, _, body = ask(server, "POST", PATH)
     assert status == 403

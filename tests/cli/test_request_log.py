@@ -65,6 +65,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.front_ends
 def test_an_inference_over_http_is_one_line(logged: Logged) -> None:
     body = REQUEST[:-1] + b',"id":"r1"}'
     response = post(logged.server, "/v2/models/echo/infer", body, f"traceparent: {TRACEPARENT}")
@@ -78,6 +79,7 @@ def test_an_inference_over_http_is_one_line(logged: Logged) -> None:
     assert 0 < entry["queue_ms"] + entry["compute_ms"] < entry["total_ms"]
 
 
+@pytest.mark.front_ends
 def test_a_request_for_an_unknown_model_is_logged_and_its_reason_too(logged: Logged) -> None:
     post(logged.server, "/v2/models/nobody/infer", REQUEST)
     (entry,) = logged.next()
@@ -86,6 +88,7 @@ def test_a_request_for_an_unknown_model_is_logged_and_its_reason_too(logged: Log
     logged.server.wait_for("Request for unknown model: 'nobody' is not found")
 
 
+@pytest.mark.front_ends
 def test_what_is_no_http_is_logged(logged: Logged) -> None:
     host, _, port = logged.server.http.rpartition(":")
     with socket.create_connection((host, int(port)), 10) as client:
@@ -95,6 +98,7 @@ def test_what_is_no_http_is_logged(logged: Logged) -> None:
     assert (entry["status"], entry["method"], entry["path"]) == (400, "", "")
 
 
+@pytest.mark.front_ends
 def test_text_of_clients_stays_on_its_line(logged: Logged) -> None:
     body = REQUEST[:-1] + b',"id":"a\\nb\\"c"}'
     post(logged.server, '/v2/models/echo/infer?"x', body)
@@ -102,6 +106,7 @@ def test_text_of_clients_stays_on_its_line(logged: Logged) -> None:
     assert entry["request_id"] == 'a\nb"c'
 
 
+@pytest.mark.front_ends
 def test_an_event_stream_is_logged_when_it_ends(logged: Logged) -> None:
     response = post(logged.server, "/v2/models/echo/generate_stream", b'{"INPUT0":[1,2]}')
     (entry,) = logged.next()
@@ -110,6 +115,7 @@ def test_an_event_stream_is_logged_when_it_ends(logged: Logged) -> None:
     assert entry["bytes_out"] == int(chunk, 16)
 
 
+@pytest.mark.front_ends
 def test_an_invocation_of_sagemaker_is_logged(logged: Logged) -> None:
     post(
         logged.server,
@@ -122,6 +128,7 @@ def test_an_invocation_of_sagemaker_is_logged(logged: Logged) -> None:
     assert (entry["protocol"], entry["path"], entry["model"]) == ("SageMaker", "/invocations", "echo")
 
 
+@pytest.mark.front_ends
 def test_an_inference_over_grpc_is_one_line(logged: Logged) -> None:
     with grpcclient.InferenceServerClient(logged.server.grpc) as client:
         client.infer("echo", [tensor()], request_id="g1", headers={"traceparent": TRACEPARENT})
@@ -141,6 +148,7 @@ def test_an_inference_over_grpc_is_one_line(logged: Logged) -> None:
     )
 
 
+@pytest.mark.front_ends
 def test_each_request_of_a_stream_is_a_line(logged: Logged) -> None:
     answers: Queue[Any] = Queue()
     with grpcclient.InferenceServerClient(logged.server.grpc) as client:
@@ -160,6 +168,7 @@ def test_each_request_of_a_stream_is_a_line(logged: Logged) -> None:
     logged.server.wait_for("gRPC request of a stream failed with NOT_FOUND")
 
 
+@pytest.mark.front_ends
 def test_an_unknown_method_of_grpc_is_logged(logged: Logged) -> None:
     import grpc
 
@@ -169,6 +178,7 @@ def test_an_unknown_method_of_grpc_is_logged(logged: Logged) -> None:
     assert (entry["path"], entry["status"]) == ("/a.B/C", "UNIMPLEMENTED")
 
 
+@pytest.mark.front_ends
 def test_metrics_count_what_the_log_tells(logged: Logged) -> None:
     text = logged.server.get("/metrics", logged.server.metrics)[1].decode()
     for sample in (
@@ -184,6 +194,7 @@ def test_metrics_count_what_the_log_tells(logged: Logged) -> None:
         assert sample in text.splitlines()
 
 
+@pytest.mark.front_ends
 def test_a_client_that_goes_is_logged_with_499(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 2000)
     path = tmp_path / "access.log"
@@ -202,6 +213,7 @@ def test_a_client_that_goes_is_logged_with_499(tmp_path: Path) -> None:
         assert 'halimede_http_requests_total{protocol="http",route="infer",status="499"} 1\n' in samples
 
 
+@pytest.mark.front_ends
 def test_a_slow_request_is_logged_with_its_stages(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 50)
     with start_server(tmp_path, "--slow-request-ms=40") as server:
@@ -212,6 +224,7 @@ def test_a_slow_request_is_logged_with_its_stages(tmp_path: Path) -> None:
         assert "GET" not in server.log.partition("Slow request")[2]
 
 
+@pytest.mark.front_ends
 def test_the_access_log_goes_to_standard_error(tmp_path: Path) -> None:
     write_model(tmp_path)
     with start_server(tmp_path, "--access-log=text") as server:

@@ -16,6 +16,7 @@ from tests.support.certificates import make_certificate
 from tests.support.server import run_command, start_server
 
 
+@pytest.mark.front_ends
 def test_a_server_serves_http_grpc_and_metrics(tmp_path: Path) -> None:
     write_model(tmp_path)
     with start_server(tmp_path, "--id=ours") as server:
@@ -36,6 +37,7 @@ def test_a_server_serves_http_grpc_and_metrics(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.front_ends
 def test_the_server_is_live_but_not_ready_while_models_load(tmp_path: Path) -> None:
     write_model(tmp_path)
     pipe = write_held_model(tmp_path, "held")
@@ -71,6 +73,7 @@ def test_a_model_that_fails_may_be_left_out(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.front_ends
 def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 2000)
     with start_server(tmp_path) as server:
@@ -92,6 +95,7 @@ def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
         assert "successfully unloaded 'echo' version 1" in server.log
 
 
+@pytest.mark.front_ends
 def test_the_exit_timeout_ends_what_takes_too_long(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 60_000)
     with start_server(tmp_path, "--exit-timeout-secs=1") as server, two_requests(server):
@@ -99,6 +103,7 @@ def test_the_exit_timeout_ends_what_takes_too_long(tmp_path: Path) -> None:
         assert "Exit timeout expired. Exiting immediately." in server.log
 
 
+@pytest.mark.front_ends
 def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 60_000)
     with start_server(tmp_path) as server, two_requests(server):
@@ -108,6 +113,7 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
         assert "SIGTERM came again: exiting immediately" in server.log
 
 
+@pytest.mark.front_ends
 def test_a_signal_while_models_load_ends_the_server(tmp_path: Path) -> None:
     pipe = write_held_model(tmp_path, "echo")
     with start_server(tmp_path, ready=False) as server:
@@ -118,6 +124,7 @@ def test_a_signal_while_models_load_ends_the_server(tmp_path: Path) -> None:
         assert server.process.wait(20) == 0
 
 
+@pytest.mark.front_ends
 def test_an_idle_stream_does_not_hold_the_server_up(tmp_path: Path) -> None:
     write_model(tmp_path)
     with start_server(tmp_path) as server, grpcclient.InferenceServerClient(server.grpc) as client:
@@ -174,6 +181,7 @@ def test_a_wrong_start_is_one_line_and_status_2(tmp_path: Path, flags: list[str]
     assert "Started" not in result.stdout
 
 
+@pytest.mark.front_ends
 def test_a_missing_repository_leaves_a_server_that_says_so_if_errors_do_not_end_it(tmp_path: Path) -> None:
     flags = ("--exit-on-error=false", "--model-control-mode=explicit")
     with start_server(tmp_path / "nowhere", *flags, ready=False) as server:
@@ -192,6 +200,7 @@ def test_a_missing_repository_leaves_a_server_that_says_so_if_errors_do_not_end_
         client.close()
 
 
+@pytest.mark.front_ends
 def test_endpoints_can_be_closed(tmp_path: Path) -> None:
     write_model(tmp_path)
     with start_server(tmp_path, "--allow-grpc=false", "--allow-metrics=false") as server:

@@ -12,6 +12,8 @@ from tritonclient.utils import InferenceServerException
 from tests.frontends.http.serving import Answer, Client
 from tests.support.server import ServerProcess, start_server
 
+pytestmark = pytest.mark.front_ends
+
 EVIL = "http://evil.example"
 APP = "http://localhost:3000"
 CONFIG = '{"backend": "python", "input": [], "output": []}'

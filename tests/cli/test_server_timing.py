@@ -32,6 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield started
 
 
+@pytest.mark.front_ends
 def test_response_says_how_long_each_stage_took(server: ServerProcess) -> None:
     response = post(server, "/v2/models/echo/infer", REQUEST)
     head, _, body = response.partition(b"\r\n\r\n")
@@ -43,6 +44,7 @@ def test_response_says_how_long_each_stage_took(server: ServerProcess) -> None:
     assert sum(times.values()) - times["total"] <= times["total"]
 
 
+@pytest.mark.front_ends
 def test_generate_says_it_too_and_a_stream_does_not(server: ServerProcess) -> None:
     assert "infer" in stages(post(server, "/v2/models/echo/generate", b'{"INPUT0":[1,2]}'))
     streamed = post(server, "/v2/models/echo/generate_stream", b'{"INPUT0":[1,2]}')
@@ -50,12 +52,14 @@ def test_generate_says_it_too_and_a_stream_does_not(server: ServerProcess) -> No
     assert not stages(streamed)
 
 
+@pytest.mark.front_ends
 def test_sagemaker_says_it_too(server: ServerProcess) -> None:
     response = post(server, "/invocations", REQUEST, address=server.sagemaker)
     assert response.startswith(b"HTTP/1.1 200 ")
     assert "infer" in stages(response)
 
 
+@pytest.mark.front_ends
 def test_request_that_never_ran_has_only_its_total(server: ServerProcess) -> None:
     body = b'{"inputs":[{"name":"INPUT0","shape":[3],"datatype":"FP32","data":[1,2,3]}]}'
     response = post(server, "/v2/models/echo/infer", body)
@@ -63,11 +67,13 @@ def test_request_that_never_ran_has_only_its_total(server: ServerProcess) -> Non
     assert list(stages(response)) == ["total"]
 
 
+@pytest.mark.front_ends
 @pytest.mark.parametrize("path", ["/v2/models/nobody/infer", "/v2/repository/index", "/what"])
 def test_request_without_a_model_has_no_times(server: ServerProcess, path: str) -> None:
     assert not stages(post(server, path, b"{}"))
 
 
+@pytest.mark.front_ends
 def test_requests_are_logged_as_well(tmp_path: Path) -> None:
     write_model(tmp_path / "repository")
     log = tmp_path / "access.log"

@@ -69,6 +69,7 @@ def s_client(address: str, *arguments: str) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
+@pytest.mark.front_ends
 def test_curl_infers_over_tls_1_3(server: ServerProcess, authority: Authority) -> None:
     answer = curl(
         authority,
@@ -85,6 +86,7 @@ def test_curl_infers_over_tls_1_3(server: ServerProcess, authority: Authority) -
     assert "HTTP/1.1 200 OK" in told
 
 
+@pytest.mark.front_ends
 def test_curl_sends_and_gets_megabytes(server: ServerProcess, authority: Authority, tmp_path: Path) -> None:
     header = json.dumps(
         {
@@ -110,11 +112,13 @@ def test_curl_sends_and_gets_megabytes(server: ServerProcess, authority: Authori
     assert answer.read_bytes().endswith(tensor)
 
 
+@pytest.mark.front_ends
 def test_metrics_are_served_with_the_same_certificate(server: ServerProcess, authority: Authority) -> None:
     answer = curl(authority, f"https://{server.metrics}/metrics").stdout
     assert "nv_inference_request_success" in answer
 
 
+@pytest.mark.front_ends
 def test_tritonclient_infers_over_https(server: ServerProcess, authority: Authority) -> None:
     with httpclient.InferenceServerClient(
         server.http, ssl=True, ssl_options={"ca_certs": str(authority.certificate)}
@@ -125,6 +129,7 @@ def test_tritonclient_infers_over_https(server: ServerProcess, authority: Author
         assert client.infer("echo", [tensor]).as_numpy("OUTPUT0").tolist() == [0, 1, 2]
 
 
+@pytest.mark.front_ends
 def test_tritonclient_infers_over_grpc_with_tls(server: ServerProcess, authority: Authority) -> None:
     with grpcclient.InferenceServerClient(
         server.grpc, ssl=True, root_certificates=str(authority.certificate)
@@ -136,6 +141,7 @@ def test_tritonclient_infers_over_grpc_with_tls(server: ServerProcess, authority
         assert (client.infer("echo", [tensor]).as_numpy("OUTPUT0") == data).all()
 
 
+@pytest.mark.front_ends
 def test_openssl_is_shown_the_certificate_and_the_protocol(
     server: ServerProcess, authority: Authority
 ) -> None:
@@ -146,6 +152,7 @@ def test_openssl_is_shown_the_certificate_and_the_protocol(
     assert "Cipher is (NONE)" in s_client(server.http, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")
 
 
+@pytest.mark.front_ends
 def test_a_grpc_client_without_h2_is_closed_after_the_handshake(
     server: ServerProcess, authority: Authority
 ) -> None:
@@ -155,11 +162,13 @@ def test_a_grpc_client_without_h2_is_closed_after_the_handshake(
     server.wait_for("failed: the client does not offer 'h2' by ALPN")
 
 
+@pytest.mark.front_ends
 def test_http_without_tls_is_not_answered(server: ServerProcess, authority: Authority) -> None:
     assert curl(authority, f"http://{server.http}/v2/health/live").returncode != 0
     server.wait_for("failed: the client speaks HTTP without TLS")
 
 
+@pytest.mark.front_ends
 def test_clients_with_a_certificate_are_served(mutual: ServerProcess, authority: Authority) -> None:
     certificate, key = authority.issue("client")
     shown = ("--cert", str(certificate), "--key", str(key))
@@ -182,6 +191,7 @@ def test_clients_with_a_certificate_are_served(mutual: ServerProcess, authority:
         assert grpc_client.is_server_live()
 
 
+@pytest.mark.front_ends
 def test_clients_without_a_certificate_are_told_so(mutual: ServerProcess, authority: Authority) -> None:
     refused = curl(authority, f"https://{mutual.http}/v2")
     assert refused.returncode != 0
@@ -197,6 +207,7 @@ def test_clients_without_a_certificate_are_told_so(mutual: ServerProcess, author
     mutual.wait_for("GRPCInferenceService: the TLS handshake of 127.0.0.1:")
 
 
+@pytest.mark.front_ends
 def test_an_expired_client_certificate_is_told_to_both_sides(
     mutual: ServerProcess, authority: Authority
 ) -> None:
@@ -206,6 +217,7 @@ def test_an_expired_client_certificate_is_told_to_both_sides(
     mutual.wait_for("failed: the client's certificate is refused: certificate has expired")
 
 
+@pytest.mark.front_ends
 def test_clients_that_want_another_name_than_the_certificates_refuse_it(
     server: ServerProcess, authority: Authority
 ) -> None:
@@ -225,6 +237,7 @@ def test_clients_that_want_another_name_than_the_certificates_refuse_it(
     server.wait_for("failed: the client refuses it, perhaps for the server's certificate: bad certificate")
 
 
+@pytest.mark.front_ends
 def test_a_renewed_certificate_is_shown_without_breaking_connections(
     authority: Authority, echo_repository: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +290,7 @@ def test_a_key_of_another_certificate_stops_the_start(echo_repository: Path, tmp
     assert f"the key '{key}' does not belong to the certificate '{certificate}'" in done.stderr
 
 
+@pytest.mark.front_ends
 def test_an_expired_certificate_is_warned_of_at_start(authority: Authority, echo_repository: Path) -> None:
     files = authority.issue("old", days=-1)
     with start_server(echo_repository, *flags("http", files), ready=False) as server:

@@ -73,12 +73,14 @@ def test_a_name_that_no_line_could_hold_is_refused(name: str) -> None:
     assert not done.stdout
 
 
+@pytest.mark.front_ends
 def test_curl_infers_with_a_token(server: ServerProcess, token_file: tuple[str, Path]) -> None:
     head, body = curl(f"http://{server.http}/v2/models/echo/infer", token_file[0], "-d", REQUEST.decode())
     assert head.startswith("HTTP/1.1 200 OK")
     assert json.loads(body)["outputs"][0]["data"] == [1.0, 2.0]
 
 
+@pytest.mark.front_ends
 @pytest.mark.parametrize(
     ("token", "scheme", "text"), [("", "Bearer", MISSING), ("x", 'Bearer error="invalid_token"', WRONG)]
 )
@@ -99,6 +101,7 @@ def test_calls_without_the_token_are_refused(
         assert json.loads(body) == {"error": text}
 
 
+@pytest.mark.front_ends
 def test_health_needs_no_token(server: ServerProcess) -> None:
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/echo/ready"):
         assert curl(f"http://{server.http}{path}")[0].startswith("HTTP/1.1 200 OK")
@@ -108,6 +111,7 @@ def test_health_needs_no_token(server: ServerProcess) -> None:
         assert client.is_model_ready("echo")
 
 
+@pytest.mark.front_ends
 def test_metrics_and_sagemaker_need_the_token_too(
     server: ServerProcess, token_file: tuple[str, Path]
 ) -> None:
@@ -117,6 +121,7 @@ def test_metrics_and_sagemaker_need_the_token_too(
     assert curl(f"http://{server.sagemaker}/models", token_file[0])[0].startswith("HTTP/1.1 200")
 
 
+@pytest.mark.front_ends
 def test_tritonclient_over_http_sends_the_token(server: ServerProcess, token_file: tuple[str, Path]) -> None:
     with httpclient.InferenceServerClient(server.http) as client:
         assert client.is_server_live()
@@ -126,6 +131,7 @@ def test_tritonclient_over_http_sends_the_token(server: ServerProcess, token_fil
         assert client.get_model_metadata("echo", headers=headers)["name"] == "echo"
 
 
+@pytest.mark.front_ends
 def test_tritonclient_over_grpc_sends_the_token(server: ServerProcess, token_file: tuple[str, Path]) -> None:
     with grpcclient.InferenceServerClient(server.grpc) as client:
         for headers, text in (({}, MISSING), ({"authorization": "Bearer x"}, WRONG)):
@@ -137,6 +143,7 @@ def test_tritonclient_over_grpc_sends_the_token(server: ServerProcess, token_fil
         assert client.get_model_metadata("echo", headers=headers).name == "echo"
 
 
+@pytest.mark.front_ends
 def test_streams_and_methods_that_there_are_not_need_the_token(server: ServerProcess) -> None:
     with grpc.insecure_channel(server.grpc) as channel:
         for method in ("ModelStreamInfer", "NoSuchMethod"):
@@ -145,6 +152,7 @@ def test_streams_and_methods_that_there_are_not_need_the_token(server: ServerPro
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.mark.front_ends
 def test_a_large_body_is_refused_before_it_is_received(server: ServerProcess) -> None:
     with socket.create_connection(place(server.http), timeout=20) as connection:
         connection.sendall(
@@ -153,6 +161,7 @@ def test_a_large_body_is_refused_before_it_is_received(server: ServerProcess) ->
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 Unauthorized\r\n")
 
 
+@pytest.mark.front_ends
 def test_groups_that_need_a_token_are_chosen(echo_repository: Path, token_file: tuple[str, Path]) -> None:
     flags = [f"--token-file={token_file[1]}", "--token-apis=model-repository,metrics"]
     with start_server(echo_repository, *flags) as server:
@@ -163,6 +172,7 @@ def test_groups_that_need_a_token_are_chosen(echo_repository: Path, token_file: 
         assert curl(f"http://{server.metrics}/metrics")[0].startswith("HTTP/1.1 401")
 
 
+@pytest.mark.front_ends
 def test_changed_tokens_count_at_once_also_on_connections_that_are_kept(
     echo_repository: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +205,7 @@ def test_changed_tokens_count_at_once_also_on_connections_that_are_kept(
         assert over_grpc.get_server_metadata(headers={"authorization": f"Bearer {new}"}).name == "triton"
 
 
+@pytest.mark.front_ends
 def test_the_access_log_tells_what_was_refused(echo_repository: Path, token_file: tuple[str, Path]) -> None:
     with start_server(echo_repository, f"--token-file={token_file[1]}", "--access-log=json") as server:
         curl(f"http://{server.http}/v2/models/echo")

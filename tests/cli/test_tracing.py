@@ -108,6 +108,7 @@ def floats() -> grpcclient.InferInput:
     return made
 
 
+@pytest.mark.front_ends
 def test_a_request_over_http_is_traced_from_its_reception_to_its_response(traced: Traced) -> None:
     with httpclient.InferenceServerClient(traced.server.http) as client:
         tensor = httpclient.InferInput("INPUT0", [2], "FP32")
@@ -121,6 +122,7 @@ def test_a_request_over_http_is_traced_from_its_reception_to_its_response(traced
     ]  # fmt: skip
 
 
+@pytest.mark.front_ends
 def test_a_request_over_grpc_is_traced_from_its_reception_to_its_response(traced: Traced) -> None:
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
         client.infer("echo", [floats()], request_id="grpc")
@@ -131,6 +133,7 @@ def test_a_request_over_grpc_is_traced_from_its_reception_to_its_response(traced
     ]  # fmt: skip
 
 
+@pytest.mark.front_ends
 def test_the_reception_begins_when_the_body_does(traced: Traced) -> None:
     body = json.dumps({**json.loads(REQUEST), "id": "slow body"}).encode()
     port = int(traced.server.http.rpartition(":")[2])
@@ -146,6 +149,7 @@ def test_the_reception_begins_when_the_body_does(traced: Traced) -> None:
     assert slow.at("HTTP_SEND_END") < after.at("HTTP_RECV_START")
 
 
+@pytest.mark.front_ends
 def test_tensors_are_traced_with_their_elements(traced: Traced) -> None:
     infer(traced.server, identifier="tensors")
     (trace,) = traced.of("tensors")
@@ -156,6 +160,7 @@ def test_tensors_are_traced_with_their_elements(traced: Traced) -> None:
     ]
 
 
+@pytest.mark.front_ends
 def test_requests_of_a_stream_are_traced_each_by_itself(traced: Traced) -> None:
     answers: Queue[Any] = Queue()
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
@@ -168,6 +173,7 @@ def test_requests_of_a_stream_are_traced_each_by_itself(traced: Traced) -> None:
         assert trace.names(*RUN) == list(RUN)
 
 
+@pytest.mark.front_ends
 def test_a_request_of_a_decoupled_model_is_traced_with_each_response(traced: Traced) -> None:
     post(traced.server, "/v2/models/square/generate_stream", {"IN": 3, "id": "decoupled"})
     (trace,) = traced.of("decoupled")
@@ -179,6 +185,7 @@ def test_a_request_of_a_decoupled_model_is_traced_with_each_response(traced: Tra
     assert outputs == ["3", "3", "3"]
 
 
+@pytest.mark.front_ends
 def test_steps_of_ensembles_are_traced_below_those_that_caused_them(traced: Traced) -> None:
     infer(traced.server, "ensemble", "ensemble")
     outer, first, second, third, fourth = traced.of("ensemble", 5)
@@ -202,6 +209,7 @@ def test_steps_of_ensembles_are_traced_below_those_that_caused_them(traced: Trac
     )
 
 
+@pytest.mark.front_ends
 def test_a_response_from_the_cache_takes_no_execution(traced: Traced) -> None:
     infer(traced.server, "cached", "miss")
     infer(traced.server, "cached", "hit")
@@ -210,6 +218,7 @@ def test_a_response_from_the_cache_takes_no_execution(traced: Traced) -> None:
     assert hit.names(*RUN) == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
 
 
+@pytest.mark.front_ends
 def test_a_request_that_its_model_does_not_take_is_traced(traced: Traced) -> None:
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
         wrong = grpcclient.InferInput("INPUT0", [2], "INT32")
@@ -221,6 +230,7 @@ def test_a_request_that_its_model_does_not_take_is_traced(traced: Traced) -> Non
     assert trace.names()[-1] == "GRPC_SEND_END"
 
 
+@pytest.mark.front_ends
 def test_an_invocation_of_sagemaker_is_traced(traced: Traced) -> None:
     document = {**json.loads(REQUEST), "id": "sagemaker"}
     post(traced.server, "/invocations", document, traced.server.sagemaker)
@@ -228,6 +238,7 @@ def test_an_invocation_of_sagemaker_is_traced(traced: Traced) -> None:
     assert trace.names(*RUN) == list(RUN)
 
 
+@pytest.mark.front_ends
 def test_the_access_log_still_has_the_stages_of_a_traced_request(traced: Traced) -> None:
     infer(traced.server, identifier="both")
     traced.server.wait_for(' id="both"')
@@ -235,6 +246,7 @@ def test_the_access_log_still_has_the_stages_of_a_traced_request(traced: Traced)
     assert " compute=-" not in line
 
 
+@pytest.mark.front_ends
 def test_requests_are_traced_from_when_clients_say_so(repository: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     off = (f"--trace-config=triton,file={path}", "--trace-config=triton,log-frequency=2")
@@ -255,6 +267,7 @@ def test_requests_are_traced_from_when_clients_say_so(repository: Path, tmp_path
     assert sorted(each.name for each in tmp_path.iterdir()) == ["t.json.0", "t.json.1"]
 
 
+@pytest.mark.front_ends
 def test_all_that_was_traced_is_in_the_file_when_the_server_has_stopped(
     repository: Path, tmp_path: Path
 ) -> None:
@@ -266,6 +279,7 @@ def test_all_that_was_traced_is_in_the_file_when_the_server_has_stopped(
     assert [each.request_id for each in read_traces(path)] == [str(number) for number in range(100)]
 
 
+@pytest.mark.front_ends
 def test_requests_under_way_when_the_server_is_stopped_are_traced_to_their_end(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     write_slow_model(tmp_path / "repository", 500)
