@@ -162,9 +162,9 @@ def test_overloaded_model_answers_at_least_90_percent_of_its_capacity_in_time(
 ) -> None:
     served = Served(cost, config, instances=instances)
     timeout_us = 0 if config is WITH_POLICY else TIMEOUT_US
-    served.load(times * capacity, max(1, 100 / capacity), timeout_us)  # it learns how long executions take
+    served.load(times * capacity, max(0.5, 100 / capacity), timeout_us)  # it learns how long executions take
     served.in_time = served.late = served.longest = 0
-    seconds = max(4, 200 / capacity)
+    seconds = max(1.5, 200 / capacity)
     served.load(times * capacity, seconds, timeout_us)
     assert served.in_time >= 0.9 * seconds * capacity
     assert served.late <= 0.1 * served.in_time

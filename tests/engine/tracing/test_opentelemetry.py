@@ -1,7 +1,7 @@
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from halimede.engine.tracing.otlp_settings import otlp_settings
 from halimede.engine.tracing.sampler import span_below
 from halimede.engine.tracing.settings import TIMESTAMPS, TraceSettings
 from tests.support.otlp_receiver import otlp_receiver
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -62,13 +63,6 @@ def exporting(url: str, **options: str) -> Iterator[tuple[OpenTelemetryExporter,
     finally:
         exporter.close(30)
         exporter._process._process.wait(60)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when it holds; the test's time-out ends it otherwise."""
-    waiting = threading.Event()
-    while not condition():
-        waiting.wait(0.02)
 
 
 def test_collector_gets_a_request_and_what_it_caused() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -17,6 +16,7 @@ import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 FLAGS = "int32_false_true: [ 0, 1 ]"
 START, END, READY = [
@@ -148,9 +148,7 @@ class Clients:
 
     def wait_for(self, model: str, count: int) -> None:
         """Return once so many requests wait."""
-        deadline = time.monotonic() + 30
-        while self.waiting(model) != count:
-            assert time.monotonic() < deadline, f"there were never {count} waiting requests"
+        wait_until(lambda: self.waiting(model) == count, f"{count} waiting requests")
 
     def statistics(self, model: str) -> dict[str, Any]:
         """Its statistics."""
