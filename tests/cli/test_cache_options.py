@@ -8,7 +8,7 @@ from halimede.cli.check.checks import cache_settings, check_cache
 from halimede.cli.options import ServeOptions
 from halimede.cli.process import options_table
 from halimede.engine.settings import LocalCacheSettings, RedisCacheSettings
-from tests.support.server import run_command
+from tests.support.commands import call_text_command
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +142,6 @@ def test_the_deprecated_flag_makes_a_local_cache_and_excludes_the_other() -> Non
 
 
 def test_a_wrong_value_ends_the_server_with_2(tmp_path: Path) -> None:
-    ended = run_command("serve", f"--model-repository={tmp_path}", "--cache-config=local,size=many")
+    ended = call_text_command("serve", f"--model-repository={tmp_path}", "--cache-config=local,size=many")
     assert ended.returncode == 2
     assert "--cache-config=local,size: 'many' is not a budget" in ended.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import call_text_command
 from tests.support.server import run_command
 
 
@@ -24,13 +25,13 @@ def complete(words: str, count: int) -> list[str]:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
-    result = run_command("completion", shell)
+    result = call_text_command("completion", shell)
     assert result.returncode == 0
     assert f"_HALIMEDE_COMPLETE={shell}_complete" in result.stdout
 
 
 def test_another_shell_is_told_which_there_are() -> None:
-    result = run_command("completion", "csh")
+    result = call_text_command("completion", "csh")
     assert result.returncode == 2
     assert "'bash', 'zsh', 'fish'" in result.stderr
 

@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.cli.echo import infer, two_requests, write_held_model, write_model, write_slow_model
 from tests.support.certificates import make_certificate
+from tests.support.commands import call_text_command
 from tests.support.server import run_command, start_server
 
 
@@ -173,7 +174,7 @@ def test_a_port_in_use_is_one_line_and_status_1(tmp_path: Path) -> None:
 )
 def test_a_wrong_start_is_one_line_and_status_2(tmp_path: Path, flags: list[str], line: str) -> None:
     ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
-    result = run_command("serve", f"--model-repository={tmp_path}", *ports, *flags)
+    result = call_text_command("serve", f"--model-repository={tmp_path}", *ports, *flags)
     assert result.returncode == 2
     assert result.stderr.startswith("halimede: ")
     assert line in result.stderr

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -8,8 +7,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tests.support.commands import call_text_command
 from tests.support.onnx_models import FLOAT, build
-from tests.support.server import ServerProcess, run_command, running
+from tests.support.server import ServerProcess, running
 
 PORTS = ("--http-address=127.0.0.1", "--http-port=0", "--grpc-port=0", "--metrics-port=0")
 
@@ -61,14 +61,13 @@ def test_the_log_says_what_each_was_taken_for(server: ServerProcess) -> None:
 
 def test_misuse_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    result = run_command("serve", str(tmp_path / "notes.txt"))
+    result = call_text_command("serve", str(tmp_path / "notes.txt"))
     assert result.returncode == 2
     assert result.stderr.startswith(f"halimede: '{tmp_path}/notes.txt' is no model file that is known here.")
     assert result.stderr.count("\n") == 1
 
 
 def test_help_says_what_may_be_given() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "halimede", "serve", "--help"], capture_output=True, text=True, check=True
-    )
+    result = call_text_command("serve", "--help")
+    assert result.returncode == 0
     assert "Usage: halimede serve [MODEL...] [FLAGS]" in " ".join(result.stdout.split())

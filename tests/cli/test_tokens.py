@@ -13,7 +13,8 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.cli.echo import REQUEST
-from tests.support.server import FRONT_ENDS, ServerProcess, run_command, start_server
+from tests.support.commands import call_text_command
+from tests.support.server import FRONT_ENDS, ServerProcess, start_server
 
 MISSING = "this call needs a bearer token: send the header 'Authorization: Bearer TOKEN'"
 WRONG = "the bearer token is not valid"
@@ -23,7 +24,7 @@ READERS = FRONT_ENDS + 1 if FRONT_ENDS > 1 else 1
 
 def made(name: str) -> tuple[str, str]:
     """A new token, and its line for the file."""
-    done = run_command("token", name)
+    done = call_text_command("token", name)
     assert done.returncode == 0
     return done.stderr.strip(), done.stdout
 
@@ -67,7 +68,7 @@ def test_a_token_is_made_and_only_its_hash_is_kept(token_file: tuple[str, Path])
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "#a"])
 def test_a_name_that_no_line_could_hold_is_refused(name: str) -> None:
-    done = run_command("token", name)
+    done = call_text_command("token", name)
     assert done.returncode == 2
     assert "cannot name a token: a name has no colons and no spaces" in done.stderr
     assert not done.stdout

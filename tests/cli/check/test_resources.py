@@ -3,7 +3,7 @@ from pathlib import Path
 
 from tests.cli.check.test_command import problems
 from tests.support import onnx_models
-from tests.support.server import run_command
+from tests.support.commands import call_text_command
 
 
 def write(directory: Path, name: str, *resources: str) -> Path:
@@ -80,7 +80,7 @@ def test_a_resource_of_which_there_is_too_little_is_told_with_what_there_is(tmp_
         "--rate-limit-resource=R:3",
         "--rate-limit-resource=G:2:7",
     ]
-    result = run_command(*command)
+    result = call_text_command(*command)
     assert result.returncode == 1, result.stderr
     found = [(each["model"], each["message"], each["fix"]) for each in json.loads(result.stdout)["problems"]]
     words = "which will prevent scheduling of one or more model instances, the minimum required count is"
@@ -90,12 +90,12 @@ def test_a_resource_of_which_there_is_too_little_is_told_with_what_there_is(tmp_
     ]
     path = tmp_path / "a" / "config.pbtxt"
     path.write_text(path.read_text().replace("count: 4", "count: 3"))
-    result = run_command(*command, "--rate-limit-resource=S:1")
+    result = call_text_command(*command, "--rate-limit-resource=S:1")
     assert result.returncode == 0, result.stdout
 
 
 def test_a_resource_of_another_form_is_a_wrong_use(tmp_path: Path) -> None:
     write(tmp_path, "a")
-    result = run_command("check", str(tmp_path), "--rate-limit-resource=R")
+    result = call_text_command("check", str(tmp_path), "--rate-limit-resource=R")
     assert result.returncode == 2
     assert "'<resource_name>:<count>'. Got R" in result.stderr

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,9 +18,10 @@ from halimede.hosting.access.keys import Key
 from tests.cli.hosting.test_host import create_endpoint
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, api_host
 from tests.hosting.instances import Received, Reply, fake_instance
+from tests.support.commands import call_command, call_text_command
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
-from tests.support.server import run_command
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 
 def ask(host: HostProcess, *arguments: str, body: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     """What a command printed that has the host's variables in its environment, and nothing else of AWS."""
-    command = [sys.executable, "-m", "halimede", *arguments]
-    return subprocess.run(
-        command, env=dict(host.environment), input=body, capture_output=True, timeout=60, check=False
-    )
+    return call_command(*arguments, environment=host.environment, given=body)
 
 
 def test_endpoints_are_listed_with_their_variants(host: HostProcess) -> None:
@@ -264,10 +261,8 @@ def test_a_key_that_may_read_no_metrics_sees_the_endpoint_without_the_comparison
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
-        command = [sys.executable, "-m", "halimede", "endpoints", "e"]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=True
-        )
+        done = call_text_command("endpoints", "e", environment=environment)
+    assert done.returncode == 0
     assert "| candidate (shadow) | 1 " in done.stdout
     assert done.stderr.startswith("How its shadow variant compares cannot be shown: ")
     assert "is not authorized to perform: cloudwatch:ListMetrics" in done.stderr
@@ -299,11 +294,11 @@ def echoing() -> Iterator[dict[str, str]]:
 def test_text_that_is_printed_ends_with_a_line_end_and_binary_bodies_stay_as_they_are(
     echoing: dict[str, str], tmp_path: Path, kind: str, body: bytes, shown: bytes
 ) -> None:
-    command = [sys.executable, "-m", "halimede", "invoke", "echo", "--body", "-", "--content-type", kind]
-    done = subprocess.run(command, env=echoing, input=body, capture_output=True, timeout=60, check=True)
-    assert done.stdout == shown
-    to_file = [*command, "-o", str(tmp_path / "answer")]
-    done = subprocess.run(to_file, env=echoing, input=body, capture_output=True, timeout=60, check=True)
+    command = ["invoke", "echo", "--body", "-", "--content-type", kind]
+    done = call_command(*command, environment=echoing, given=body)
+    assert (done.returncode, done.stdout) == (0, shown)
+    done = call_command(*command, "-o", str(tmp_path / "answer"), environment=echoing, given=body)
+    assert done.returncode == 0
     assert (tmp_path / "answer").read_bytes() == body
 
 
@@ -341,18 +336,7 @@ def test_a_session_that_is_opened_or_closed_is_told_apart_from_the_answer() -> N
         variables = {**os.environ, "AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "us-east-1"}
 
         def invoke(session: str) -> "subprocess.CompletedProcess[bytes]":
-            command = [
-                sys.executable,
-                "-m",
-                "halimede",
-                "invoke",
-                "chat",
-                "--data",
-                "x",
-                "--session",
-                session,
-            ]
-            return subprocess.run(command, env=variables, capture_output=True, timeout=60, check=True)
+            return call_command("invoke", "chat", "--data", "x", "--session", session, environment=variables)
 
         answer = invoke("NEW_SESSION")
         assert answer.stdout == b"hello"
@@ -436,7 +420,7 @@ def test_missing_logs_are_told_in_one_line(host: HostProcess) -> None:
     "command", [["endpoints"], ["models"], ["invoke", "e", "--data", "x"], ["logs", "e"]]
 )
 def test_absent_host_is_told_in_one_line(command: list[str]) -> None:
-    shown = run_command(*command, "--endpoint-url", "http://127.0.0.1:9")
+    shown = call_text_command(*command, "--endpoint-url", "http://127.0.0.1:9")
     assert shown.returncode == 1
     assert shown.stderr == (
         "halimede: no host answers at http://127.0.0.1:9; start one with `halimede host`, or set --endpoint-url\n"
@@ -584,11 +568,10 @@ def test_request_is_put_into_the_queue_of_an_asynchronous_endpoint(
 
 
 def test_backlog_of_an_asynchronous_endpoint_is_shown(host: HostProcess, asynchronous: str) -> None:
-    deadline = time.monotonic() + 60
-    while b"Backlog, mean of the latest minute: " not in (
-        shown := ask(host, "endpoints", asynchronous).stdout
-    ):
-        assert time.monotonic() < deadline, shown
+    wait_until(
+        lambda: b"Backlog, mean of the latest minute: " in ask(host, "endpoints", asynchronous).stdout,
+        "the backlog to be shown",
+    )
     assert b"Backlog" not in ask(host, "endpoints", "e").stdout
     with urllib.request.urlopen(f"{host.url}/metrics", timeout=30) as page:
         assert (

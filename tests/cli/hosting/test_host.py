@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from botocore.exceptions import ClientError
 from halimede.cli.hosting.host import command
 from halimede.cli.main import main
 from tests.frontends.http.serving import Client
+from tests.support.commands import call_text_command
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 from tests.support.server import run_command
+from tests.support.waiting import wait_until
 
 VARIANT = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.local.cpu", "InitialInstanceCount": 2}
 
@@ -57,13 +58,6 @@ def kept(tmp_path: Path) -> Iterator[Path]:
             os.kill(pid, signal.SIGKILL)
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def is_running(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -75,7 +69,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_help_says_what_every_option_is_for() -> None:
-    shown = run_command("host", "--help")
+    shown = call_text_command("host", "--help")
 
     assert shown.returncode == 0
     for option in (
@@ -159,7 +153,7 @@ def test_wrong_s3_endpoint_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_print_env_gives_what_a_shell_evaluates() -> None:
-    printed = run_command("host", "--print-env", "--port", "9000", "--region", "eu-central-1")
+    printed = call_text_command("host", "--print-env", "--port", "9000", "--region", "eu-central-1")
 
     assert printed.returncode == 0
     assert printed.stdout.splitlines() == [
@@ -174,7 +168,7 @@ def test_print_env_names_no_key_where_keys_are_verified(tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text('[keys.ME]\nsecret = "secret"\n')
 
-    printed = run_command("host", "--print-env", "--keys", str(keys))
+    printed = call_text_command("host", "--print-env", "--keys", str(keys))
 
     assert [line.partition("=")[0] for line in printed.stdout.splitlines()] == [
         "export AWS_ENDPOINT_URL",
@@ -187,7 +181,7 @@ def test_print_env_names_no_key_where_keys_are_verified(tmp_path: Path) -> None:
     [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("10.0.0.7", "10.0.0.7")],
 )
 def test_print_env_names_an_address_that_one_can_connect_to(address: str, shown: str) -> None:
-    printed = run_command("host", "--print-env", "--address", address)
+    printed = call_text_command("host", "--print-env", "--address", address)
     [assignment, *_] = shlex.split(printed.stdout.splitlines()[0])[1:]
     assert assignment == f"AWS_ENDPOINT_URL=http://{shown}:8088"
 
@@ -252,7 +246,7 @@ def test_stopped_host_starts_its_endpoints_again(tmp_path: Path) -> None:
         before = instances(tmp_path / "host")
         host.stop()
     with start_host(tmp_path / "host") as host:
-        wait_until(lambda: status(host) == "InService")
+        wait_until(lambda: status(host) == "InService", "the endpoint to be in service again")
         assert invoke(host) == b"HELLO"
         assert not instances(tmp_path / "host").keys() & before.keys()
 
@@ -270,7 +264,7 @@ def test_kept_instances_are_found_again(kept: Path, tmp_path: Path) -> None:
     assert all(map(is_running, before.values()))
 
     with start_host(kept) as host:
-        wait_until(lambda: status(host) == "InService")
+        wait_until(lambda: status(host) == "InService", "the endpoint to be in service again")
         assert invoke(host) == b"HELLO"
         assert instances(kept) == before
     assert not any(map(is_running, before.values()))
@@ -282,7 +276,7 @@ def test_killed_host_finds_its_instances_again(kept: Path, tmp_path: Path) -> No
         before = instances(kept)
         host.stop(signal.SIGKILL)
     with start_host(kept) as host:
-        wait_until(lambda: status(host) == "InService")
+        wait_until(lambda: status(host) == "InService", "the endpoint to be in service again")
         assert invoke(host) == b"HELLO"
         assert instances(kept) == before
 
@@ -297,7 +291,7 @@ def test_signal_while_an_endpoint_is_created_leaves_nothing(tmp_path: Path) -> N
         sagemaker.create_model(ModelName="m", ExecutionRoleArn=role, PrimaryContainer={"Image": str(silent)})
         sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[VARIANT])
         sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-        wait_until(lambda: len(instances(tmp_path / "host")) == 2)
+        wait_until(lambda: len(instances(tmp_path / "host")) == 2, "two instances")
         pids = instances(tmp_path / "host").values()
 
         assert host.stop() == 0
@@ -438,7 +432,10 @@ def test_a_web_page_starts_no_program(tmp_path: Path) -> None:
             host.client("sagemaker").describe_model(ModelName="m")
         assert create(host, "host.lan", "https://app.example") == 200
         assert host.client("sagemaker").describe_model(ModelName="m")["ModelName"] == "m"
-        wait_until(lambda: host.log.count("denied: POST / SageMaker.CreateModel of 127.0.0.1:") == 3)
+        wait_until(
+            lambda: host.log.count("denied: POST / SageMaker.CreateModel of 127.0.0.1:") == 3,
+            "the log of what was denied",
+        )
     assert not marker.exists()
 
 
@@ -454,7 +451,7 @@ def exported(text: str) -> dict[str, str]:
 def test_a_host_that_listens_beyond_loopback_generates_a_key(tmp_path: Path) -> None:
     directory = tmp_path / "host"
     with start_host(directory, "--address=0.0.0.0") as host:
-        wait_until(lambda: "AWS_SECRET_ACCESS_KEY" in exported(host.log))
+        wait_until(lambda: "AWS_SECRET_ACCESS_KEY" in exported(host.log), "the key in the log")
         variables = exported(host.log)
         assert variables["AWS_ENDPOINT_URL"] == host.url
         with pytest.raises(ClientError, match="not in this host's keys file"):
@@ -468,9 +465,11 @@ def test_a_host_that_listens_beyond_loopback_generates_a_key(tmp_path: Path) -> 
     secret = variables["AWS_SECRET_ACCESS_KEY"]
     with start_host(directory, "--address=0.0.0.0") as host:
         assert host.client("sagemaker", **keys).list_endpoints()["Endpoints"] == []
-        wait_until(lambda: f"the key is in {directory}/keys.toml" in host.log)
+        wait_until(
+            lambda: f"the key is in {directory}/keys.toml" in host.log, "the log to say where the key is"
+        )
         assert secret not in host.log  # it is printed once
-    printed = run_command("host", "--print-env", f"--directory={directory}")
+    printed = call_text_command("host", "--print-env", f"--directory={directory}")
     assert exported(printed.stdout) == {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:8088",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -485,7 +484,7 @@ def test_a_key_is_generated_on_loopback_if_asked_for(tmp_path: Path) -> None:
     with start_host(tmp_path / "host", "--generate-key=always", "--account=123456789012") as host:
         with pytest.raises(ClientError):
             host.client("sagemaker").list_endpoints()
-        wait_until(lambda: "AWS_SECRET_ACCESS_KEY" in exported(host.log))
+        wait_until(lambda: "AWS_SECRET_ACCESS_KEY" in exported(host.log), "the key in the log")
         variables = exported(host.log)
         sts = host.client(
             "sts",
@@ -498,7 +497,7 @@ def test_a_key_is_generated_on_loopback_if_asked_for(tmp_path: Path) -> None:
 def test_who_lets_anybody_in_from_a_network_is_warned(tmp_path: Path) -> None:
     with start_host(tmp_path / "host", "--address=0.0.0.0", "--generate-key=never") as host:
         assert host.client("sagemaker").list_endpoints()["Endpoints"] == []
-        wait_until(lambda: "may run code on this machine" in host.log)
+        wait_until(lambda: "may run code on this machine" in host.log, "the warning")
         assert "start without --generate-key=never, or with --keys" in host.log
 
 
@@ -512,7 +511,7 @@ def test_keys_come_from_a_variable_too(tmp_path: Path, monkeypatch: pytest.Monke
             host.client("sagemaker", aws_access_key_id="AKIDONE", aws_secret_access_key="x").list_endpoints()
         assert "first/secret+1" not in host.log
     assert not (tmp_path / "host" / "keys.toml").exists()
-    shown = exported(run_command("host", "--print-env").stdout)
+    shown = exported(call_text_command("host", "--print-env").stdout)
     assert (shown["AWS_ACCESS_KEY_ID"], shown["AWS_SECRET_ACCESS_KEY"]) == ("AKIDONE", "first/secret+1")
 
 
@@ -543,7 +542,7 @@ def test_a_file_and_a_variable_of_keys_are_one_too_many(
 
 def test_the_variables_can_be_copied_from_the_log(tmp_path: Path) -> None:
     with start_host(tmp_path / "host") as host:
-        wait_until(lambda: "export AWS_SECRET_ACCESS_KEY" in host.log)
+        wait_until(lambda: "export AWS_SECRET_ACCESS_KEY" in host.log, "the variables in the log")
         assert exported(host.log) == {
             "AWS_ENDPOINT_URL": host.url,
             "AWS_DEFAULT_REGION": "us-east-1",

@@ -11,6 +11,7 @@ import pytest
 
 from halimede import __version__
 from halimede.cli.sagemaker.command import Plan, plan
+from tests.support.commands import call_text_command
 from tests.support.server import run_command
 
 MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
@@ -57,10 +58,7 @@ def refusal(base: Path, variables: dict[str, str]) -> str:
 def run_serve(variables: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
     """What the command wrote, and its exit status, with those variables and none of the platform's own."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SAGEMAKER_")}
-    return subprocess.run(
-        [sys.executable, "-m", "halimede", "sagemaker-serve", *arguments],
-        env={**others, **variables}, capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+    return call_text_command("sagemaker-serve", *arguments, environment={**others, **variables})
 
 
 def test_without_variables_the_only_model_is_served(base: Path) -> None:

@@ -14,7 +14,7 @@ from halimede.cli.sagemaker.pack import command
 from halimede.repository.archive_layout import read_layout
 from halimede.repository.model_archives import extract_model
 from halimede.repository.versions import find_versions
-from tests.support.server import run_command
+from tests.support.commands import call_text_command
 
 ENSEMBLE = 'platform: "ensemble" ensemble_scheduling {{ {} }}'
 
@@ -294,7 +294,7 @@ def test_a_configuration_that_is_broken_is_told_as_check_does(place: Path, tmp_p
         f"{path}:2: failed to read text proto from {path}: line 2, column 1: 'max_batch_siz' is not a field of "
         "ModelConfig; did you mean 'max_batch_size'?\n    fix: max_batch_size: 4"
     )
-    checked = run_command("check", str(tmp_path)).stdout
+    checked = call_text_command("check", str(tmp_path)).stdout
     assert checked.startswith(refusal(model))
 
 
@@ -436,6 +436,6 @@ def test_names_cannot_play_with_the_terminal(place: Path, tmp_path: Path) -> Non
 
 
 def test_the_command_is_there() -> None:
-    result = run_command("pack", "--help")
+    result = call_text_command("pack", "--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("Usage: halimede pack [OPTIONS] DIR\n")
