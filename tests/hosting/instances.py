@@ -88,6 +88,11 @@ class FakeInstance:
         """Reset the connections that are open."""
         self._server.break_off()
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections there are."""
+        return len(self._server.open)
+
     def paths(self, method: str = "POST") -> list[str]:
         """The paths of the requests that came."""
         return [each.path for each in list(self.seen) if each.method == method]
@@ -203,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not reply.breaks:
                 self.wfile.write(b"0\r\n\r\n")
         if reply.breaks:
-            time.sleep(0.05)  # so that what was sent is read first
+            time.sleep(0.02)  # sleeps: a moment in which what was sent is read
             break_off(self.connection)
             self.close_connection = True
 

@@ -80,6 +80,27 @@ class Accounts:
         body: bytes = runtime.invoke_endpoint(EndpointName=name, Body=b"x", **further)["Body"].read()
         return body.decode()
 
+    def clear(self) -> None:
+        """Delete what the accounts have in any region."""
+        for account, region in ((account, region) for account in (A, B) for region in (US, EU)):
+            sagemaker, s3 = self.client("sagemaker", account, region), self.client("s3", account, region)
+            endpoints = [each["EndpointName"] for each in sagemaker.list_endpoints()["Endpoints"]]
+            for name in endpoints:
+                sagemaker.delete_endpoint(EndpointName=name)
+            for name in endpoints:
+                gone = sagemaker.get_waiter("endpoint_deleted")
+                gone.wait(EndpointName=name, WaiterConfig={"Delay": 1})
+            for each in sagemaker.list_endpoint_configs()["EndpointConfigs"]:
+                sagemaker.delete_endpoint_config(EndpointConfigName=each["EndpointConfigName"])
+            for each in sagemaker.list_models()["Models"]:
+                sagemaker.delete_model(ModelName=each["ModelName"])
+            for bucket in [each["Name"] for each in s3.list_buckets()["Buckets"]]:
+                for upload in s3.list_multipart_uploads(Bucket=bucket).get("Uploads", ()):
+                    s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+                for each in s3.list_objects_v2(Bucket=bucket).get("Contents", ()):
+                    s3.delete_object(Bucket=bucket, Key=each["Key"])
+                s3.delete_bucket(Bucket=bucket)
+
 
 def keys_file(directory: Path) -> Path:
     path = directory / "keys.toml"
@@ -95,8 +116,24 @@ def program(directory: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
+    """A host with two accounts, which tests share."""
+    place = tmp_path_factory.mktemp("accounts")
+    with start_host(place / "host", f"--keys={keys_file(place)}") as host:
+        yield Accounts(host, program(place))
+
+
 @pytest.fixture
-def accounts(tmp_path: Path) -> Iterator[Accounts]:
+def accounts(shared: Accounts) -> Iterator[Accounts]:
+    """The accounts, which have nothing but the metrics and logs of earlier tests."""
+    yield shared
+    shared.clear()
+
+
+@pytest.fixture
+def unused(tmp_path: Path) -> Iterator[Accounts]:
+    """The accounts on a host of their own, without metrics and logs."""
     with start_host(tmp_path / "host", f"--keys={keys_file(tmp_path)}") as host:
         yield Accounts(host, program(tmp_path))
 
@@ -223,15 +260,15 @@ def test_an_arn_of_another_account_is_refused(accounts: Accounts) -> None:
     assert accounts.client("sagemaker", A).list_tags(ResourceArn=arn)["Tags"][0]["Value"] == f"{A} {US}"
 
 
-def test_metrics_and_logs_are_those_of_an_account_and_region(accounts: Accounts) -> None:
+def test_metrics_and_logs_are_those_of_an_account_and_region(unused: Accounts) -> None:
     dimensions = [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "Value": "A"}]
     group = "/aws/sagemaker/Endpoints/e"
     for number, (account, region) in enumerate(PLACES, 1):
-        accounts.create_model(account, region)
-        accounts.create_endpoint(account, region)
+        unused.create_model(account, region)
+        unused.create_endpoint(account, region)
         for _ in range(number):
-            accounts.invoke(account, region)
-        accounts.client("cloudwatch", account, region).put_metric_data(
+            unused.invoke(account, region)
+        unused.client("cloudwatch", account, region).put_metric_data(
             Namespace="mine", MetricData=[{"MetricName": f"of{number}", "Value": number}]
         )
     now = datetime.now(UTC)
@@ -245,21 +282,21 @@ def test_metrics_and_logs_are_those_of_an_account_and_region(accounts: Accounts)
         "Statistics": ["SampleCount"],
     }
     for number, (account, region) in enumerate(PLACES, 1):
-        cloudwatch = accounts.client("cloudwatch", account, region)
+        cloudwatch = unused.client("cloudwatch", account, region)
         [point] = cloudwatch.get_metric_statistics(**request)["Datapoints"]
         assert point["SampleCount"] == number
         mine = cloudwatch.list_metrics(Namespace="mine")["Metrics"]
         assert [each["MetricName"] for each in mine] == [f"of{number}"]
-        logs = accounts.client("logs", account, region)
+        logs = unused.client("logs", account, region)
         [found] = logs.describe_log_groups()["logGroups"]
         assert found["arn"] == f"arn:aws:logs:{region}:{account}:log-group:{group}"
         events = logs.filter_log_events(logGroupName=group, filterPattern='"this is"')["events"]
         assert [event["message"] for event in events] == [f"this is {account} {region}"]
-    nobody = accounts.client("logs", B, EU)
+    nobody = unused.client("logs", B, EU)
     assert nobody.describe_log_groups()["logGroups"] == []
     with pytest.raises(ClientError, match="The specified log group does not exist"):
         nobody.describe_log_streams(logGroupName=group)
-    assert accounts.client("cloudwatch", B, EU).list_metrics()["Metrics"] == []
+    assert unused.client("cloudwatch", B, EU).list_metrics()["Metrics"] == []
 
 
 # buckets
@@ -361,32 +398,42 @@ def test_models_of_another_account_s_bucket_cannot_be_invoked(accounts: Accounts
 # hosts without keys
 
 
-def test_without_keys_there_is_one_account_and_regions_are_walls(tmp_path: Path) -> None:
-    with start_host(tmp_path / "host", f"--account={B}", f"--region={EU}") as host:
-        accounts = Accounts(host, program(tmp_path))
-        accounts.create_model(A, EU)
-        described = accounts.create_endpoint(A, EU)
-        assert described["EndpointArn"] == f"arn:aws:sagemaker:{EU}:{B}:endpoint/e"
-        assert accounts.invoke(B, EU) == f"{A} {EU}"
-        assert host.client("sagemaker", region_name=US).list_endpoints()["Endpoints"] == []
-        with pytest.raises(ClientError, match=f"Endpoint e of account {B} not found"):
-            accounts.invoke(B, US)
-        # what is not signed is of the host's own region
-        request = urllib.request.Request(f"{host.url}/endpoints/e/invocations", b"x", method="POST")
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            assert answer.read() == f"{A} {EU}".encode()
-        accounts.client("s3", A).create_bucket(Bucket="models")
-        assert [each["Name"] for each in accounts.client("s3", B, EU).list_buckets()["Buckets"]] == ["models"]
+@pytest.fixture(scope="module")
+def keyless_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
+    place = tmp_path_factory.mktemp("keyless")
+    with start_host(place / "host", f"--account={B}", f"--region={EU}") as host:
+        yield Accounts(host, program(place))
 
 
-def test_unsigned_requests_do_not_reach_other_regions(tmp_path: Path) -> None:
-    with start_host(tmp_path / "host") as host:
-        accounts = Accounts(host, program(tmp_path))
-        accounts.create_model(A, EU)
-        accounts.create_endpoint(A, EU)
-        request = urllib.request.Request(f"{host.url}/endpoints/e/invocations", b"x", method="POST")
-        with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(request, timeout=20)
-        with raised.value as answer:
-            assert answer.code == 400
-            assert b"Endpoint e of account 000000000000 not found" in answer.read()
+@pytest.fixture
+def keyless(keyless_host: Accounts) -> Iterator[Accounts]:
+    """A host that verifies no keys, in which there is nothing."""
+    yield keyless_host
+    keyless_host.clear()
+
+
+def test_without_keys_there_is_one_account_and_regions_are_walls(keyless: Accounts) -> None:
+    keyless.create_model(A, EU)
+    described = keyless.create_endpoint(A, EU)
+    assert described["EndpointArn"] == f"arn:aws:sagemaker:{EU}:{B}:endpoint/e"
+    assert keyless.invoke(B, EU) == f"{A} {EU}"
+    assert keyless.host.client("sagemaker", region_name=US).list_endpoints()["Endpoints"] == []
+    with pytest.raises(ClientError, match=f"Endpoint e of account {B} not found"):
+        keyless.invoke(B, US)
+    # what is not signed is of the host's own region
+    request = urllib.request.Request(f"{keyless.host.url}/endpoints/e/invocations", b"x", method="POST")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.read() == f"{A} {EU}".encode()
+    keyless.client("s3", A).create_bucket(Bucket="models")
+    assert [each["Name"] for each in keyless.client("s3", B, EU).list_buckets()["Buckets"]] == ["models"]
+
+
+def test_unsigned_requests_do_not_reach_other_regions(keyless: Accounts) -> None:
+    keyless.create_model(A, US)
+    keyless.create_endpoint(A, US)
+    request = urllib.request.Request(f"{keyless.host.url}/endpoints/e/invocations", b"x", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(request, timeout=20)
+    with raised.value as answer:
+        assert answer.code == 400
+        assert f"Endpoint e of account {B} not found" in answer.read().decode()

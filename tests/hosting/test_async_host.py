@@ -4,10 +4,10 @@ import json
 import random
 import tarfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from halimede.hosting.substrates.processes import end_marked
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import let_pass
 
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 TOPIC = "arn:aws:sns:us-east-1:000000000000:ended"
@@ -26,6 +27,8 @@ TARGET = {
     "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
 }
 PATIENCE_S = 150.0
+SELDOM_S = 0.2
+"""The pause between two looks where something takes seconds."""
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -55,7 +58,12 @@ def _serve(host: HostProcess, place: Path) -> None:
     sagemaker.create_model(ModelName="m", ExecutionRoleArn=ROLE, PrimaryContainer=container)
     _configure(host, "c")
     sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-    _until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService", host)
+    host.wait_until(lambda: _status(host) == "InService", "the endpoint")
+
+
+def _status(host: HostProcess) -> str:
+    described: dict[str, Any] = host.client("sagemaker").describe_endpoint(EndpointName="e")
+    return str(described["EndpointStatus"])
 
 
 def _configure(host: HostProcess, name: str, **further: Any) -> None:
@@ -74,13 +82,6 @@ def _configure(host: HostProcess, name: str, **further: Any) -> None:
     host.client("sagemaker").create_endpoint_config(
         EndpointConfigName=name, ProductionVariants=[variant], **{k: v for k, v in config.items() if v}
     )
-
-
-def _until(condition: Callable[[], bool], host: HostProcess) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain:\n{host.log}"
-        time.sleep(0.05)
 
 
 def _objects(host: HostProcess) -> list[str]:
@@ -107,7 +108,9 @@ def test_host_that_is_killed_under_load_answers_each_request_once(place: Path) -
             asking = [threading.Thread(target=ask) for _ in range(4)]
             for thread in asking:
                 thread.start()
-            time.sleep(0.2 + chance.random())
+            before = len(accepted)
+            host.wait_until(lambda before=before: len(accepted) > before, "an answer")  # type: ignore[misc]
+            let_pass(chance.random() / 2, "the host is killed at any moment")
             host.process.kill()
             host.process.wait(30)
             over.set()
@@ -115,8 +118,8 @@ def test_host_that_is_killed_under_load_answers_each_request_once(place: Path) -
                 thread.join()
     log = place / "host" / "notifications" / "000000000000" / "us-east-1" / "ended.log"
     with start_host(place / "host", *_flags(place)) as host:
-        _until(lambda: len(_objects(host)) >= len(accepted), host)
-        _until(lambda: len(log.read_text().splitlines()) >= len(_objects(host)), host)
+        host.wait_until(lambda: len(_objects(host)) >= len(accepted), "all results")
+        host.wait_until(lambda: len(log.read_text().splitlines()) >= len(_objects(host)), "all messages")
         keys = _objects(host)
         messages = [json.loads(json.loads(line)["Message"]) for line in log.read_text().splitlines()]
     assert len(accepted) > 20
@@ -136,6 +139,8 @@ def test_endpoint_is_scaled_to_zero_and_from_zero(place: Path) -> None:
         cloudwatch, runtime = host.client("cloudwatch"), host.client("sagemaker-runtime")
         with pytest.raises(ClientError, match="is an asynchronous endpoint"):
             runtime.invoke_endpoint(EndpointName="e", Body=b"x")
+
+        until = partial(host.wait_until, timeout=PATIENCE_S, longest_s=SELDOM_S)
 
         def count() -> int:
             described = sagemaker.describe_endpoint(EndpointName="e")
@@ -185,12 +190,12 @@ def test_endpoint_is_scaled_to_zero_and_from_zero(place: Path) -> None:
             TreatMissingData="missing",
             AlarmActions=[step["PolicyARN"]],
         )
-        _until(lambda: count() == 0, host)
+        until(lambda: count() == 0, "no instance")
         assert sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService"
         answers = [runtime.invoke_endpoint_async(EndpointName="e", Body=b"x") for _ in range(3)]
-        _until(lambda: len(_objects(host)) == 3, host)
+        until(lambda: len(_objects(host)) == 3, "three results")
         assert sorted(_objects(host)) == sorted(f"out/{each['InferenceId']}.out" for each in answers)
-        _until(lambda: count() == 0, host)
+        until(lambda: count() == 0, "no instance again")
         causes = [
             activity["Cause"]
             for activity in scaling.describe_scaling_activities(ServiceNamespace="sagemaker")[
@@ -214,7 +219,7 @@ def test_endpoint_stays_of_its_kind(place: Path) -> None:
         sagemaker.update_endpoint_weights_and_capacities(
             EndpointName="e", DesiredWeightsAndCapacities=weights
         )
-        _until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService", host)
+        host.wait_until(lambda: _status(host) == "InService", "the update")
         [variant] = sagemaker.describe_endpoint(EndpointName="e")["ProductionVariants"]
         assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (0, 0)
         config = sagemaker.describe_endpoint_config(EndpointConfigName="c")["AsyncInferenceConfig"]

@@ -71,9 +71,15 @@ class Host:
         }
         self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
 
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Return once the condition holds; it may take seconds."""
+        self.process.wait_until(condition, what, PATIENCE_S, longest_s=0.2)
+
     def settle(self) -> None:
-        _until(
-            lambda: self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService", self
+        """Return once the endpoint is in service."""
+        status = "EndpointStatus"
+        self.until(
+            lambda: self.sagemaker.describe_endpoint(EndpointName="e")[status] == "InService", "the endpoint"
         )
 
     def track(self, low: int = 1, high: int = 3, value: float = 2.0) -> None:
@@ -125,10 +131,10 @@ class Host:
         ]
         wanted = target["MinCapacity"]
         assert wanted == target["MaxCapacity"]
-        _until(lambda: self.count() == wanted, self)
-        _until(lambda: not {"Pending", "InProgress"} & set(self.statuses()), self)
+        self.until(lambda: self.count() == wanted, "as many instances as are wanted")
+        self.until(lambda: not {"Pending", "InProgress"} & set(self.statuses()), "the end of all activities")
         self.settle()
-        _until(lambda: len(set(dict(marked(self._place / "host")).values())) == wanted, self)
+        self.until(lambda: len(set(dict(marked(self._place / "host")).values())) == wanted, "processes")
 
     def statuses(self) -> list[str]:
         """The states of the activities, the newest first."""
@@ -173,24 +179,17 @@ def _host(place: Path, *further: str) -> Iterator[Host]:
         yield Host(process, place)
 
 
-def _until(condition: Callable[[], bool], host: Host) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, host.process.log
-        time.sleep(0.05)
-
-
 def test_load_scales_out_and_its_end_scales_in(place: Path) -> None:
     with _host(place) as host:
         host.serve()
         host.track()
         alarms = host.cloudwatch.describe_alarms()["MetricAlarms"]
         assert [alarm["EvaluationPeriods"] for alarm in alarms] == [3, 15]
-        with host.load() as failures:
-            _until(lambda: host.count() == 3, host)
-            _until(lambda: host.activities()[0]["StatusCode"] == "Successful", host)
-        _until(lambda: host.count() == 1, host)
-        _until(lambda: host.activities()[0]["StatusCode"] == "Successful", host)
+        with host.load(1 / 24) as failures:
+            host.until(lambda: host.count() == 3, "three instances")
+            host.until(lambda: host.statuses()[0] == "Successful", "the end of the activity")
+        host.until(lambda: host.count() == 1, "one instance")
+        host.until(lambda: host.statuses()[0] == "Successful", "the end of the activity")
         assert failures == []
         last = host.activities()[0]
         assert last["StatusMessage"] == (
@@ -209,10 +208,11 @@ def test_load_scales_out_and_its_end_scales_in(place: Path) -> None:
 
         host.sagemaker.delete_endpoint(EndpointName="e")
         targets = host.autoscaling.get_paginator("describe_scalable_targets")
-        _until(
-            lambda: not list(targets.paginate(ServiceNamespace="sagemaker").search("ScalableTargets[]")), host
+        host.until(
+            lambda: not list(targets.paginate(ServiceNamespace="sagemaker").search("ScalableTargets[]")),
+            "the end of the target",
         )
-        _until(lambda: not host.cloudwatch.describe_alarms()["MetricAlarms"], host)
+        host.until(lambda: not host.cloudwatch.describe_alarms()["MetricAlarms"], "the end of the alarms")
 
 
 def test_a_spike_is_met_at_once_and_nothing_oscillates_after_it(place: Path) -> None:
@@ -220,12 +220,12 @@ def test_a_spike_is_met_at_once_and_nothing_oscillates_after_it(place: Path) -> 
         host.serve()
         host.track(high=8, value=10.0)
         with host.load(1 / 2.4):
-            _until(lambda: host.periods(2.0) >= 3, host)
+            host.until(lambda: host.periods(2.0) >= 3, "three periods of little load")
             assert host.activities() == []
         with host.load(1 / 24):
-            _until(lambda: host.count() > 1, host)
+            host.until(lambda: host.count() > 1, "more instances")
             since = time.time()
-            _until(lambda: host.periods(5.0, since) >= 30, host)
+            host.until(lambda: host.periods(5.0, since) >= 20, "twenty periods of much load")
             # one step, or some that all go the same way if this machine is too busy to send so many at once
             counts = host.counts()
             assert counts == sorted(counts)
@@ -268,8 +268,8 @@ def test_an_alarm_on_a_metric_of_ones_own_runs_a_step_policy(place: Path) -> Non
             host.cloudwatch.put_metric_data(Namespace="shop", MetricData=[datum])
             return host.count() == 3
 
-        _until(grows, host)
-        _until(lambda: host.statuses()[0] == "Successful", host)
+        host.until(grows, "three instances")
+        host.until(lambda: host.statuses()[0] == "Successful", "the end of the activity")
         activity = host.activities()[-1]
         assert activity["Cause"] == "monitor alarm long-queue in state ALARM triggered policy queue"
         assert activity["Description"] == "Setting desired instance count to 3."
@@ -279,17 +279,17 @@ def test_an_alarm_on_a_metric_of_ones_own_runs_a_step_policy(place: Path) -> Non
 
 def test_a_host_that_is_killed_while_it_scales_goes_on(place: Path) -> None:
     with _host(place) as host:
-        host.serve("time.sleep(2)")
+        host.serve("time.sleep(1)")
         host.autoscaling.register_scalable_target(**TARGET, MinCapacity=3, MaxCapacity=3)
         assert host.activities()[0]["StatusCode"] == "InProgress"
         host.process.process.kill()
         host.process.process.wait(10)
     with _host(place) as host:
-        _until(lambda: host.activities()[0]["StatusCode"] == "Successful", host)
+        host.until(lambda: host.statuses()[0] == "Successful", "the end of the activity")
         host.settle()
         assert host.count() == 3
         assert [each["Cause"] for each in host.activities()] == ["minimum capacity was set to 3"]
-        _until(lambda: len(dict(marked(place / "host"))) == 3, host)
+        host.until(lambda: len(dict(marked(place / "host"))) == 3, "three processes")
 
 
 def test_a_host_that_is_killed_at_any_moment_of_a_change_brings_it_to_its_end(place: Path) -> None:
@@ -314,7 +314,7 @@ def test_no_room_is_a_failed_activity_with_the_reason(place: Path) -> None:
     with _host(place, "--oversubscription=1") as host:
         host.serve()
         host.autoscaling.register_scalable_target(**TARGET, MinCapacity=500, MaxCapacity=500)
-        _until(lambda: "Failed" in host.statuses(), host)
+        host.until(lambda: "Failed" in host.statuses(), "the failure")
         activity = next(each for each in host.activities() if each["StatusCode"] == "Failed")
         assert activity["StatusMessage"].startswith("Failed to set desired instance count to 500. Reason: ")
         host.settle()

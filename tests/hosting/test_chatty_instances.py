@@ -1,8 +1,7 @@
 """Instances that print without end, with a real host: their logs are bounded, also after the host was killed."""
 
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from halimede.hosting.substrates.processes import end_marked
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
 from tests.support.server import run_command
+from tests.support.waiting import wait_until
 
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 MIB = 1 << 20
@@ -47,13 +47,6 @@ def create(host: HostProcess, program: Path) -> None:
     sagemaker.close()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
-
-
 def taken(log: Path) -> int:
     return log.stat().st_blocks * 512
 
@@ -65,13 +58,13 @@ def test_an_instance_that_prints_without_end_does_not_fill_the_disk_whatever_bec
     with start_host(place / "host", flag) as host:
         create(host, write_serve(place))
         (log,) = (place / "host" / "logs" / "000000000000" / "us-east-1" / "e" / "A").glob("*.log")
-        until(lambda: log.stat().st_size > 12 * MIB and taken(log) <= 4 * MIB, "a shorter log")
+        wait_until(lambda: log.stat().st_size > 12 * MIB and taken(log) <= 4 * MIB, "a shorter log")
         seen = _follow(host, log.stem, "")
         host.stop(signal.SIGKILL)
     # the instance goes on, and nobody looks after its log
-    until(lambda: taken(log) > 8 * MIB, "a longer log")
+    wait_until(lambda: taken(log) > 8 * MIB, "a longer log")
     with start_host(place / "host", flag) as host:
-        until(lambda: taken(log) <= 4 * MIB, "a shorter log")
+        wait_until(lambda: taken(log) <= 4 * MIB, "a shorter log")
         assert [each.name for each in log.parent.glob("*.log")] == [log.name]  # the same instance
         _follow(host, log.stem, seen)
         shown = run_command("logs", "e", "-n", "2", f"--endpoint-url={host.url}")
@@ -89,7 +82,7 @@ def _follow(host: HostProcess, instance: str, token: str) -> str:
         numbers = [int(event["message"].split()[1]) for event in answer["events"]]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         token = answer["nextForwardToken"]
-        until(lambda: _grown(logs, stream, token), "more lines")  # noqa: B023
+        wait_until(lambda: _grown(logs, stream, token), "more lines")  # noqa: B023
         answer = logs.get_log_events(**stream, nextToken=token)
     logs.close()
     return token

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +19,6 @@ from tests.support.host import HostProcess, start_host
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 CLIENTS = 3
-PATIENCE_S = 60
 
 PROGRAM = """#!{python} -SE
 import os, sys, threading, time
@@ -136,10 +134,8 @@ class Host:
         return self.describe()
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{self.describe()}\n{self.process.log}"
-            time.sleep(0.05)
+        """Return once the condition holds; it may take seconds."""
+        self.process.wait_until(condition, "the next stage of a deployment", longest_s=0.05)
 
     def instances(self) -> dict[int, Path]:
         """The processes of instances."""
@@ -182,7 +178,7 @@ class Load:
                     self.failures.append(str(error))
             except BotoCoreError:  # the host is not there
                 answer = "no host"
-                time.sleep(0.05)
+                self._over.wait(0.05)
             self.answers[answer] += 1
 
     def share(self, of: str, count: int, until: Callable[[Callable[[], object]], None]) -> float:

@@ -8,8 +8,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.substrates.processes import end_marked
-from tests.hosting.test_shadow_endpoint import metric, until, write_program
+from tests.hosting.test_shadow_endpoint import metric, write_program
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 _ROLE = "arn:aws:iam::000000000000:role/any"
 
@@ -80,12 +81,12 @@ def test_a_candidate_is_tried_on_real_traffic_and_promoted(tmp_path: Path, direc
         with pytest.raises(ClientError) as raised:
             sagemaker.delete_inference_experiment(Name="no")
         assert raised.value.response["Error"]["Code"] == "ResourceNotFound"
-        until(lambda: status(host) == "Starting", "the start of the experiment")
+        wait_until(lambda: status(host) == "Starting", "the start of the experiment")
         host.stop(signal.SIGKILL)
     with start_host(directory) as host:
-        until(lambda: status(host) == "Running", "the experiment to run")
+        wait_until(lambda: status(host) == "Running", "the experiment to run")
         assert b"2.0" in invoke(host)
-        until(lambda: metric(host, "ShadowAgreement", "SampleCount") == 1, "a comparison")
+        wait_until(lambda: metric(host, "ShadowAgreement", "SampleCount") == 1, "a comparison")
         assert metric(host, "ShadowAgreement") == 0
         sagemaker = host.client("sagemaker")
         assert sagemaker.list_inference_experiments(StatusEquals="Running")["InferenceExperiments"]
@@ -94,7 +95,7 @@ def test_a_candidate_is_tried_on_real_traffic_and_promoted(tmp_path: Path, direc
         )
         host.stop(signal.SIGKILL)
     with start_host(directory) as host:
-        until(lambda: status(host) == "Completed", "the end of the experiment")
+        wait_until(lambda: status(host) == "Completed", "the end of the experiment")
         described = host.client("sagemaker").describe_inference_experiment(Name="x")
         assert described["StatusReason"] == "it is closer"
         assert {each["VariantName"]: each["Status"] for each in described["ModelVariants"]} == {

@@ -5,9 +5,9 @@ import random
 import signal
 import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ from halimede.hosting.substrates.processes import end_marked, marked
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
 from tests.support.server import run_command
+from tests.support.waiting import wait_until
 
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 LONGEST_S = 0.8
 """A host is killed so long after an operation was begun at the latest; by then it is over."""
+
+pytestmark = pytest.mark.timeout(400)  # on a busy machine a host takes seconds to start
 
 
 @pytest.fixture
@@ -68,17 +71,22 @@ class Host:
 
     def describe(self) -> dict[str, Any] | None:
         """The endpoint when nothing is done to it any more; None if it is not there."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+        settled: list[dict[str, Any] | None] = []
+
+        def settles() -> bool:
             try:
                 described: dict[str, Any] = self.sagemaker.describe_endpoint(EndpointName="e")
             except ClientError as error:
                 if "Could not find endpoint" not in str(error):
                     raise
-                return None
-            if described["EndpointStatus"] in ("InService", "Failed"):
-                return described
-        raise AssertionError(f"the endpoint does not settle:\n{self.process.log}")
+                settled.append(None)
+            else:
+                if described["EndpointStatus"] in ("InService", "Failed"):
+                    settled.append(described)
+            return bool(settled)
+
+        self.process.wait_until(settles, "the end of all changes to the endpoint")
+        return settled[0]
 
     def count(self) -> int:
         """How many instances of the endpoint take requests."""
@@ -100,15 +108,19 @@ class Host:
             assert described["EndpointStatus"] == "InService", described
             assert self.count() == wanted
             assert self.invoke() == b"OK"
-        _until(lambda: len(set(self.instances().values())) == wanted, "instances")
+        wait_until(lambda: len(set(self.instances().values())) == wanted, "instances")
         directory = self._place / "host" / "instances"
-        _until(lambda: set(directory.iterdir()) == set(self.instances().values()), "directories")
-        _until(lambda: len(list((self._place / "host" / "fleets").glob("*"))) == bool(wanted), "fleets")
+        wait_until(lambda: set(directory.iterdir()) == set(self.instances().values()), "directories")
+        wait_until(lambda: len(list((self._place / "host" / "fleets").glob("*"))) == bool(wanted), "fleets")
         return config
 
     def instances(self) -> dict[int, Path]:
         """The processes of instances."""
         return dict(marked(self._place / "host"))
+
+    def has_another(self, than: set[Path]) -> bool:
+        """Whether there is an instance that is none of these."""
+        return len(set(self.instances().values()) - than) == 1
 
     def killed_in(self, delay_s: float, operation: Callable[[], object]) -> bool:
         """Begin an operation and kill the host after a while: whether the operation was answered."""
@@ -118,16 +130,9 @@ class Host:
         with suppress(Exception):  # the connection breaks in one way or another
             operation()
             answered = True
-        self.process.process.wait(10)
+        self.process.process.wait(60)
         timer.join()
         return answered
-
-
-def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def test_a_host_that_is_killed_goes_on_where_it_was(place: Path) -> None:
@@ -183,11 +188,11 @@ def test_instances_that_are_killed_are_replaced_and_updates_lose_no_request(plac
                 before = set(host.instances().values())
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                _until(lambda before=before: len(set(host.instances().values()) - before) == 1, "another one")  # type: ignore[misc]
-            _until(lambda: host.count() == 2, "instances that take requests")
+                wait_until(partial(host.has_another, before), "another one")
+            wait_until(lambda: host.count() == 2, "instances that take requests")
             host.check({"c2"})
             number = len(answers)
-            _until(lambda: len(answers) > number + 20, "answers")
+            wait_until(lambda: len(answers) > number + 20, "answers")
         finally:
             over.set()
             asking.join()

@@ -22,6 +22,7 @@ from halimede.hosting.migration import take_over
 from halimede.hosting.substrates.processes import MARK, end_marked, start_time
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 EARLIER = Path(__file__).parent / "earlier"
 INSTANCE = "i-b3e2a483b7007727"
@@ -60,8 +61,8 @@ class Earlier:
             )
         known = {"PORT": port, "PID": self.process.pid, "DIRECTORY": instance, "PROGRAM": self.program}
         text = (EARLIER / "instance.json").read_text()
-        while not (began := start_time(self.process.pid)) or not Path(f"{log}.begun").exists():
-            time.sleep(0.01)
+        wait_until(Path(f"{log}.begun").exists, "the begin of the instance")
+        began = wait_until(lambda: start_time(self.process.pid), "its time")
         Path(f"{log}.begun").unlink()
         for name, value in {**known, "BEGAN": began}.items():
             text = text.replace(name, str(value))
@@ -78,7 +79,7 @@ def earlier(tmp_path: Path) -> Iterator[Earlier]:
     found = Earlier(tmp_path)
     yield found
     end_marked(found.directory, 0.0)
-    found.process.wait(10)
+    found.process.wait(60)
 
 
 def free_port() -> int:

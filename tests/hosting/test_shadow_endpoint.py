@@ -2,15 +2,13 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 _ROLE = "arn:aws:iam::000000000000:role/any"
 _PROGRAM = """#!{python}
@@ -92,14 +90,6 @@ def metric(
     return sum(float(point[statistic]) for point in answer["Datapoints"])
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
-    """Return once something is so."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("routers", [1, 2])
 def test_copies_are_counted_compared_and_shown(tmp_path: Path, routers: int) -> None:
     with start_host(tmp_path / "host", f"--router-processes={routers}") as host:
@@ -109,7 +99,7 @@ def test_copies_are_counted_compared_and_shown(tmp_path: Path, routers: int) -> 
             answer = runtime.invoke_endpoint(EndpointName="e", Body=str(number).encode())
             assert answer["InvokedProductionVariant"] == "current"
             answer["Body"].close()
-        until(lambda: metric(host, "ShadowAgreement", "SampleCount") == 4, "comparisons")
+        wait_until(lambda: metric(host, "ShadowAgreement", "SampleCount") == 4, "comparisons")
         assert metric(host, "Invocations") == metric(host, "Invocations", variant="current") == 4
         assert metric(host, "ShadowCopiesLost") == 0
         assert metric(host, "ShadowAgreement") == metric(host, "ShadowAgreement", OutputName="y") == 3

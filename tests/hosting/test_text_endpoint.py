@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.frontends.openai.models import write_repository
 from tests.hosting.containers.programs import packed
 from tests.hosting.containers.test_real_host import IMAGE, ROLE
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 NAME = "writer"
 
@@ -43,13 +43,6 @@ def files_of(model: Path) -> dict[str, str]:
     return {
         str(path.relative_to(model.parent)): path.read_text() for path in model.rglob("*") if path.is_file()
     }
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 def stream(host: HostProcess, body: Any) -> Any:
@@ -116,7 +109,7 @@ def test_tokens_come_at_once_and_a_client_that_goes_ends_the_text(host: HostProc
                 break
     first = json.loads(received.split(b"\n")[0])
     assert first["token"]["text"] == "word "
-    until(lambda: "cancelled: gone" in written(host), "the end of the text")
+    wait_until(lambda: "cancelled: gone" in written(host), "the end of the text")
 
 
 def test_errors_before_the_stream_are_errors_of_the_model(host: HostProcess) -> None:
@@ -162,10 +155,10 @@ def test_streams_under_way_scale_the_endpoint(host: HostProcess) -> None:
             answer = stream(host, body)
             streams.callback(answer["Body"].close)
             next(parts(answer))
-        until(lambda: instances(sagemaker) == 2, "a second instance")
+        wait_until(lambda: instances(sagemaker) == 2, "a second instance")
     scaling.deregister_scalable_target(**target)
-    for number in range(3):
-        until(lambda number=number: f"cancelled: stream-{number}" in written(host), "the end of a stream")  # type: ignore[misc]
+    ended = {f"cancelled: stream-{number}" for number in range(3)}
+    wait_until(lambda: all(line in written(host) for line in ended), "the end of all streams")
 
 
 def instances(sagemaker: Any) -> int:

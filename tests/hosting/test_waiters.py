@@ -14,6 +14,8 @@ from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 
 ROLE = "arn:aws:iam::000000000000:role/any"
+HOLD_S = 50
+"""How long the host holds answers at most: longer than anything takes here, on a busy machine as well."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def host(directory: Path) -> Iterator[HostProcess]:
-    with start_host(directory / "host") as running:
+    with start_host(directory / "host", f"--describe-hold={HOLD_S}") as running:
         yield running
 
 
@@ -81,16 +83,10 @@ def test_waiter_ends_when_the_endpoint_fails(sagemaker: Any, directory: Path) ->
 
 
 def test_published_loop_sleeps_for_nothing(sagemaker: Any, directory: Path, program: Path) -> None:
-    create(sagemaker, "polled", script(directory, "sleep 1", f"exec {program} serve"))
+    create(sagemaker, "polled", script(directory, "sleep 0.3", f"exec {program} serve"))
 
-    polls = 1
-    status = sagemaker.describe_endpoint(EndpointName="polled")["EndpointStatus"]
-    while status == "Creating":
-        time.sleep(60)
-        polls += 1
-        status = sagemaker.describe_endpoint(EndpointName="polled")["EndpointStatus"]
-
-    assert (status, polls) == ("InService", 1)
+    # published loops sleep for a minute if it is `Creating`
+    assert sagemaker.describe_endpoint(EndpointName="polled")["EndpointStatus"] == "InService"
     sagemaker.delete_endpoint(
         EndpointName="polled"
     )  # at once, as a host that ends meanwhile leaves it to its next start
@@ -103,24 +99,24 @@ def test_answers_are_not_held_where_the_host_is_told_so(tmp_path: Path) -> None:
         create(sagemaker, "slow", script(tmp_path, "exec sleep 1000"))
         began = time.monotonic()
         assert sagemaker.describe_endpoint(EndpointName="slow")["EndpointStatus"] == "Creating"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # so long answers are held by default
 
 
 def test_host_that_is_stopped_holds_no_answer_back(tmp_path: Path) -> None:
-    with start_host(tmp_path / "host") as host, ThreadPoolExecutor(1) as thread:
+    with start_host(tmp_path / "host", f"--describe-hold={HOLD_S}") as host, ThreadPoolExecutor(1) as thread:
         sagemaker = host.client("sagemaker")
         create(sagemaker, "slow", script(tmp_path, "exec sleep 1000"))
         sent = threading.Event()
         sagemaker.meta.events.register("before-send.sagemaker.DescribeEndpoint", lambda **_: sent.set())
         describing = thread.submit(sagemaker.describe_endpoint, EndpointName="slow")
-        assert sent.wait(10)
-        with pytest.raises(TimeoutError):
-            describing.result(0.3)  # it is held
+        assert sent.wait(60)
+        with pytest.raises(TimeoutError):  # it is held
+            describing.result(0.3)
 
         began = time.monotonic()
         assert host.stop() == 0
-        assert time.monotonic() - began < 15  # it could be held for 20
-        assert describing.result(10)["EndpointStatus"] == "Creating"
+        assert time.monotonic() - began < HOLD_S
+        assert describing.result(60)["EndpointStatus"] == "Creating"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.clients import Clients
+from tests.support.waiting import wait_until
 
 _STARTED = re.compile(r"Started SageMaker host at \S+:(\d+)")
 
@@ -23,12 +24,14 @@ class HostProcess:
 
     Attributes:
         process: the process.
+        directory: where it keeps everything.
         url: where it listens; "" while it does not.
         clients: those that were made.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", directory: Path, log: Path) -> None:
         self.process = process
+        self.directory = directory
         self.url = ""
         self.clients = Clients()
         self._log = log
@@ -56,10 +59,10 @@ class HostProcess:
 
     def wait_until_ready(self, timeout: float = 60) -> None:
         """Return once it answers."""
-        self._poll(lambda: _STARTED.search(self.log) is not None, "an open socket", timeout)
+        self.wait_until(lambda: _STARTED.search(self.log), "an open socket", timeout)
         [port] = _STARTED.findall(self.log)
         self.url = f"http://127.0.0.1:{port}"
-        self._poll(self._answers, "an answer", timeout)
+        self.wait_until(self._answers, "an answer", timeout)
 
     def _answers(self) -> bool:
         try:
@@ -74,13 +77,23 @@ class HostProcess:
         self.process.send_signal(number)
         return self.process.wait(timeout)
 
-    def _poll(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
+    def wait_until(
+        self, condition: Callable[[], object], what: str, timeout: float = 60, longest_s: float = 0.02
+    ) -> None:
+        """Return once the condition holds, while the host runs; as `tests.support.waiting.wait_until`."""
+
+        def holds() -> object:
+            if found := condition():
+                return found
             status = self.process.poll()
-            assert status is None, f"the host ended with {status} before {what}:\n{self.log}"
-            assert time.monotonic() < deadline, f"waited {timeout} s in vain for {what}:\n{self.log}"
-            time.sleep(0.02)
+            assert status is None, f"the host ended with {status} before {what}"
+            return None
+
+        try:
+            wait_until(holds, what, timeout, longest_s)
+        except AssertionError as error:
+            error.add_note(self.log)
+            raise
 
 
 @contextmanager
@@ -97,7 +110,7 @@ def start_host(directory: Path, *flags: str, ahead_s: float = 0.0) -> Iterator[H
     command = [sys.executable, "-m", *program, f"--directory={directory}", "--port=0", *flags]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-    host = HostProcess(process, log)
+    host = HostProcess(process, directory, log)
     try:
         host.wait_until_ready()
         yield host

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from halimede.hosting.substrates.processes import end_marked
-from tests.hosting.transform.test_host import Host, host_in, until, write_program, write_rows
+from tests.hosting.transform.test_host import Host, host_in, write_program, write_rows
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -64,7 +65,7 @@ def test_a_job_is_waited_for_and_shown(host: Host) -> None:
 
 def test_a_job_that_has_failed_ends_the_command_with_an_error(host: Host) -> None:
     host.create("fails", Environment={"FAILS": "yes"})
-    until(lambda: ask(host, "jobs", "fails").returncode == 1, "the failure")
+    wait_until(lambda: ask(host, "jobs", "fails").returncode == 1, "the failure")
     shown = ask(host, "jobs")
     assert shown.returncode == 0
     rows = {row[0]: row for row in cells(shown.stdout) if row[0]}

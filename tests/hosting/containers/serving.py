@@ -12,8 +12,8 @@ from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.heads import TARGET_CONTAINER
 from tests.frontends.http.serving import Answer
 from tests.hosting.http.serving import Served, post, serve
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -85,7 +85,7 @@ def row_of(count: int) -> Iterator[Row]:
     try:
         with serve(handle) as served:
             yield Row(served, played, passages)
-            until(lambda: not passages)
+            wait_until(lambda: not passages)
             for each in played:
                 served.loop.call(each.pool.close)
     finally:

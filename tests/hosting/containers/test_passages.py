@@ -11,8 +11,8 @@ import pytest
 from halimede.hosting.http.upstream import UpstreamPool
 from tests.hosting.containers.serving import row_of
 from tests.hosting.http.serving import chunked
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import Received, Reply
+from tests.support.waiting import let_pass, wait_until
 
 LARGE = bytes(range(256)) * 40_000  # 10 MB
 
@@ -89,7 +89,7 @@ def test_the_last_container_streams() -> None:
     def slowly(_: Received) -> Reply:
         def pieces() -> Iterator[bytes]:
             yield b"first"
-            assert gate.wait(20)
+            assert gate.wait(60)
             yield b"second"
 
         return Reply(200, pieces())
@@ -171,7 +171,7 @@ def test_a_client_that_goes_is_told_to_all_containers() -> None:
             try:
                 while True:
                     yield b"x" * 1000
-                    time.sleep(0.01)
+                    time.sleep(0.01)  # sleeps: what the model does for each piece
             finally:
                 broken.set()
 
@@ -184,7 +184,7 @@ def test_a_client_that_goes_is_told_to_all_containers() -> None:
         assert begun.wait(10)
         client.vanish()
         assert broken.wait(20)
-        until(lambda: not row.passages)
+        wait_until(lambda: not row.passages)
 
 
 def test_a_container_that_reads_slowly_slows_the_one_before_it_down() -> None:
@@ -205,14 +205,14 @@ def test_a_container_that_reads_slowly_slows_the_one_before_it_down() -> None:
         answers = []
         asking = threading.Thread(target=lambda: answers.append(row.ask(b"x")))
         asking.start()
-        until(lambda: len(sent) > 1)
+        wait_until(lambda: len(sent) > 1)
         seen = -1
-        while len(sent) != seen:  # until nothing moves any more
+        while len(sent) != seen:
             seen = len(sent)
-            time.sleep(0.3)
+            let_pass(0.3, "whether something still moves can only be seen later")
         assert sum(sent) < 20_000_000
         gate.set()
-        asking.join(30)
+        asking.join(60)
         [answer] = answers
         assert answer.body == b"read"
         assert sum(sent) == 40_000_000
@@ -226,7 +226,7 @@ def lazy(gate: threading.Event) -> Iterator[int]:
         connection, _ = listener.accept()
         with connection:
             connection.recv(100)
-            assert gate.wait(20)
+            assert gate.wait(60)
             read = b""
             while not read.endswith(b"\r\n0\r\n\r\n"):
                 read = read[-10:] + connection.recv(1_000_000)
@@ -303,4 +303,4 @@ def test_connections_are_kept() -> None:
     with row_of(2) as row:
         for number in range(20):
             assert row.ask(b"%d" % number).body == b"%d" % number
-        assert [len(each._server.open) for each in row.containers] == [1, 1]
+        assert [each.open_connections for each in row.containers] == [1, 1]

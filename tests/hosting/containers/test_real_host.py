@@ -1,10 +1,8 @@
 """Models of several containers on a real host, as boto3 sees them."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +36,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
 @pytest.fixture(scope="module")
 def between(host: HostProcess) -> str:
     """The image of a program that is no server of ours."""
-    [program] = Path(host._log).parent.glob("between")
+    [program] = host.directory.parent.glob("between")
     return str(program)
 
 
@@ -115,7 +113,7 @@ def test_three_containers_in_a_row(host: HostProcess, between: str) -> None:
     with pytest.raises(ClientError, match=r"Received client error \(400\) from container-1 with message"):
         invoke(host, "row", "{")
 
-    _until(lambda: _measured(host, "container-1", "Invocations")["Sum"] == 5)
+    host.wait_until(lambda: _measured(host, "container-1", "Invocations")["Sum"] == 5, "the metric")
     assert _measured(host, "container-3", "Invocations")["Sum"] == 3
     assert _measured(host, "container-1", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.2}
     assert _measured(host, "container-2", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.25}
@@ -172,8 +170,8 @@ def test_containers_side_by_side_and_one_that_dies(host: HostProcess, between: s
     with pytest.raises(ClientError, match="No response from container between: "):
         invoke(host, "side", "exit", TargetContainerHostname="between")
     wanted = "one of its containers failed: container 'between': it ended with status 3; its last lines: serving / told"
-    _until(lambda: wanted in host.log)
-    _until(lambda: _serves(host))  # another instance has taken its place
+    host.wait_until(lambda: wanted in host.log, "the end of the container")
+    host.wait_until(lambda: _serves(host), "another instance in its place")
     delete(host, "side")
 
 
@@ -183,13 +181,6 @@ def _serves(host: HostProcess) -> bool:
     except ClientError:
         return False
     return values_of(answer) == [2, 4]
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_an_archive_that_is_none_fails_the_endpoint_and_names_its_container(

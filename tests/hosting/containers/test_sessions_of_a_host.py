@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -40,14 +39,9 @@ def create(host: HostProcess, image: Path, count: int) -> None:
     }
     sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[one])
     sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-    until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    host.wait_until(
+        lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService", "the endpoint"
+    )
 
 
 def opened(runtime: Any, end: str = "") -> tuple[str, int]:
@@ -88,7 +82,7 @@ def test_sessions_of_two_instances_and_one_that_is_killed(place: Path) -> None:
 
         soon = datetime.now(UTC) + timedelta(seconds=1)
         short, _ = opened(clients[0], soon.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        until(lambda: datetime.now(UTC) > soon)
+        host.wait_until(lambda: datetime.now(UTC) > soon, "the end of a session")
         assert f"Session {short} of endpoint e expired at" in refusal(clients[1], short)
         assert refusal(clients[2], f"{sessions[0][0]}x").startswith("ValidationError: Session ")
         assert "is not known" in refusal(clients[2], f"{sessions[0][0]}x")
@@ -97,9 +91,9 @@ def test_sessions_of_two_instances_and_one_that_is_killed(place: Path) -> None:
         os.kill(killed, signal.SIGKILL)
         lost = [session for session, process in sessions if process == killed]
         kept = [session for session, process in sessions if process != killed]
-        until(lambda: refusal(clients[0], lost[0]).startswith("ValidationError"))
+        host.wait_until(lambda: refusal(clients[0], lost[0]).startswith("ValidationError"), "its loss")
         for client in clients:
-            until(partial(_is_lost, client, lost[-1]))
+            host.wait_until(partial(_is_lost, client, lost[-1]), "its loss at each router")
         assert [add(clients[3], session, 1)[1] for session in kept] == [11] * len(kept)
         sagemaker = host.client("sagemaker")
 
@@ -107,7 +101,7 @@ def test_sessions_of_two_instances_and_one_that_is_killed(place: Path) -> None:
             [variant] = sagemaker.describe_endpoint(EndpointName="e")["ProductionVariants"]
             return int(variant["CurrentInstanceCount"])
 
-        until(lambda: count() == 2)
+        host.wait_until(lambda: count() == 2, "another instance")
         assert "is lost" in refusal(clients[0], lost[0])  # another instance does not have it
 
 
@@ -119,7 +113,10 @@ def test_sessions_outlive_the_host(place: Path) -> None:
         host.stop(signal.SIGKILL)
     with start_host(place / "host") as host:
         sagemaker, runtime = host.client("sagemaker"), host.client("sagemaker-runtime")
-        until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService")
+        host.wait_until(
+            lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService",
+            "the endpoint",
+        )
         assert [add(runtime, session, 3) for session, _ in sessions] == [
             (process, 3) for _, process in sessions
         ]

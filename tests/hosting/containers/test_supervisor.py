@@ -19,7 +19,7 @@ from halimede.hosting.substrates.base import ContainerRequest, InstanceRequest, 
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.processes import marked
-from tests.hosting.control.fakes import on_loop, until
+from tests.hosting.control.fakes import on_loop
 from tests.hosting.substrates.instances import (
     MACHINE,
     answers,
@@ -30,6 +30,7 @@ from tests.hosting.substrates.instances import (
     text_of,
     wait_for,
 )
+from tests.support.waiting import wait_until_async
 
 PROGRAM = """#!{python} -SE
 import json, os, sys, time
@@ -105,7 +106,7 @@ async def ask(running: RunningInstance, body: bytes, *lines: str) -> bytes:
     reader, writer = await asyncio.open_connection(pool.host, pool.port)
     head = ["POST /invocations HTTP/1.1", "Host: h", "Connection: close", f"Content-Length: {len(body)}"]
     writer.write("\r\n".join([*head, *lines, "", ""]).encode() + body)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     return answer
@@ -174,7 +175,7 @@ async def test_lines_of_the_log_say_which_container_printed_them(tmp_path: Path)
         request = several(program, [{"SCRIPT": script} for script in scripts])
         await answers(await substrate.launch(request))
         log = substrate.log(request)
-        await until(lambda: len(log.read_text().splitlines()) == 3)
+        await wait_until_async(lambda: len(log.read_text().splitlines()) == 3)
         assert sorted(log.read_text().splitlines()) == [
             "container-1 | one",
             "container-2 | lines",
@@ -206,7 +207,7 @@ async def test_a_container_that_is_killed_ends_the_instance_and_the_other_contai
         assert reason.startswith(
             "one of its containers failed: container 'container-1': it was killed by signal SIGKILL"
         )
-        await until(lambda: not any(lives(pid) for pid in processes.values()))
+        await wait_until_async(lambda: not any(lives(pid) for pid in processes.values()))
 
 
 @on_loop
@@ -255,9 +256,9 @@ async def test_a_ping_is_answered_well_once_all_are_well(tmp_path: Path) -> None
         async def trouble() -> str:
             return await ping(running.host, running.port, 5)
 
-        async with asyncio.timeout(20):
-            while "container-2: it answers" not in await trouble():  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while "container-2: it answers" not in await trouble():
+                pass  # each ping gives way
         assert await trouble() == (
             "it answers a ping with HTTP/1.1 503 container-2: it answers a ping with HTTP/1.1 500 Internal Server "
             "Error"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from itertools import count
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import uvloop
 
 from halimede.hosting.control.controller import Controller
+from halimede.hosting.control.database import Database
 from halimede.hosting.control.endpoint import Endpoint
 from halimede.hosting.control.guests import Guest
 from halimede.hosting.control.settings import ControlSettings, Dependencies
@@ -35,6 +37,7 @@ from halimede.hosting.substrates.base import (
 )
 from halimede.hosting.substrates.catalogue import Catalogue
 from halimede.hosting.substrates.use import InstanceUse
+from tests.support.waiting import wait_until_async
 
 P = ParamSpec("P")
 
@@ -54,7 +57,7 @@ QUICK = ControlSettings(
     backoff_s=0.01,
     longest_backoff_s=0.05,
     look_s=0.005,
-    describe_hold_s=5.0,
+    describe_hold_s=60.0,
 )
 
 
@@ -64,7 +67,7 @@ def on_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         async def limited() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 await test(*args, **kwargs)
 
         uvloop.run(limited())
@@ -72,11 +75,15 @@ def on_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     return run
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Return once something is so."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - whatever it is
-            await asyncio.sleep(0.002)
+until = wait_until_async
+
+
+def set_writable(database: Database, writable: bool) -> None:
+    """Let a database be written, or only be read, as on a disk that is full."""
+    connection = database._connection  # noqa: SLF001 - SQLite refuses to write what it is told not to
+    assert connection is not None
+    pragma = f"PRAGMA query_only = {'OFF' if writable else 'ON'}"
+    database._thread.submit(connection.execute, pragma).result()  # noqa: SLF001 - the only thread that may
 
 
 class FakeInstance:
@@ -85,7 +92,10 @@ class FakeInstance:
     Attributes:
         running: what the substrate says of it.
         ping: the status that it answers a ping with; 0 for no answer.
+        pings: how many it has got.
     """
+
+    pings = 0
 
     def __init__(self, request: InstanceRequest, ping: int) -> None:
         self.ping = ping
@@ -103,6 +113,7 @@ class FakeInstance:
         self._writers.add(writer)
         try:
             await reader.readuntil(b"\r\n\r\n")
+            self.pings += 1
             if self.ping:
                 writer.write(b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % self.ping)
             else:
@@ -196,7 +207,7 @@ class FakeSubstrate:
         return "; its last lines: waiting for a licence"
 
     async def terminate(self, instance_id: str, grace_s: float = 30.0) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # sleeps: the end of a process
         instance = self.instances.pop(instance_id, None)
         if instance is not None:
             instance.close()
@@ -268,7 +279,9 @@ class World:
         guest: has fleets of its own, from the next start on.
     """
 
-    def __init__(self, directory: Path, settings: ControlSettings = QUICK) -> None:
+    def __init__(self, directory: Path, settings: ControlSettings = QUICK, **further: Any) -> None:
+        """A world; `further` are dependencies of the controller in place of the usual ones."""
+        self._further = further
         self.directory = directory
         self.substrate = FakeSubstrate()
         self.source = FakeSource()
@@ -295,8 +308,7 @@ class World:
         assert not self.table.routes()
         assert not self.residencies
         left = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.sleep(0.01)
-        assert not [task for task in left if not task.done()]
+        await wait_until_async(lambda: all(task.done() for task in left), "the end of all tasks")
 
     async def start(self) -> None:
         self.table = RoutingTable()
@@ -308,7 +320,7 @@ class World:
 
     def dependencies(self) -> Dependencies:
         """What the controller is given."""
-        return Dependencies(
+        usual = Dependencies(
             self.substrate,
             lambda _: self.source,
             self.table,
@@ -324,6 +336,7 @@ class World:
             observers=self._observers,
             is_capture_stopped=lambda: self.is_capture_stopped,
         )
+        return replace(usual, **self._further)
 
     def put_alarm(self, name: str, state: AlarmState = AlarmState.OK) -> Alarm:
         """Have an alarm in a state."""
@@ -359,7 +372,16 @@ class World:
 
     def endpoint(self, name: str = "e") -> Endpoint:
         """An endpoint of the caller's."""
-        return self.controller._endpoints[EndpointId(*CALLER.scope, name)]
+        return self.endpoints[EndpointId(*CALLER.scope, name)]
+
+    @property
+    def endpoints(self) -> Mapping[EndpointId, Endpoint]:
+        """All endpoints that the controller has, those that are being deleted as well."""
+        return self.controller._endpoints  # noqa: SLF001 - their states are what tests are about
+
+    def set_writable(self, writable: bool) -> None:
+        """Let the database be written, or only be read, as on a disk that is full."""
+        set_writable(self.controller._database, writable)  # noqa: SLF001 - has no trouble by itself
 
     def route(self, name: str = "e") -> EndpointRoute | None:
         """Where requests for an endpoint of the caller's go."""
@@ -438,6 +460,15 @@ class FakeResidency:
 
 
 _: type[Residency] = FakeResidency
+
+
+def refusal(check: Callable[..., object], *arguments: Any) -> str:
+    """The text with which a check refuses something; "" if it does not."""
+    try:
+        check(*arguments)
+    except ApiError as error:
+        return error.message
+    return ""
 
 
 def variant(name: str = "A", count: int = 1, **further: Any) -> dict[str, Any]:

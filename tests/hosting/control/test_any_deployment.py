@@ -24,12 +24,12 @@ from halimede.hosting.routing.selection import choose_variant
 from halimede.hosting.substrates.base import InstanceRequest, ModelArchive, OnExit, RunningInstance
 from tests.hosting.control.deployments.test_policies import blue_green, instances, percent, rolling
 from tests.hosting.control.fakes import FakeInstance, FakeSubstrate, World, variant
+from tests.support.memory import directory_in_memory
 
 SETTINGS = ControlSettings(
     ping_s=1.0, failed_pings=2, drain_s=3.0, grace_s=1.0, backoff_s=0.5, longest_backoff_s=2.0, look_s=0.25
 )  # fmt: skip
 ALARM = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "errors"}]}}
-IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 TIMEOUT = {"MaximumExecutionTimeoutInSeconds": 600}
 POLICIES: list[dict[str, Any]] = [
     {},
@@ -82,7 +82,7 @@ class Programs(FakeSubstrate):
         variables: Mapping[str, str] | None = None,
         archives: Mapping[str, ModelArchive] | None = None,
     ) -> RunningInstance:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: in virtual time
         if self.refusal is not None:
             raise self.refusal
         self._ports += 1
@@ -96,7 +96,7 @@ class Programs(FakeSubstrate):
         return instance.running
 
     async def answer_ping(self, host: str, port: int, timeout_s: float) -> str:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # sleeps: in virtual time
         now = asyncio.get_running_loop().time()
         for instance in self.instances.values():
             assert isinstance(instance, Program)
@@ -146,7 +146,7 @@ class VirtualWorld(World):
             if event == "flap":
                 alarm.state = AlarmState.OK
         elif event in ("kill new", "kill old", "update", "delete"):
-            if self.controller._endpoints:
+            if self.endpoints:
                 await self._do_to_endpoint(event)
         else:
             self._do_to_instances(event)
@@ -210,17 +210,17 @@ class VirtualWorld(World):
         end = self.loop.time() + seconds
         while self.loop.time() < end:
             self.check()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # sleeps: in virtual time
 
     async def settle(self) -> None:
         """Have everything come to its end."""
         self.mend()
         self.put_alarm("errors")
         for _ in range(4000):
-            if not self.controller._endpoints:
+            if not self.endpoints:
                 break
             endpoint = self.endpoint()
-            if endpoint.record.status in SETTLED and not endpoint.fleets._leaving:
+            if endpoint.record.status in SETTLED and not endpoint.fleets._leaving:  # noqa: SLF001 - the last that is done
                 break
             await self.pass_time(0.5)
         else:
@@ -229,7 +229,7 @@ class VirtualWorld(World):
 
     def check_settled(self) -> None:
         running = [each.running.request.fleet for each in self.substrate.instances.values()]
-        if not self.controller._endpoints:
+        if not self.endpoints:
             assert not running
             return
         record, route = self.endpoint().record, self.route()
@@ -244,13 +244,13 @@ class VirtualWorld(World):
         assert sum(len(each.targets) for each in route.every_variant()) == sum(wanted.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(POLICIES), st.integers(1, 4), st.integers(2, 4), STEPS)
 def test_an_update_always_ends_with_one_fleet(
     policy: dict[str, Any], old: int, new: int, steps: list[tuple[float, str]]
 ) -> None:
     async def work(loop: VirtualLoop) -> None:
-        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
+        with tempfile.TemporaryDirectory(dir=directory_in_memory()) as directory:
             world = VirtualWorld(Path(directory), loop)
             async with world:
                 await world.create_model(ModelDataUrl="")

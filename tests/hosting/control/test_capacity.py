@@ -1,7 +1,6 @@
 """The numbers of instances, as autoscaling sees and sets them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ from halimede.hosting.capacity import VariantCapacity, Variants
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import EndpointId
-from tests.hosting.control.fakes import CALLER, World, on_loop, until, variant
+from tests.hosting.control.fakes import CALLER, World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 ENDPOINT = EndpointId(*CALLER.scope, "e")
 _: type[Variants] = Controller
@@ -80,7 +80,7 @@ async def test_an_endpoint_that_is_changed_is_not_settled(tmp_path: Path) -> Non
         assert await world.status() == "InService"
         world.substrate.gate.clear()
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c")
-        await until(lambda: world.now() == "Updating")
+        await wait_until_async(lambda: world.now() == "Updating")
         with pytest.raises(ApiError, match="Cannot update in-progress endpoint"):
             await world.controller.set_count(ENDPOINT, "A", 1)
 
@@ -104,15 +104,14 @@ async def test_the_number_survives_an_update_that_retains_it(tmp_path: Path) -> 
 
 @on_loop
 async def test_an_update_that_is_not_allowed_changes_nothing(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
+    asked = []
+
+    def refuse(endpoint: EndpointId, instance_types: Mapping[str, str]) -> None:
+        asked.append((endpoint, dict(instance_types)))
+        raise invalid("the variant is scaled")
+
+    async with World(tmp_path, check_update=refuse) as world:
         await world.serve()
-        asked = []
-
-        def refuse(endpoint: EndpointId, instance_types: Mapping[str, str]) -> None:
-            asked.append((endpoint, dict(instance_types)))
-            raise invalid("the variant is scaled")
-
-        world.controller._dependencies = replace(world.controller._dependencies, check_update=refuse)
         await world.create_config("c2", variant("A"), variant("B"))
         refused = await world.refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
         assert refused == "the variant is scaled"

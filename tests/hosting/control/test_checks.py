@@ -11,7 +11,7 @@ from halimede.hosting.control.checks import (
     check_shadowed_model,
 )
 from halimede.hosting.errors import ApiError
-from tests.hosting.control.fakes import URL, variant
+from tests.hosting.control.fakes import URL, refusal, variant
 
 CONTAINER = {"Image": "halimede", "ModelDataUrl": URL}
 MULTI_MODEL = {"Image": "halimede", "Mode": "MultiModel", "ModelDataUrl": "s3://bucket/models/"}
@@ -193,7 +193,8 @@ def test_configurations_of_later_versions_are_refused(further: dict[str, Any], t
 
 
 def test_a_configuration_with_a_shadow_passes() -> None:
-    check_config({"ProductionVariants": [variant()], "ShadowProductionVariants": [variant("B")]})
+    config = {"ProductionVariants": [variant()], "ShadowProductionVariants": [variant("B")]}
+    assert refusal(check_config, config) == ""
 
 
 def test_multi_model_endpoints_have_no_shadows() -> None:
@@ -214,13 +215,16 @@ def test_routing_strategies_that_are_not_here_are_refused_by_name(strategy: str)
 
 @pytest.mark.parametrize("strategy", ["RANDOM", "LEAST_OUTSTANDING_REQUESTS"])
 def test_routing_strategies_that_are_here_pass(strategy: str) -> None:
-    check_config({"ProductionVariants": [variant(RoutingConfig={"RoutingStrategy": strategy})]})
+    one = variant(RoutingConfig={"RoutingStrategy": strategy})
+    assert refusal(check_config, {"ProductionVariants": [one]}) == ""
 
 
 def test_a_configuration_with_capture_switched_off_passes() -> None:
-    check_config(
-        {"ProductionVariants": [variant(), variant("B")], "DataCaptureConfig": {"EnableCapture": False}}
-    )
+    config = {
+        "ProductionVariants": [variant(), variant("B")],
+        "DataCaptureConfig": {"EnableCapture": False},
+    }
+    assert refusal(check_config, config) == ""
 
 
 def test_asynchronous_endpoints_have_no_model_that_a_request_would_have_to_name() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from halimede.hosting.errors import invalid
-from tests.hosting.control.fakes import World, on_loop, until, variant
+from tests.hosting.control.fakes import World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 
 async def _creating_fetching(world: World) -> None:
@@ -15,7 +16,7 @@ async def _creating_fetching(world: World) -> None:
     await world.create_model()
     await world.create_config("c", variant(count=2))
     await world.create_endpoint()
-    await until(lambda: bool(world.source.fetched))
+    await wait_until_async(lambda: bool(world.source.fetched))
 
 
 async def _creating_launching(world: World) -> None:
@@ -23,7 +24,7 @@ async def _creating_launching(world: World) -> None:
     await world.create_model()
     await world.create_config("c", variant(count=2))
     await world.create_endpoint()
-    await until(lambda: bool(world.substrate.launched))
+    await wait_until_async(lambda: bool(world.substrate.launched))
 
 
 async def _creating_pinging(world: World) -> None:
@@ -31,7 +32,7 @@ async def _creating_pinging(world: World) -> None:
     await world.create_model()
     await world.create_config("c", variant(count=2))
     await world.create_endpoint()
-    await until(lambda: len(world.substrate.instances) == 2)
+    await wait_until_async(lambda: len(world.substrate.instances) == 2)
 
 
 async def _in_service(world: World) -> None:
@@ -42,14 +43,14 @@ async def _replacing(world: World) -> None:
     await world.serve(variant(count=2))
     world.substrate.gate.clear()
     world.substrate.kill(world.substrate.of()[0])
-    await until(lambda: len(world.substrate.launched) == 3)
+    await wait_until_async(lambda: len(world.substrate.launched) == 3)
 
 
 async def _updating(world: World) -> None:
     await world.serve(variant(count=2))
     world.substrate.gate.clear()
     await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c")
-    await until(lambda: len(world.substrate.launched) == 4)
+    await wait_until_async(lambda: len(world.substrate.launched) == 4)
 
 
 async def _growing(world: World) -> None:
@@ -59,7 +60,7 @@ async def _growing(world: World) -> None:
     await world.call(
         "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
     )
-    await until(lambda: len(world.substrate.launched) == 3)
+    await wait_until_async(lambda: len(world.substrate.launched) == 3)
 
 
 async def _draining(world: World) -> None:
@@ -67,7 +68,7 @@ async def _draining(world: World) -> None:
     (target,) = world.targets()
     target.inflight += 1
     await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c")
-    await until(lambda: target.draining)
+    await wait_until_async(lambda: target.draining)
     asyncio.get_running_loop().call_later(0.1, target.answered)
 
 
@@ -76,7 +77,7 @@ async def _rolling_back(world: World) -> None:
     terminate = world.substrate.terminate
 
     async def slowly(instance_id: str, grace_s: float = 30.0) -> None:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # sleeps: the end of a process
         await terminate(instance_id, grace_s)
 
     world.substrate.terminate = slowly  # type: ignore[method-assign]
@@ -84,7 +85,7 @@ async def _rolling_back(world: World) -> None:
     world.substrate.ping = 503
     await world.create_config("c2", variant(ContainerStartupHealthCheckTimeoutInSeconds=0, count=3))
     await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
-    await until(lambda: world.now() == "RollingBack")
+    await wait_until_async(lambda: world.now() == "RollingBack")
 
 
 async def _failed(world: World) -> None:
@@ -125,7 +126,7 @@ async def test_an_endpoint_is_deleted_in_every_state(
         world.source.gate.set()
         if restarted:
             await world.restart()
-        await until(lambda: not world.controller._endpoints)
+        await wait_until_async(lambda: not world.endpoints)
         assert world.deleted == ["e"]
         assert not world.substrate.instances
         assert not list((tmp_path / "fleets").glob("*"))
@@ -148,13 +149,12 @@ async def test_a_held_describe_tells_that_the_endpoint_is_gone(tmp_path: Path) -
         target.inflight += 1
         await world.call("DeleteEndpoint", EndpointName="e")
         describing = asyncio.ensure_future(world.refused("DescribeEndpoint", EndpointName="e"))
-        await asyncio.sleep(0.05)
-        assert not describing.done()
         refused = await world.refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="c")
         assert refused.startswith("Cannot update in-progress endpoint")
         assert "already existing" in await world.refused(
             "CreateEndpoint", EndpointName="e", EndpointConfigName="c"
         )
+        assert not describing.done()
         target.answered()
         assert (await describing).startswith("Could not find endpoint")
 
@@ -163,10 +163,7 @@ async def test_a_held_describe_tells_that_the_endpoint_is_gone(tmp_path: Path) -
 async def test_a_deletion_that_cannot_be_kept_has_not_happened(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.serve()
-        database = world.controller._database
-        connection = database._connection
-        assert connection is not None
-        database._thread.submit(connection.execute, "PRAGMA query_only = ON").result()
+        world.set_writable(False)
         with pytest.raises(Exception, match="cannot be read or written"):
             await world.call("DeleteEndpoint", EndpointName="e")
         with pytest.raises(Exception, match="cannot be read or written"):
@@ -174,7 +171,7 @@ async def test_a_deletion_that_cannot_be_kept_has_not_happened(tmp_path: Path) -
         assert await world.status() == "InService"
         assert len(world.targets()) == 1
         await world.call("ListEndpoints")
-        database._thread.submit(connection.execute, "PRAGMA query_only = OFF").result()
+        world.set_writable(True)
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c")
         assert await world.status() == "InService"
 
@@ -186,14 +183,10 @@ async def test_an_endpoint_settles_when_its_state_can_be_written_again(tmp_path:
         await world.create_model()
         await world.create_config()
         await world.create_endpoint()
-        await until(lambda: bool(world.substrate.launched))
-        database = world.controller._database
-        connection = database._connection
-        assert connection is not None
-        database._thread.submit(connection.execute, "PRAGMA query_only = ON").result()
+        await wait_until_async(lambda: bool(world.substrate.launched))
+        world.set_writable(False)
         world.substrate.gate.set()
         assert await world.status() == "InService"
-        database._thread.submit(connection.execute, "PRAGMA query_only = OFF").result()
-        await asyncio.sleep(0.1)
+        world.set_writable(True)
         await world.call("DeleteEndpoint", EndpointName="e")
-        await until(lambda: not world.controller._endpoints)
+        await wait_until_async(lambda: not world.endpoints)

@@ -17,7 +17,8 @@ from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.metering.alarms.states import AlarmState
 from halimede.hosting.routing.selection import choose_variant
 from tests.hosting.control.deployments.test_policies import blue_green, instances, percent, rolling
-from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
+from tests.hosting.control.fakes import QUICK, World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 LONG_S = 3600
 """A wait that does not end in a test."""
@@ -62,7 +63,7 @@ def invoked(world: World, count: int = 4000, wanted: str | None = None) -> Count
 
 async def settled(world: World) -> Mapping[str, Any]:
     """The description of the endpoint when its update is over."""
-    await until(lambda: world.endpoint().is_settled)
+    await wait_until_async(lambda: world.endpoint().is_settled)
     return await world.describe()
 
 
@@ -77,7 +78,7 @@ async def test_a_canary_gets_its_share_and_then_everything(tmp_path: Path) -> No
         alarm = world.put_alarm("errors")
         policy = blue_green("CANARY", LONG_S, {"TerminationWaitInSeconds": LONG_S}, CanarySize=percent(10))
         await update(world, policy, "errors")
-        await until(lambda: stage(world) is Stage.BAKING and shares(world) == [0.9, 0.1])
+        await wait_until_async(lambda: stage(world) is Stage.BAKING and shares(world) == [0.9, 0.1])
         assert sorted(per_fleet(world).values()) == [2, 2]
         assert invoked(world)["c2"] == pytest.approx(400, abs=100)
         assert invoked(world, wanted="A")["c2"] == pytest.approx(400, abs=100)
@@ -90,10 +91,10 @@ async def test_a_canary_gets_its_share_and_then_everything(tmp_path: Path) -> No
         assert alarm.state is AlarmState.OK
         # time passes
         await pass_time(world)
-        await until(lambda: stage(world) is Stage.BAKING and shares(world) == [0.0, 1.0])
+        await wait_until_async(lambda: stage(world) is Stage.BAKING and shares(world) == [0.0, 1.0])
         assert set(invoked(world)) == {"c2"}
         await pass_time(world)
-        await until(lambda: stage(world) is Stage.TERMINATION_WAIT)
+        await wait_until_async(lambda: stage(world) is Stage.TERMINATION_WAIT)
         (pending,) = (await world.describe())["PendingDeploymentSummary"]["ProductionVariants"]
         assert "the old fleet is kept until" in pending["VariantStatus"][0]["StatusMessage"]
         assert sorted(per_fleet(world).values()) == [2, 2]
@@ -101,19 +102,25 @@ async def test_a_canary_gets_its_share_and_then_everything(tmp_path: Path) -> No
         described = await settled(world)
         assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
         assert shares(world) == [1.0]
-        await until(lambda: list(per_fleet(world).values()) == [2])
+        await wait_until_async(lambda: list(per_fleet(world).values()) == [2])
 
 
 async def pass_time(world: World) -> None:
     """Let the stage that waits be over: after a restart its time would begin anew, so the progress is changed."""
     endpoint = world.endpoint()
-    await until(lambda: endpoint.record.progress is not None and endpoint.record.progress.until > 0)
+    await wait_until_async(
+        lambda: endpoint.record.progress is not None and endpoint.record.progress.until > 0
+    )
     progress = endpoint.record.progress
     assert progress is not None
     endpoint.record.progress = replace(progress, until=progress.since)
     endpoint.work()
-    await until(lambda: endpoint.record.progress is None or endpoint.record.progress.stage is not progress.stage
-                or endpoint.record.progress.share != progress.share)  # fmt: skip
+
+    def has_gone_on() -> bool:
+        now = endpoint.record.progress
+        return now is None or (now.stage, now.share) != (progress.stage, progress.share)
+
+    await wait_until_async(has_gone_on, "the next step")
 
 
 @on_loop
@@ -152,9 +159,9 @@ async def test_an_alarm_rolls_everything_back(tmp_path: Path, when: str) -> None
         policy = blue_green("CANARY", LONG_S, {"TerminationWaitInSeconds": LONG_S}, CanarySize=percent(50))
         await update(world, policy, "quiet", "errors")
         if when == "provisioning":
-            await until(lambda: len(world.substrate.instances) == 3)
+            await wait_until_async(lambda: len(world.substrate.instances) == 3)
         else:
-            await until(lambda: shares(world) == [0.5, 0.5])
+            await wait_until_async(lambda: shares(world) == [0.5, 0.5])
             for _ in range(("canary", "all", "termination wait").index(when)):
                 await pass_time(world)
         alarm = world.put_alarm("errors", AlarmState.ALARM)
@@ -181,7 +188,7 @@ async def test_an_alarm_that_is_in_alarm_for_a_moment_only_rolls_back_too(tmp_pa
         await world.create_config("c2")
         world.put_alarm("errors")
         await update(world, blue_green("ALL_AT_ONCE", LONG_S), "errors")
-        await until(lambda: stage(world) is Stage.BAKING)
+        await wait_until_async(lambda: stage(world) is Stage.BAKING)
         world.put_alarm("errors", AlarmState.ALARM).state = AlarmState.OK
         described = await settled(world)
         assert "the CloudWatch alarm 'errors' went to ALARM" in described["FailureReason"]
@@ -194,7 +201,7 @@ async def test_an_alarm_that_is_deleted_meanwhile_rolls_back(tmp_path: Path) -> 
         await world.create_config("c2")
         world.put_alarm("errors")
         await update(world, blue_green("ALL_AT_ONCE", LONG_S), "errors")
-        await until(lambda: stage(world) is Stage.BAKING)
+        await wait_until_async(lambda: stage(world) is Stage.BAKING)
         del world.alarms["errors"]
         assert "'errors' does not exist any more" in (await settled(world))["FailureReason"]
 
@@ -248,7 +255,7 @@ async def test_an_update_that_takes_too_long_is_rolled_back(tmp_path: Path) -> N
         await world.create_config("c2")
         world.substrate.ping = 503  # it never comes up
         await update(world, blue_green("ALL_AT_ONCE", 0, {"MaximumExecutionTimeoutInSeconds": 600}))
-        await until(lambda: len(world.substrate.instances) == 2)
+        await wait_until_async(lambda: len(world.substrate.instances) == 2)
         endpoint = world.endpoint()
         assert endpoint.record.progress is not None
         endpoint.record.progress = replace(endpoint.record.progress, began=endpoint.record.created - 601)
@@ -269,7 +276,7 @@ async def test_a_new_fleet_that_dies_half_way_is_rolled_back_and_no_request_goes
         (old,) = world.targets()
         await world.create_config("c2", variant(count=2))
         await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
-        await until(lambda: shares(world) == [0.5, 0.5])
+        await wait_until_async(lambda: shares(world) == [0.5, 0.5])
         for name in world.substrate.of():
             if name != old.id:
                 world.substrate.kill(name)
@@ -289,16 +296,17 @@ async def test_an_instance_of_the_new_fleet_that_ends_is_replaced_before_more_re
         (old,) = world.targets()
         await world.create_config("c2", variant(count=2))
         await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
-        await until(lambda: shares(world) == [0.5, 0.5])
+        await wait_until_async(lambda: shares(world) == [0.5, 0.5])
         world.substrate.gate.clear()
         world.substrate.kill(next(name for name in world.substrate.of() if name != old.id))
         await pass_time(world)
         assert stage(world) is Stage.PROVISIONING
+        world.controller.release()  # as the answer would be held
         (pending,) = (await world.describe())["PendingDeploymentSummary"]["ProductionVariants"]
         assert (pending["CurrentInstanceCount"], pending["VariantStatus"][0]["Status"]) == (1, "Creating")
         assert shares(world) == [0.5, 0.5]
         world.substrate.gate.set()
-        await until(lambda: shares(world) == [0.0, 1.0])
+        await wait_until_async(lambda: shares(world) == [0.0, 1.0])
         await pass_time(world)
         assert (await settled(world))["EndpointConfigName"] == "c2"
 
@@ -310,12 +318,12 @@ async def test_a_new_fleet_that_ends_again_and_again_is_rolled_back(tmp_path: Pa
         (old,) = world.targets()
         await world.create_config("c2", variant(count=2))
         await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
-        await until(lambda: shares(world) == [0.5, 0.5])
+        await wait_until_async(lambda: shares(world) == [0.5, 0.5])
         pending = world.endpoint().fleets.pending
         assert pending is not None
         for _ in range(3):
-            await until(lambda: stage(world) is None or len(world.substrate.of()) == 3)
-            await until(lambda: stage(world) is None or dict(pending.instances()) == {"A": 2})
+            await wait_until_async(lambda: stage(world) is None or len(world.substrate.of()) == 3)
+            await wait_until_async(lambda: stage(world) is None or dict(pending.instances()) == {"A": 2})
             world.substrate.kill(next(name for name in world.substrate.of() if name != old.id))
         described = await settled(world)
         assert "3 instances of the new fleet have ended" in described["FailureReason"]
@@ -339,17 +347,17 @@ async def test_an_endpoint_can_be_deleted_at_any_time(tmp_path: Path, kind: str,
             world.substrate.ping = 503
         await update(world, policy, "errors")
         if time == "provisioning":
-            await until(lambda: len(world.substrate.instances) > 2)
+            await wait_until_async(lambda: len(world.substrate.instances) > 2)
         else:
-            await until(lambda: shares(world) == [0.5, 0.5])
+            await wait_until_async(lambda: shares(world) == [0.5, 0.5])
         if time == "rolling back":
             [busy] = world.endpoint().fleets.pending.routes()["A"].targets[:1]  # type: ignore[union-attr]
             busy.inflight += 1
             world.put_alarm("errors", AlarmState.ALARM)
-            await until(lambda: world.now() == "RollingBack")
+            await wait_until_async(lambda: world.now() == "RollingBack")
             asyncio.get_running_loop().call_later(0.05, busy.answered)
         await world.call("DeleteEndpoint", EndpointName="e")
-        await until(lambda: world.deleted == ["e"])
+        await wait_until_async(lambda: world.deleted == ["e"])
         assert not world.substrate.instances
         assert not list((tmp_path / "fleets").iterdir())
 
@@ -360,7 +368,7 @@ async def test_another_update_is_refused_while_one_is_under_way(tmp_path: Path) 
         await world.serve()
         await world.create_config("c2")
         await update(world, blue_green("ALL_AT_ONCE", LONG_S))
-        await until(lambda: stage(world) is Stage.BAKING)
+        await wait_until_async(lambda: stage(world) is Stage.BAKING)
         text = await world.refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
         assert text.startswith("Cannot update in-progress endpoint")
         desired = [{"VariantName": "A", "DesiredInstanceCount": 2}]
@@ -376,7 +384,7 @@ async def test_each_stage_is_described_as_a_status_of_its_variants(tmp_path: Pat
         await world.serve(variant(count=2))
         await world.create_config("c2", variant(count=2))
         await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
-        await until(lambda: shares(world) == [0.5, 0.5])
+        await wait_until_async(lambda: shares(world) == [0.5, 0.5])
         endpoint = world.endpoint()
         progress = endpoint.record.progress
         assert progress is not None
@@ -409,7 +417,7 @@ async def test_an_update_that_an_earlier_version_began_goes_on_after_a_restart(t
         await world.create_config("c2")
         world.substrate.ping = 503
         await update(world, {})
-        await until(lambda: len(world.substrate.instances) == 2)
+        await wait_until_async(lambda: len(world.substrate.instances) == 2)
         await world.controller.stop(leave=True)
         _forget_what_is_new(tmp_path / "state.db")
         await world.start()
@@ -444,14 +452,14 @@ async def test_a_rolling_update_replaces_batch_by_batch(tmp_path: Path) -> None:
         await world.create_config("c2", variant(count=4))
         await update(world, rolling(percent(25), LONG_S))
         for batch in range(1, 5):
-            await until(lambda batch=batch: shares(world)[1:] == [batch / 4])  # type: ignore[misc]
+            await wait_until_async(lambda batch=batch: shares(world)[1:] == [batch / 4])  # type: ignore[misc]
             counts = per_fleet(world)
             assert (counts[old], sum(counts.values())) == (5 - batch, 5)
             assert invoked(world)["c2"] == pytest.approx(1000 * batch, abs=150)
             await pass_time(world)
         described = await settled(world)
         assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
-        await until(lambda: old not in per_fleet(world))
+        await wait_until_async(lambda: old not in per_fleet(world))
         assert list(per_fleet(world).values()) == [4]
 
 
@@ -469,7 +477,7 @@ async def test_a_rolling_update_is_rolled_back_batch_by_batch(
         further = {"RollbackMaximumBatchSize": back} if back else {}
         await update(world, rolling(instances(1), LONG_S, **further), "errors")
         for batch in range(1, batches + 1):
-            await until(lambda batch=batch: shares(world)[1:] == [batch / 4])  # type: ignore[misc]
+            await wait_until_async(lambda batch=batch: shares(world)[1:] == [batch / 4])  # type: ignore[misc]
             if batch < batches:
                 await pass_time(world)
         world.put_alarm("errors", AlarmState.ALARM)
@@ -486,12 +494,12 @@ async def mix(world: World) -> None:
     await world.create_config("c2", variant(count=4))
     world.put_alarm("errors")
     await update(world, rolling(percent(50), LONG_S), "errors")
-    await until(lambda: shares(world)[1:] == [0.5])
+    await wait_until_async(lambda: shares(world)[1:] == [0.5])
     await pass_time(world)
-    await until(lambda: shares(world)[1:] == [1.0])
+    await wait_until_async(lambda: shares(world)[1:] == [1.0])
     world.substrate.refusal = invalid("there is no such image")
     world.put_alarm("errors", AlarmState.ALARM)
-    await until(lambda: world.now() == "UpdateRollbackFailed")
+    await wait_until_async(lambda: world.now() == "UpdateRollbackFailed")
     world.substrate.refusal = None
     world.put_alarm("errors")
 
@@ -512,7 +520,7 @@ async def test_a_rollback_without_room_takes_it_from_the_new_fleet(
                 if not waits:
                     raise ApiError("ResourceLimitExceeded", "no room for another instance")
                 world.substrate.shortage = "no node has room"
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # sleeps: the substrate waits for room
             world.substrate.shortage = ""
             launching += 1
             try:
@@ -526,9 +534,9 @@ async def test_a_rollback_without_room_takes_it_from_the_new_fleet(
         await world.create_config("c2", variant(count=4))
         world.put_alarm("errors")
         await update(world, rolling(percent(50), LONG_S, **further), "errors")
-        await until(lambda: shares(world)[1:] == [0.5])
+        await wait_until_async(lambda: shares(world)[1:] == [0.5])
         await pass_time(world)
-        await until(lambda: shares(world)[1:] == [1.0])
+        await wait_until_async(lambda: shares(world)[1:] == [1.0])
         assert sorted(per_fleet(world).values()) == [2, 4]
         world.put_alarm("errors", AlarmState.ALARM)
         described = await settled(world)
@@ -581,15 +589,15 @@ async def test_a_rollback_that_fails_leaves_a_mix_that_another_update_replaces(t
         )
         world.substrate.refusal = None
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c3", DeploymentConfig=canary)
-        await until(lambda: len(shares(world)) == 3)
+        await wait_until_async(lambda: len(shares(world)) == 3)
         assert shares(world) == pytest.approx([0.3, 0.1, 0.6])
         await pass_time(world)
-        await until(lambda: shares(world) == [0.0, 1.0, 0.0])
+        await wait_until_async(lambda: shares(world) == [0.0, 1.0, 0.0])
         await pass_time(world)
         described = await settled(world)
         assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c3")
-        await until(lambda: list(per_fleet(world).values()) == [2])
-        await until(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
+        await wait_until_async(lambda: list(per_fleet(world).values()) == [2])
+        await wait_until_async(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
 
 
 @on_loop
@@ -597,5 +605,5 @@ async def test_a_mix_can_be_deleted(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await mix(world)
         await world.call("DeleteEndpoint", EndpointName="e")
-        await until(lambda: world.deleted == ["e"])
+        await wait_until_async(lambda: world.deleted == ["e"])
         assert not world.substrate.instances

@@ -10,7 +10,8 @@ import pytest
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.specs import Container
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
-from tests.hosting.control.fakes import QUICK, URL, World, on_loop, until, variant
+from tests.hosting.control.fakes import QUICK, URL, World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000:endpoint/e"
 
@@ -57,7 +58,7 @@ async def test_the_answer_of_describe_is_held_until_the_endpoint_is_settled(tmp_
         await world.create_config()
         await world.create_endpoint()
         describing = asyncio.ensure_future(world.describe())
-        await until(lambda: bool(world.substrate.launched))
+        await wait_until_async(lambda: bool(world.substrate.launched))
         assert not describing.done()
         world.substrate.gate.set()
         assert (await describing)["EndpointStatus"] == "InService"
@@ -71,7 +72,7 @@ async def test_answers_are_held_no_longer_once_the_host_stops(tmp_path: Path) ->
         await world.create_config()
         await world.create_endpoint()
         describing = asyncio.ensure_future(world.describe())
-        await until(lambda: bool(world.substrate.launched))
+        await wait_until_async(lambda: bool(world.substrate.launched))
         assert not describing.done()
         async with asyncio.timeout(QUICK.describe_hold_s / 2):
             world.controller.release()
@@ -102,7 +103,7 @@ async def test_an_answer_is_held_no_longer_once_there_is_no_room(tmp_path: Path)
         await world.create_config()
         await world.create_endpoint()
         describing = asyncio.ensure_future(world.describe())
-        await until(lambda: bool(world.substrate.launched))
+        await wait_until_async(lambda: bool(world.substrate.launched))
         assert not describing.done()
         async with asyncio.timeout(QUICK.describe_hold_s / 2):
             world.substrate.shortage = "no node has a GPU"
@@ -124,8 +125,9 @@ async def test_an_instance_that_is_not_well_yet_is_asked_again(tmp_path: Path) -
         await world.create_model()
         await world.create_config()
         await world.create_endpoint()
-        await until(lambda: bool(world.substrate.instances))
-        await asyncio.sleep(0.05)
+        await wait_until_async(lambda: bool(world.substrate.instances))
+        [asked] = world.substrate.instances.values()
+        await wait_until_async(lambda: asked.pings >= 3, "further pings")
         assert world.now() == "Creating"
         for instance in world.substrate.instances.values():
             instance.ping = 200
@@ -327,4 +329,4 @@ async def test_multi_model_instances_join_the_residency(tmp_path: Path) -> None:
         assert spec.volume_bytes == 3 << 30
         assert spec.container == Container("halimede", "s3://bucket/models/", multi_model=True)
         await world.call("DeleteEndpoint", EndpointName="e")
-        await until(lambda: not world.residencies)
+        await wait_until_async(lambda: not world.residencies)

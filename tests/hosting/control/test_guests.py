@@ -6,7 +6,8 @@ from pathlib import Path
 from halimede.hosting.control.guests import Guest
 from halimede.hosting.identity import Scope
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
-from tests.hosting.control.fakes import CALLER, MACHINE, World, on_loop, until
+from tests.hosting.control.fakes import CALLER, MACHINE, World, on_loop
+from tests.support.waiting import wait_until_async
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/j"
 
@@ -61,7 +62,7 @@ async def test_instances_of_a_guest_are_its_own(tmp_path: Path) -> None:
         assert guest.told == ["i-guest: it was killed"]
         [instance] = world.substrate.of("A")
         world.substrate.kill(instance)
-        await until(lambda: bool(world.targets()))
+        await wait_until_async(lambda: bool(world.targets()))
         assert len(guest.told) == 1
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
-from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
+from tests.hosting.control.fakes import QUICK, World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 
 @on_loop
@@ -19,11 +20,11 @@ async def test_an_instance_that_dies_is_replaced(tmp_path: Path) -> None:
         await world.serve(variant(count=2))
         victim, other = world.substrate.of()
         world.substrate.kill(victim)
-        await until(lambda: [target.id for target in world.targets()] == [other])
+        await wait_until_async(lambda: [target.id for target in world.targets()] == [other])
         described = await world.describe()
         assert described["EndpointStatus"] == "InService"
         assert described["ProductionVariants"][0]["DesiredInstanceCount"] == 2
-        await until(lambda: len(world.targets()) == 2)
+        await wait_until_async(lambda: len(world.targets()) == 2)
         assert victim not in {target.id for target in world.targets()}
         # the archive is fetched once for the fleet
         assert len(world.source.fetched) == 1
@@ -36,7 +37,7 @@ async def test_an_instance_that_stops_answering_is_replaced(tmp_path: Path, ping
         await world.serve()
         (sick,) = world.substrate.of()
         world.substrate.instances[sick].ping = ping
-        await until(lambda: bool(world.targets()) and world.targets()[0].id != sick)
+        await wait_until_async(lambda: bool(world.targets()) and world.targets()[0].id != sick)
         assert sick not in world.substrate.instances
 
 
@@ -46,9 +47,10 @@ async def test_one_ping_without_an_answer_is_forgiven(tmp_path: Path) -> None:
         await world.serve()
         (instance,) = world.substrate.instances.values()
         instance.ping = 500
-        await asyncio.sleep(0.1)
-        instance.ping = 200
-        await asyncio.sleep(0.1)
+        before = instance.pings
+        await wait_until_async(lambda: instance.pings >= before + 2, "pings with an error for an answer")
+        instance.ping, before = 200, instance.pings
+        await wait_until_async(lambda: instance.pings >= before + 3, "pings that are answered")
         assert len(world.substrate.launched) == 1
 
 
@@ -58,12 +60,12 @@ async def test_replacing_is_tried_again_and_again(tmp_path: Path) -> None:
         await world.serve()
         world.substrate.refusal = ApiError("ResourceLimitExceeded", "no room")
         world.substrate.kill(*world.substrate.of())
-        await until(lambda: len(world.substrate.launched) >= 4)
+        await wait_until_async(lambda: len(world.substrate.launched) >= 4)
         world.substrate.refusal = RuntimeError("nobody foresaw this")
-        await until(lambda: len(world.substrate.launched) >= 7)
+        await wait_until_async(lambda: len(world.substrate.launched) >= 7)
         world.substrate.refusal = None
         world.substrate.die = 3
-        await until(lambda: len(world.targets()) == 1)
+        await wait_until_async(lambda: len(world.targets()) == 1)
         assert await world.status() == "InService"
 
 
@@ -82,7 +84,7 @@ async def test_replacing_takes_longer_each_time(tmp_path: Path) -> None:
 
         world.substrate.launch = timed  # type: ignore[assignment, method-assign]
         world.substrate.kill(*world.substrate.of())
-        await until(lambda: len(times) >= 6)
+        await wait_until_async(lambda: len(times) >= 6)
         waits = [after - before for before, after in pairwise(times)]
         for wait, least in zip(waits[:5], (0.02, 0.04, 0.08, 0.08, 0.08), strict=True):
             assert wait > 0.9 * least
@@ -98,7 +100,7 @@ async def test_a_model_that_was_removed_is_fetched_for_the_next_instance(tmp_pat
         (model / "config.pbtxt").unlink()
         model.rmdir()
         world.substrate.kill(*world.substrate.of())
-        await until(lambda: len(world.substrate.launched) == 2)
+        await wait_until_async(lambda: len(world.substrate.launched) == 2)
         assert (model / "config.pbtxt").exists()
 
 
@@ -112,5 +114,5 @@ async def test_residency_learns_of_instances_that_come_and_go(tmp_path: Path) ->
         (residency,) = world.residencies
         victim = residency.targets[0]
         world.substrate.kill(victim)
-        await until(lambda: victim not in residency.targets)
-        await until(lambda: len(residency.targets) == 2)
+        await wait_until_async(lambda: victim not in residency.targets)
+        await wait_until_async(lambda: len(residency.targets) == 2)

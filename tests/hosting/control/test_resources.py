@@ -169,9 +169,7 @@ async def test_resources_survive_a_restart_and_their_deletion_does_too(tmp_path:
 async def test_what_cannot_be_written_has_not_happened(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.create_model("m")
-        connection = world.controller._database._connection
-        assert connection is not None
-        world.controller._database._thread.submit(connection.execute, "PRAGMA query_only = ON").result()
+        world.set_writable(False)
         calls: list[tuple[str, dict[str, Any]]] = [
             ("CreateModel", {"ModelName": "n", "PrimaryContainer": {"Image": "halimede"}}),
             ("DeleteModel", {"ModelName": "m"}),
@@ -181,7 +179,7 @@ async def test_what_cannot_be_written_has_not_happened(tmp_path: Path) -> None:
             with pytest.raises(Exception, match=r"state in .* cannot be read or written") as raised:
                 await world.controller.operations()[name](request, CALLER)
             assert getattr(raised.value, "status", 0) == 500
-        world.controller._database._thread.submit(connection.execute, "PRAGMA query_only = OFF").result()
+        world.set_writable(True)
         assert [each["ModelName"] for each in (await world.call("ListModels"))["Models"]] == ["m"]
         await world.create_model("n")
 

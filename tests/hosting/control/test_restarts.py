@@ -7,7 +7,8 @@ from pathlib import Path
 from halimede.hosting.errors import invalid
 from halimede.hosting.identity import Scope
 from halimede.hosting.substrates.base import InstanceRequest, OnExit, Resources, RunningInstance
-from tests.hosting.control.fakes import World, on_loop, until, variant
+from tests.hosting.control.fakes import World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 
 @on_loop
@@ -25,7 +26,7 @@ async def test_instances_that_run_on_are_taken_over(tmp_path: Path) -> None:
         assert len(world.source.fetched) == 2
         # and they are looked after
         world.substrate.kill(world.substrate.of("B")[0])
-        await until(lambda: len(world.substrate.launched) == 4 and len(world.targets("B")) == 1)
+        await wait_until_async(lambda: len(world.substrate.launched) == 4 and len(world.targets("B")) == 1)
 
 
 @on_loop
@@ -67,7 +68,7 @@ async def test_creating_goes_on(tmp_path: Path) -> None:
         await world.create_model()
         await world.create_config("c", variant(count=2))
         await world.create_endpoint()
-        await until(lambda: len(world.substrate.instances) == 2)
+        await wait_until_async(lambda: len(world.substrate.instances) == 2)
         before = set(world.substrate.instances)
         await world.restart()
         assert world.now() == "Creating"
@@ -85,16 +86,16 @@ async def test_updating_goes_on_beside_the_fleet_that_serves(tmp_path: Path) -> 
         await world.create_config("c2", variant(count=2))
         world.substrate.ping = 503
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
-        await until(lambda: len(world.substrate.instances) == 3)
+        await wait_until_async(lambda: len(world.substrate.instances) == 3)
         before = set(world.substrate.instances)
         await world.restart()
-        await until(lambda: [target.id for target in world.targets()] == [old])
+        await wait_until_async(lambda: [target.id for target in world.targets()] == [old])
         assert world.now() == "Updating"
         for instance in world.substrate.instances.values():
             instance.ping = 200
         described = await world.describe()
         assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
-        await until(lambda: set(world.substrate.instances) == before - {old})
+        await wait_until_async(lambda: set(world.substrate.instances) == before - {old})
 
 
 @on_loop
@@ -109,11 +110,11 @@ async def test_rolling_back_goes_on(tmp_path: Path) -> None:
 
         async def never(instance_id: str, grace_s: float = 30.0) -> None:
             terminating.set()
-            await asyncio.sleep(99)
+            await asyncio.Event().wait()
 
         world.substrate.terminate = never  # type: ignore[method-assign]
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
-        await until(lambda: world.now() == "RollingBack" and terminating.is_set())
+        await wait_until_async(lambda: world.now() == "RollingBack" and terminating.is_set())
         await world.controller.stop(leave=True)
         world.substrate.terminate = terminate  # type: ignore[method-assign]
         await world.start()
@@ -132,7 +133,7 @@ async def test_growing_goes_on(tmp_path: Path) -> None:
         await world.call(
             "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
         )
-        await until(lambda: len(world.substrate.instances) == 3)
+        await wait_until_async(lambda: len(world.substrate.instances) == 3)
         await world.restart()
         for instance in world.substrate.instances.values():
             instance.ping = 200
@@ -175,7 +176,7 @@ async def test_an_endpoint_that_served_does_not_fail_because_an_instance_does_no
         assert described["FailureReason"] == "no room for another instance"
         assert [target.id for target in world.targets()] == [kept]
         world.substrate.refusal = None
-        await until(lambda: len(world.targets()) == 2)
+        await wait_until_async(lambda: len(world.targets()) == 2)
 
 
 @on_loop
@@ -205,6 +206,6 @@ async def test_stopping_without_leaving_ends_what_is_being_started(tmp_path: Pat
         await world.create_model()
         await world.create_config("c", variant(count=3))
         await world.create_endpoint()
-        await until(lambda: len(world.substrate.launched) == 3)
+        await wait_until_async(lambda: len(world.substrate.launched) == 3)
         asyncio.get_running_loop().call_later(0.05, world.substrate.gate.set)
     assert not world.substrate.instances

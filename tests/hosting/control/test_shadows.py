@@ -1,13 +1,13 @@
 """Endpoints with a shadow variant: its instances are the endpoint's, its requests are copies alone."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.table import VariantRoute
 from halimede.hosting.routing.taps import NoObserver
-from tests.hosting.control.fakes import CALLER, World, on_loop, until, variant
+from tests.hosting.control.fakes import CALLER, World, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 
 async def serve(world: World, shadow: dict[str, Any] | None = None) -> None:
@@ -51,9 +51,7 @@ async def test_requests_go_to_the_production_variant_alone(tmp_path: Path) -> No
         pairs.append((production, shadow))
         return NoObserver()
 
-    async with World(tmp_path) as world:
-        dependencies = world.controller._dependencies
-        world.controller._dependencies = replace(dependencies, make_shadow=make_shadow)
+    async with World(tmp_path, make_shadow=make_shadow) as world:
         await serve(world)
         route = world.route()
         assert route is not None
@@ -70,9 +68,7 @@ async def test_requests_go_to_the_production_variant_alone(tmp_path: Path) -> No
 @on_loop
 async def test_instances_of_the_shadow_make_way_for_others_once_they_have_come_up(tmp_path: Path) -> None:
     behind: list[int] = []
-    async with World(tmp_path) as world:
-        dependencies = world.controller._dependencies
-        world.controller._dependencies = replace(dependencies, lower_priority=behind.append)
+    async with World(tmp_path, lower_priority=behind.append) as world:
         await serve(world, variant("B", count=2))
         assert sorted(behind) == sorted(
             world.substrate.instances[each].running.pid for each in world.substrate.of("B")
@@ -118,14 +114,14 @@ async def test_an_update_takes_the_shadow_away_and_brings_one(tmp_path: Path) ->
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="plain")
         described = await world.describe()
         assert "ShadowProductionVariants" not in described
-        await until(lambda: not world.substrate.of("B"))
+        await wait_until_async(lambda: not world.substrate.of("B"))
         world.substrate.gate.clear()
         await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c")
         world.endpoint().release()
         pending = (await world.describe())["PendingDeploymentSummary"]
         assert [each["VariantName"] for each in pending["ShadowProductionVariants"]] == ["B"]
         world.substrate.gate.set()
-        await until(lambda: world.now() == "InService")
+        await wait_until_async(lambda: world.now() == "InService")
         assert [each["VariantName"] for each in (await world.describe())["ShadowProductionVariants"]] == ["B"]
 
 

@@ -1,6 +1,5 @@
 """Updates: another fleet takes over, or the old one stays; weights and counts change."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import pytest
 
 from halimede.hosting.errors import ApiError, invalid
-from tests.hosting.control.fakes import QUICK, World, on_loop, until, variant
+from tests.hosting.control.fakes import QUICK, World, on_loop, variant
+from tests.support.waiting import let_pass_async, wait_until_async
 
 
 async def _second_config(world: World, *variants: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ async def test_requests_go_to_the_new_fleet_when_all_of_it_answers(tmp_path: Pat
         (old,) = world.targets()
         world.substrate.gate.clear()
         await _update(world)
-        await until(lambda: len(world.substrate.launched) == 3)
+        await wait_until_async(lambda: len(world.substrate.launched) == 3)
         assert [target.id for target in world.targets()] == [old.id]
         assert not old.draining
         record = world.endpoint().record
@@ -47,8 +47,8 @@ async def test_requests_go_to_the_new_fleet_when_all_of_it_answers(tmp_path: Pat
         described = await world.describe()
         assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
         assert len(world.targets()) == 2
-        await until(lambda: old.id not in world.substrate.instances)
-        await until(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
+        await wait_until_async(lambda: old.id not in world.substrate.instances)
+        await wait_until_async(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
 
 
 @on_loop
@@ -57,7 +57,7 @@ async def test_describe_tells_of_the_update_that_is_pending(tmp_path: Path) -> N
         await world.create_model()
         await world.create_config()
         await world.create_endpoint()
-        await until(lambda: world.now() == "InService")
+        await wait_until_async(lambda: world.now() == "InService")
         await _second_config(world)
         world.substrate.gate.clear()
         await _update(world)
@@ -69,7 +69,7 @@ async def test_describe_tells_of_the_update_that_is_pending(tmp_path: Path) -> N
         assert pending["EndpointConfigName"] == "c2"
         assert pending["ProductionVariants"][0]["DesiredInstanceCount"] == 2
         world.substrate.gate.set()
-        await until(lambda: world.now() == "InService")
+        await wait_until_async(lambda: world.now() == "InService")
         assert "PendingDeploymentSummary" not in await world.describe()
 
 
@@ -82,12 +82,12 @@ async def test_the_old_fleet_ends_when_what_it_was_asked_is_answered(tmp_path: P
         old.inflight += 2
         await _update(world)
         assert await world.status() == "InService"
-        await until(lambda: old.draining)
+        await wait_until_async(lambda: old.draining)
         old.answered()
-        await asyncio.sleep(0.05)
+        await let_pass_async(0.05, "the old fleet does not end yet")
         assert old.id in world.substrate.instances
         old.answered()
-        await until(lambda: old.id not in world.substrate.instances)
+        await wait_until_async(lambda: old.id not in world.substrate.instances)
 
 
 @on_loop
@@ -99,7 +99,7 @@ async def test_the_old_fleet_ends_at_the_latest_when_draining_is_over(tmp_path: 
         old.inflight += 1
         await _update(world)
         assert await world.status() == "InService"
-        await until(lambda: old.id not in world.substrate.instances)
+        await wait_until_async(lambda: old.id not in world.substrate.instances)
 
 
 @on_loop
@@ -111,10 +111,14 @@ async def test_an_instance_that_dies_while_it_drains_is_not_waited_for_nor_repla
         old.inflight += 1
         await _update(world)
         assert await world.status() == "InService"
-        await until(lambda: old.draining)
+        await wait_until_async(lambda: old.draining)
         world.substrate.kill(old.id)
-        await until(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
-        await asyncio.sleep(0.05)
+        await wait_until_async(lambda: len(list((tmp_path / "fleets").iterdir())) == 1)
+        [instance] = [world.substrate.instances[name] for name in world.substrate.of()]
+        before = instance.pings
+        await wait_until_async(
+            lambda: instance.pings >= before + 2, "whoever looks after the instances has looked"
+        )
         assert len(world.substrate.launched) == 2
         assert [target.id for target in world.targets()] == world.substrate.of()
 
@@ -157,7 +161,7 @@ async def test_an_endpoint_keeps_the_snapshot_that_it_was_made_from(tmp_path: Pa
         await world.call("DeleteModel", ModelName="m")
         await world.create_model("m", Image="other")
         world.substrate.kill(*world.substrate.of())
-        await until(lambda: len(world.targets()) == 1)
+        await wait_until_async(lambda: len(world.targets()) == 1)
         assert [request.image for request in world.substrate.launched] == ["halimede"] * 2
         await world.restart()
         assert await world.status() == "InService"
@@ -192,7 +196,7 @@ async def test_a_variant_that_is_gone_after_the_update_takes_its_instances_along
         route = world.route()
         assert route is not None
         assert set(route.variants) == {"C"}
-        await until(lambda: len(world.substrate.instances) == 1)
+        await wait_until_async(lambda: len(world.substrate.instances) == 1)
 
 
 # weights and counts
@@ -237,13 +241,14 @@ async def test_a_variant_grows_and_shrinks(tmp_path: Path) -> None:
 async def test_an_instance_that_is_too_many_answers_what_it_was_asked(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.serve(variant(count=2))
-        spare = world.targets()[1]
-        kept = world.targets()[0]
-        if world.endpoint().fleets.current._variants["A"]._slots[0].instance_id == spare.id:  # type: ignore[union-attr]
-            spare, kept = kept, spare
-        spare.inflight += 1
+        both = world.targets()
+        for target in both:
+            target.inflight += 1
         await _set(world, DesiredInstanceCount=1)
-        await until(lambda: world.targets() == [kept])
+        await wait_until_async(lambda: len(world.targets()) == 1)
+        [kept] = world.targets()
+        [spare] = [target for target in both if target is not kept]
+        kept.answered()
         assert spare.id in world.substrate.instances
         assert world.now() == "Updating"
         spare.answered()

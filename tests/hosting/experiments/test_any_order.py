@@ -1,5 +1,7 @@
 """Experiments after anything in any order, with a host that ends or cannot write at any moment."""
 
+# ruff: noqa: SLF001 - what is written down is watched, and fails
+
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -63,7 +63,7 @@ class Source:
         self.fetched.append(model)
         await asyncio.to_thread(self._extract, model, directory)
         try:
-            await asyncio.sleep(self.delay_s)
+            await asyncio.sleep(self.delay_s)  # sleeps: the download
             if model in self.broken:
                 raise self.broken[model]
         except BaseException:
@@ -115,7 +115,7 @@ class Rig:
 
     @property
     def holders(self) -> list[Holder]:
-        return list(self.residency._holders.values())
+        return list(self.residency._holders.values())  # noqa: SLF001 - their states are what tests are about
 
     def entry(self, model: str, holder: int = 0) -> Entry:
         return self.holders[holder].entries[model]
@@ -140,7 +140,7 @@ class Rig:
             entries = [entry for holder in self.holders for entry in holder.entries.values()]
             return not any(
                 entry.pins or entry.waiting or entry.load_pending or entry.freeing_memory for entry in entries
-            ) and not any(holder._tasks for holder in self.holders)
+            ) and not any(holder._tasks for holder in self.holders)  # noqa: SLF001 - none may be left
 
         return self.host.is_idle and self.host.loop.call(settled)
 

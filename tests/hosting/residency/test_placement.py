@@ -61,7 +61,7 @@ class Rig:
             self.clients.send(self.route, model, 0.01)
         outcomes = self.clients.outcomes
         while outcomes.done < outcomes.sent:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # sleeps: in virtual time
         assert outcomes.answered == outcomes.sent
 
     def holding(self, model: str) -> str:

@@ -14,11 +14,11 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Container
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
-from tests.hosting.http.test_connection import until
 from tests.hosting.residency.serving import PREFIX, Rig, Source, hash_of
 from tests.hosting.residency.test_residency import ask, refusal
 from tests.hosting.routing.serving import runtime, variant_route
 from tests.support.sagemaker import Platform, start_serve
+from tests.support.waiting import wait_until
 
 CONFIG = """
 backend: "identity"
@@ -70,7 +70,7 @@ def rig(tmp_path: Path) -> Iterator[Served]:
             host.loop.call(join)
             try:
                 yield one
-                until(lambda: one.is_settled)
+                wait_until(lambda: one.is_settled)
             finally:
                 host.loop.run(one.residency.close())
 

@@ -13,10 +13,10 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from halimede.hosting.routing.residency.placement_hash import ranked
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import Received, Reply, echo
 from tests.hosting.residency.serving import MB, Rig, Source, State, failure, hash_of, leave, multi_model
 from tests.hosting.routing.serving import ENDPOINT, invoke
+from tests.support.waiting import wait_until
 
 OUT_OF_MEMORY = Reply(507, b'{"error": "out of memory"}')
 
@@ -36,8 +36,16 @@ def refusal(rig: Rig, model: str) -> tuple[str, int, str]:
     return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Message"]
 
 
+def is_answered(rig: Rig, model: str) -> bool:
+    """Whether a request for the model gets its body back, and no error."""
+    try:
+        return ask(rig, model) == b"body"
+    except ClientError:
+        return False
+
+
 def settle(rig: Rig) -> None:
-    until(lambda: rig.is_settled)
+    wait_until(lambda: rig.is_settled, "the end of all that is under way")
 
 
 class TestLoading:
@@ -78,7 +86,7 @@ class TestLoading:
             assert 0.3 <= time.monotonic() - began < 0.9
             assert (code, status) == ("ModelNotReadyException", 429)
             assert "Model 'a.tar.gz' is not ready for inference yet: its archive is being fetched" in message
-            until(lambda: rig.loaded() == {"a.tar.gz"})
+            wait_until(lambda: rig.loaded() == {"a.tar.gz"})
             assert ask(rig, "a.tar.gz") == b"body"
             assert source.fetched == ["a.tar.gz"]
             assert rig.host.meter.placements == [True]
@@ -112,9 +120,9 @@ class TestLoading:
             impatient = rig.host.client(read_timeout=0.1)
             with pytest.raises(ReadTimeoutError):
                 invoke(impatient, TargetModel="a.tar.gz")
-            until(lambda: not rig.host.invocations.count)
-            until(lambda: rig.entry("a.tar.gz").waiting == 0)
-            until(lambda: rig.loaded() == {"a.tar.gz"})
+            wait_until(lambda: not rig.host.invocations.count)
+            wait_until(lambda: rig.entry("a.tar.gz").waiting == 0)
+            wait_until(lambda: rig.loaded() == {"a.tar.gz"})
             assert rig.fakes[0].paths() == ["/models"]  # nothing was invoked
             settle(rig)
 
@@ -161,7 +169,7 @@ class TestWrongRequests:
         with multi_model(tmp_path, 2, source=Source(missing=set(names))) as rig:
             for name in names:
                 refusal(rig, name)
-            until(lambda: not any(holder.entries for holder in rig.holders))
+            wait_until(lambda: not any(holder.entries for holder in rig.holders))
 
 
 class TestFailures:
@@ -174,8 +182,8 @@ class TestFailures:
             assert rig.source.fetched == ["a.tar.gz"]
             assert not (tmp_path / "0" / hash_of("a.tar.gz")).exists()
             rig.source.broken.clear()
-            time.sleep(0.6)
-            assert ask(rig, "a.tar.gz") == b"body"
+            wait_until(lambda: is_answered(rig, "a.tar.gz"), "another attempt")
+            assert rig.source.fetched == ["a.tar.gz"] * 2
             settle(rig)
 
     def test_all_who_wait_hear_of_a_failure(self, tmp_path: Path) -> None:
@@ -205,27 +213,25 @@ class TestFailures:
 
     def test_a_load_that_takes_too_long(self, tmp_path: Path) -> None:
         with multi_model(tmp_path, settings=ResidencySettings(load_timeout_s=0.2, failure_s=0.1)) as rig:
-            slow = [True]
+            gate = threading.Event()
 
             def hold(_: Received) -> None:
-                if slow[0]:
-                    time.sleep(0.6)
+                assert gate.wait(60)
 
             rig.fakes[0].on_load = hold
             code, status, message = refusal(rig, "a.tar.gz")
             assert (code, status) == ("ModelError", 424)
             assert "0.2 seconds" in message
-            slow[0] = False
-            until(lambda: hash_of("a.tar.gz") in rig.fakes[0].models)
-            time.sleep(0.2)
-            assert ask(rig, "a.tar.gz") == b"body"  # the late load is answered 409 now
+            gate.set()
+            wait_until(lambda: hash_of("a.tar.gz") in rig.fakes[0].models, "the end of the late load")
+            wait_until(lambda: is_answered(rig, "a.tar.gz"), "another load, which is answered 409 now")
             settle(rig)
 
     def test_an_instance_that_dies_during_a_load(self, tmp_path: Path) -> None:
         with multi_model(tmp_path) as rig:
 
             def die(_: Received) -> None:
-                rig.fakes[0]._server.break_off()
+                rig.fakes[0].break_off()
 
             rig.fakes[0].on_load = die
             assert refusal(rig, "a.tar.gz")[:2] == ("ModelError", 424)
@@ -284,7 +290,7 @@ class TestMemory:
         with multi_model(tmp_path, room=2) as rig, ThreadPoolExecutor(1) as threads:
             rig.fakes[0].invoke = hold
             future = threads.submit(ask, rig, "a", b"hold")
-            until(lambda: len(rig.fakes[0].seen) == 2)
+            wait_until(lambda: len(rig.fakes[0].seen) == 2)
             for model in ("b", "c", "d"):
                 ask(rig, model)
             assert rig.loaded() == {"a", "d"}
@@ -316,7 +322,7 @@ class TestMemory:
             fake = rig.fakes[0]
             fake.invoke = lambda received: Reply(200, str(held.wait(10)).encode())
             future = threads.submit(ask, rig, "a")
-            until(lambda: len(fake.seen) == 2)
+            wait_until(lambda: len(fake.seen) == 2)
             fake.room = 1
             with pytest.raises(ClientError) as caught:
                 ask(rig, "b")
@@ -370,7 +376,7 @@ class TestMemory:
         with multi_model(tmp_path, model_cache=False) as rig, ThreadPoolExecutor(8) as threads:
             for _ in range(3):
                 list(threads.map(lambda n: ask(rig, f"m{n % 3}"), range(24)))
-                until(lambda: not rig.fakes[0].models)
+                wait_until(lambda: not rig.fakes[0].models)
                 settle(rig)
                 assert rig.loaded() == set()
                 assert list((tmp_path / "0").iterdir()) == []
@@ -445,17 +451,19 @@ class TestInstances:
         settings = ResidencySettings(spill_inflight=2, spill_s=0.2)
 
         def slow(received: Received) -> Reply:
-            time.sleep(0.02)
+            time.sleep(0.02)  # sleeps: the work of the model
             return echo(received)
 
         with multi_model(tmp_path, 3, settings=settings) as rig, ThreadPoolExecutor(8) as threads:
             for fake in rig.fakes:
                 fake.invoke = slow
             ask(rig, "cold")
-            deadline = time.monotonic() + 5
-            while sum("hot" in rig.loaded(number) for number in range(3)) < 2:
-                assert time.monotonic() < deadline
-                list(threads.map(lambda _: ask(rig, "hot"), range(200)))
+
+            def is_hot() -> bool:
+                list(threads.map(lambda _: ask(rig, "hot"), range(32)))
+                return sum("hot" in rig.loaded(number) for number in range(3)) >= 2
+
+            wait_until(is_hot, "a second instance that has the hot model")
             assert sum("cold" in rig.loaded(number) for number in range(3)) == 1
             list(threads.map(lambda _: ask(rig, "hot"), range(64)))
             served = Counter(
@@ -472,7 +480,7 @@ class TestInstances:
             first = ranked("a", rig.host.variant.targets)[0]
             number = rig.host.variant.targets.index(first)
             futures = [threads.submit(ask, rig, "a") for _ in range(4)]
-            until(lambda: rig.source.fetched == ["a"])
+            wait_until(lambda: rig.source.fetched == ["a"])
             leave(rig, number)
             assert [future.result(10) for future in futures] == [b"body"] * 4
             assert rig.source.fetched == ["a", "a"]
@@ -483,7 +491,7 @@ class TestInstances:
     def test_the_last_instance_that_leaves_with_requests_waiting(self, tmp_path: Path) -> None:
         with multi_model(tmp_path, source=Source(delay_s=5)) as rig, ThreadPoolExecutor(1) as threads:
             future = threads.submit(refusal, rig, "a")
-            until(lambda: rig.source.fetched == ["a"])
+            wait_until(lambda: rig.source.fetched == ["a"])
             leave(rig, 0)
             assert future.result(5)[:2] == ("ServiceUnavailable", 503)
             settle(rig)
@@ -491,7 +499,7 @@ class TestInstances:
     def test_closing_tells_those_that_wait(self, tmp_path: Path) -> None:
         with multi_model(tmp_path, 2, source=Source(delay_s=5)) as rig, ThreadPoolExecutor(1) as threads:
             future = threads.submit(refusal, rig, "a")
-            until(lambda: rig.source.fetched == ["a"])
+            wait_until(lambda: rig.source.fetched == ["a"])
             rig.host.loop.run(rig.residency.close())
             assert future.result(5)[:2] == ("ServiceUnavailable", 503)
 
@@ -511,7 +519,7 @@ class TestInstances:
             first = rig.host.variant.targets.index(ranked("a", rig.host.variant.targets)[0])
 
             def die(_: Received) -> None:
-                rig.fakes[first]._server.break_off()
+                rig.fakes[first].break_off()
 
             rig.fakes[first].on_load = die
             assert set(threads.map(lambda _: ask(rig, "a"), range(4))) == {b"body"}
@@ -580,13 +588,13 @@ def test_random_requests_with_faults_leave_nothing_behind(tmp_path: Path, seed: 
             return draw.random() < share
 
     def load(_: Received) -> Reply | None:
-        time.sleep(0.002)
+        time.sleep(0.002)  # sleeps: the work of a load
         if chance(0.1):
             return OUT_OF_MEMORY
         return Reply(400, b"odd") if chance(0.05) else None
 
     def run(received: Received) -> Reply:
-        time.sleep(0.003)
+        time.sleep(0.003)  # sleeps: the work of the model
         if chance(0.03):
             return OUT_OF_MEMORY
         return Reply(200, b"", {"Content-Length": "9"}, breaks=True) if chance(0.02) else echo(received)
@@ -609,10 +617,10 @@ def test_random_requests_with_faults_leave_nothing_behind(tmp_path: Path, seed: 
         for fake in rig.fakes:
             fake.on_load, fake.invoke = load, run
         with ThreadPoolExecutor(12) as threads:
-            list(threads.map(one, range(400)))
+            list(threads.map(one, range(200)))
         settle(rig)
-        assert sum(outcomes.values()) == 400
-        assert outcomes["200"] > 200
+        assert sum(outcomes.values()) == 200
+        assert outcomes["200"] > 100
         assert set(outcomes) == {"200", "ModelError", "ValidationError"}
         for number, fake in enumerate(rig.fakes):
             assert {hash_of(model) for model in rig.loaded(number)} <= set(fake.models)

@@ -94,9 +94,9 @@ class Scaled:
     def restart(self) -> None:
         """Another process goes on; the variants and the alarms are as they were."""
         self.loop.run(self.autoscaling.stop())
-        self.loop.run(self._start())
+        self.loop.run(self.start())
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
         self.autoscaling = Autoscaling(
             self.directory / "scaling.db",
             self.variants,
@@ -175,7 +175,7 @@ def scaled(directory: Path) -> Iterator[Scaled]:
     """A host while the block runs; what it knows stays in the directory."""
     with LoopThread() as loop:
         host = Scaled(loop, directory)
-        loop.run(host._start())
+        loop.run(host.start())
         try:
             with serve_services(loop, [_Current(host)]) as host.port:  # type: ignore[list-item]
                 try:

@@ -336,7 +336,7 @@ LASTS = st.none() | st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(POLICIES, READINGS, BOUNDS, LASTS, st.integers(1, 60))
 def test_a_change_is_never_beyond_the_bounds(
     policies: list[Policy], readings: list[Reading], limits: Limits, last: LastScaling | None, current: int
@@ -351,7 +351,7 @@ def test_a_change_is_never_beyond_the_bounds(
         assert decision.capacity == current
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     load=st.floats(0, 500),
     begin=st.integers(1, 40),

@@ -115,7 +115,7 @@ def test_bounds_that_have_not_been_applied_are(host: Scaled) -> None:
 
 
 def test_what_cannot_be_written_down_is_not_done(host: Scaled, caplog: pytest.LogCaptureFixture) -> None:
-    activities = host.autoscaling._state.activities
+    activities = host.autoscaling._state.activities  # noqa: SLF001 - to have it fail
     put = activities.put
 
     async def full(_: object) -> None:
@@ -140,9 +140,9 @@ def test_a_file_that_is_no_database_is_told(host: Scaled, tmp_path: Path) -> Non
         each.unlink()
     path.write_bytes(b"this is no database, " * 100)
     with pytest.raises(DatabaseError, match=r"cannot use .*scaling\.db"):
-        host.loop.run(host._start())
+        host.loop.run(host.start())
     path.write_bytes(kept)
-    host.loop.run(host._start())
+    host.loop.run(host.start())
 
 
 # endpoints

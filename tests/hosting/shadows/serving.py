@@ -1,6 +1,6 @@
 """A production variant and its shadow on a real socket, with copies that are really sent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,6 @@ from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.settings import ShadowSettings
-from tests.hosting.http.test_connection import until
 from tests.hosting.instances import FakeInstance
 from tests.hosting.routing.serving import (
     Runtime,
@@ -18,6 +17,7 @@ from tests.hosting.routing.serving import (
     runtime,
     variant_route,
 )
+from tests.support.waiting import wait_until
 
 PRODUCTION, SHADOW = "Production", "Shadow"
 
@@ -66,13 +66,9 @@ class Shadowed:
 
     def ready(self) -> None:
         """Return once there is a process that sends copies, so that none waits for its start."""
-        link = self.copies._link
+        link = self.copies._link  # noqa: SLF001 - tests need the process before its first copy
         self.host.loop.call(link.want)
-        self.until(lambda: link.frames is not None)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Return once something is so."""
-        until(condition, 30)
+        wait_until(lambda: link.frames is not None, "the process")
 
 
 @contextmanager
@@ -96,8 +92,8 @@ def shadowed(
             given = copies.free_bytes
             try:
                 yield Shadowed(host, primary, others[0] if others else None, copies, meter)
-                until(lambda: not any(target.outstanding for target in shadow.targets), 30)
-                until(lambda: host.loop.call(lambda: not copies.count), 30)
+                wait_until(lambda: not any(target.outstanding for target in shadow.targets), "all answers")
+                wait_until(lambda: host.loop.call(lambda: not copies.count), "the end of all copies")
                 assert copies.free_bytes == given
             finally:
                 host.loop.run(copies.close())

@@ -190,7 +190,7 @@ def test_a_wrong_length_of_the_json(length: str) -> None:
     assert tensors_of(Answer({"content-type": BINARY + length}, b"{}")) is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=64), st.sampled_from(["BYTES", "FP32", "BF16", "BOOL", "INT64"]))
 def test_any_bytes_are_read_or_are_no_tensor(data: bytes, datatype: str) -> None:
     answer = binary_answer(datatype, [len(data)], data)

@@ -17,6 +17,7 @@ from tests.hosting.instances import FakeInstance, Received, Reply
 from tests.hosting.routing.serving import ENDPOINT, invoke, one_process
 from tests.hosting.routing.test_taps import Watch
 from tests.hosting.shadows.serving import Shadowed, shadowed, with_limits
+from tests.support.waiting import wait_until
 
 SOON_S = 20.0
 """An answer that came sooner has not waited for a shadow that takes as long as a test."""
@@ -70,7 +71,7 @@ def test_every_request_is_copied_and_both_answers_are_compared() -> None:
             answer = invoke(of.host.client(), body, ContentType="text/csv", CustomAttributes="x=1")
             assert answer["Body"].read() == ANSWER
             assert answer["InvokedProductionVariant"] == "Production"
-        of.until(lambda: of.agreement.whole.compared == 3)
+        wait_until(lambda: of.agreement.whole.compared == 3)
         assert sorted(each.body for each in of.shadow.seen) == [b"other", b"same", b"same"]
         for received in of.shadow.seen:
             assert (received.method, received.path) == ("POST", "/invocations")
@@ -94,10 +95,10 @@ def test_large_bodies_and_bodies_in_chunks_are_copied_whole() -> None:
         assert client.read().status == 200
         invoke(of.host.client(), body)
         invoke(of.host.client(), b"")
-        of.until(lambda: answered(of) == 3)
+        wait_until(lambda: answered(of) == 3)
         bodies = sorted((each.body for each in of.shadow.seen), key=len)
         assert bodies == [b"", b"ab" + b"c" * 300_000, body]
-        of.until(lambda: of.agreement.whole.agreed == 3)
+        wait_until(lambda: of.agreement.whole.agreed == 3)
 
 
 def test_a_stream_is_copied_as_a_whole_request() -> None:
@@ -108,7 +109,7 @@ def test_a_stream_is_copied_as_a_whole_request() -> None:
         answer = of.host.client().invoke_endpoint_with_response_stream(EndpointName=ENDPOINT, Body=b"x")
         with closing(answer["Body"]) as events:
             assert b"".join(event["PayloadPart"]["Bytes"] for event in events) == b"onetwo"
-        of.until(lambda: of.agreement.whole.agreed == 1)
+        wait_until(lambda: of.agreement.whole.agreed == 1)
 
 
 def test_the_share_of_requests_is_the_ratio_of_the_weights() -> None:
@@ -116,7 +117,7 @@ def test_the_share_of_requests_is_the_ratio_of_the_weights() -> None:
         client = of.host.client()
         for _ in range(200):
             invoke(client)
-        of.until(lambda: answered(of) == of.counts.sent > 0)
+        wait_until(lambda: answered(of) == of.counts.sent > 0)
         assert 20 < of.counts.sent < 90
 
 
@@ -125,7 +126,7 @@ def test_no_request_is_copied_or_all_are(weight: float, copies: int) -> None:
     with shadowed(weight=weight) as of:
         for _ in range(10):
             invoke(of.host.client())
-        of.until(lambda: answered(of) == copies)
+        wait_until(lambda: answered(of) == copies)
         assert of.agreement.lost == 0
 
 
@@ -134,7 +135,7 @@ def test_the_shadow_variant_cannot_be_asked_for() -> None:
         with pytest.raises(ClientError, match="Variant Shadow not found for endpoint"):
             invoke(of.host.client(), TargetVariant="Shadow")
         invoke(of.host.client(), TargetVariant="Production")
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
 
 
 @pytest.mark.usefixtures("processes")
@@ -144,7 +145,7 @@ def test_a_shadow_that_fails() -> None:
         of.shadow.invoke = lambda _: Reply(500, b"broken")
         for _ in range(3):
             assert invoke(of.host.client())["Body"].read() == b"body"
-        of.until(lambda: answered(of) == 3)
+        wait_until(lambda: answered(of) == 3)
         counts = of.counts
         assert (counts.model_errors, counts.client_errors) == (3, 3)
         assert (counts.shadow.statuses, counts.shadow.same_status, counts.shadow.whole.compared) == (3, 0, 0)
@@ -160,7 +161,7 @@ def test_a_shadow_that_hangs_holds_nothing_up() -> None:
             for number in range(20):
                 assert invoke(client, b"%d" % number)["Body"].read() == b"%d" % number
             assert time.monotonic() - began < SOON_S
-            of.until(lambda: len(of.shadow.seen) >= 2)  # type: ignore[union-attr]
+            wait_until(lambda: len(of.shadow.seen) >= 2)  # type: ignore[union-attr]
 
 
 @one_process
@@ -172,7 +173,7 @@ def test_a_shadow_that_hangs_loses_what_does_not_fit() -> None:
             client = of.host.client()
             for _ in range(2):
                 invoke(client)
-            of.until(lambda: len(of.shadow.seen) == 2)  # type: ignore[union-attr]
+            wait_until(lambda: len(of.shadow.seen) == 2)  # type: ignore[union-attr]
             for _ in range(18):
                 invoke(client)
             assert of.agreement.lost == 15
@@ -187,7 +188,7 @@ def test_a_copy_that_takes_too_long_is_given_up() -> None:
         of.ready()
         with hanging(of.shadow):
             assert invoke(of.host.client())["Body"].read() == b"body"
-            of.until(lambda: answered(of) == 1)
+            wait_until(lambda: answered(of) == 1)
             assert of.counts.model_errors == 1
 
 
@@ -207,11 +208,11 @@ def test_copies_of_streams_have_the_time_of_streams() -> None:
         answer = of.host.client().invoke_endpoint_with_response_stream(EndpointName=ENDPOINT, Body=b"body")
         with closing(answer["Body"]) as events:
             assert b"".join(event["PayloadPart"]["Bytes"] for event in events) == b"body"
-        of.until(lambda: len(of.shadow.seen) == 1)  # type: ignore[union-attr]
+        wait_until(lambda: len(of.shadow.seen) == 1)  # type: ignore[union-attr]
         invoke(of.host.client())  # its copy has the usual time, and is given up
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
         release.set()
-        of.until(lambda: answered(of) == 2)
+        wait_until(lambda: answered(of) == 2)
         assert of.counts.model_errors == 1
 
 
@@ -221,7 +222,7 @@ def test_copies_that_wait_too_long_are_lost() -> None:
     with shadowed(with_limits(timeout_s=1.0, in_flight=0)) as of:
         for _ in range(4):
             invoke(of.host.client())
-        of.until(lambda: of.agreement.lost == 4)
+        wait_until(lambda: of.agreement.lost == 4)
         assert of.counts.sent == 0
 
 
@@ -232,7 +233,7 @@ def test_a_shadow_that_floods() -> None:
         of.shadow.invoke = lambda _: Reply(200, (b"x" * (1 << 20) for _ in range(40)))
         for _ in range(2):
             assert invoke(of.host.client())["Body"].read() == b"body"
-        of.until(lambda: answered(of) == 2)
+        wait_until(lambda: answered(of) == 2)
         assert (of.agreement.skipped, of.agreement.whole.compared) == (2, 0)
 
 
@@ -242,10 +243,10 @@ def test_a_shadow_that_breaks_off_or_is_gone() -> None:
         assert of.shadow is not None
         of.shadow.invoke = lambda _: Reply(200, b"half", breaks=True)
         assert invoke(of.host.client())["Body"].read() == b"body"
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
         of.shadow.close()
         assert invoke(of.host.client())["Body"].read() == b"body"
-        of.until(lambda: answered(of) == 2)
+        wait_until(lambda: answered(of) == 2)
         assert of.counts.model_errors == 2
 
 
@@ -253,7 +254,7 @@ def test_a_shadow_that_breaks_off_or_is_gone() -> None:
 def test_a_shadow_without_an_instance() -> None:
     with shadowed(shadows=0) as of:
         assert invoke(of.host.client())["Body"].read() == b"body"
-        of.until(lambda: of.agreement.lost == 1)
+        wait_until(lambda: of.agreement.lost == 1)
         assert of.counts.sent == 0
 
 
@@ -261,10 +262,10 @@ def test_an_answer_of_the_primary_that_is_too_large_is_not_compared() -> None:
     with shadowed(with_limits(answer_bytes=1000)) as of:
         of.primary.invoke = lambda _: Reply(200, b"x" * 2000)
         invoke(of.host.client())
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
         of.primary.invoke = lambda _: Reply(200, (b"x" * 600 for _ in range(4)))
         invoke(of.host.client())
-        of.until(lambda: answered(of) == 2)
+        wait_until(lambda: answered(of) == 2)
         assert (of.agreement.skipped, of.agreement.whole.compared) == (2, 0)
 
 
@@ -272,16 +273,16 @@ def test_a_body_that_is_too_large_is_not_copied() -> None:
     with shadowed(with_limits(copy_bytes=1000)) as of:
         invoke(of.host.client(), b"x" * 1001)
         invoke(of.host.client(), b"x" * 1000)
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
         assert of.agreement.lost == 1
 
 
 def test_without_memory_a_copy_is_lost() -> None:
     with shadowed(with_limits(held_bytes=OVERHEAD_BYTES + 2500, answer_bytes=1)) as of:
         invoke(of.host.client(), b"x" * 3000)
-        of.until(lambda: of.agreement.lost == 1)
+        wait_until(lambda: of.agreement.lost == 1)
         invoke(of.host.client(), b"x" * 2000)
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
 
 
 def test_a_primary_that_fails_is_copied_and_one_whose_request_is_not_whole_is_not() -> None:
@@ -290,17 +291,17 @@ def test_a_primary_that_fails_is_copied_and_one_whose_request_is_not_whole_is_no
         of.primary.invoke = lambda _: Reply(400, b"no")
         with pytest.raises(ClientError):
             invoke(of.host.client())
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
         assert (of.agreement.statuses, of.agreement.same_status) == (1, 0)
         of.shadow.invoke = lambda _: Reply(500)
         with pytest.raises(ClientError):
             invoke(of.host.client())
-        of.until(lambda: answered(of) == 2)
+        wait_until(lambda: answered(of) == 2)
         assert (of.agreement.statuses, of.agreement.same_status) == (2, 1)
         with of.host.raw() as client:
             client.send(request("Content-Length: 9") + b"abc")
-            of.until(lambda: of.host.loop.call(lambda: of.host.invocations.count == 1))
-        of.until(lambda: of.host.is_idle)
+            wait_until(lambda: of.host.loop.call(lambda: of.host.invocations.count == 1))
+        wait_until(lambda: of.host.is_idle)
         assert (of.counts.sent, of.agreement.lost) == (2, 0)
 
 
@@ -308,8 +309,8 @@ def test_a_client_that_does_not_wait_is_copied_all_the_same() -> None:
     with shadowed() as of, hanging(of.primary):
         with of.host.raw() as client:
             client.send(chunked(b"ab"))
-            of.until(lambda: bool(of.primary.seen))
-        of.until(lambda: answered(of) == 1)
+            wait_until(lambda: bool(of.primary.seen))
+        wait_until(lambda: answered(of) == 1)
         assert of.agreement.statuses == 0  # there is none to compare with
 
 
@@ -324,13 +325,13 @@ def test_who_looks_at_the_shadows_invocations_is_told_of_copies() -> None:
         variant.observers = (watch,)
         of.shadow.invoke = lambda received: Reply(200, received.body * 2, {"Content-Type": "text/csv"})
         invoke(of.host.client(), b"ab")
-        of.until(lambda: answered(of) == 1)
+        wait_until(lambda: answered(of) == 1)
         of.shadow.invoke = lambda _: Reply(500, b"no")
         invoke(of.host.client(), b"cd")
-        of.until(lambda: answered(of) == 2)
+        wait_until(lambda: answered(of) == 2)
         of.shadow.close()
         invoke(of.host.client(), b"ef")
-        of.until(lambda: answered(of) == 3)
+        wait_until(lambda: answered(of) == 3)
         first, *others = watch.seen
         assert (b"".join(first.request), first.complete, b"".join(first.response)) == (b"ab", 1, b"abab")
         assert first.head is not None
@@ -349,14 +350,14 @@ def test_the_process_that_sends_copies_is_killed_and_another_one_takes_its_place
         assert of.shadow is not None
         with hanging(of.shadow):
             invoke(of.host.client())
-            of.until(lambda: len(of.shadow.seen) == 1)  # type: ignore[union-attr]
+            wait_until(lambda: len(of.shadow.seen) == 1)  # type: ignore[union-attr]
             first = of.copies.sender
             os.kill(first, signal.SIGKILL)
-            of.until(lambda: of.agreement.lost == 1)
+            wait_until(lambda: of.agreement.lost == 1)
             assert f"process {first}, which sends copies" in caplog.text
         of.shadow.invoke = lambda received: Reply(200, received.body)
         assert invoke(of.host.client())["Body"].read() == b"body"
-        of.until(lambda: of.agreement.whole.agreed == 1)
+        wait_until(lambda: of.agreement.whole.agreed == 1)
         assert of.copies.sender != first
 
 
@@ -370,7 +371,7 @@ def test_the_process_that_sends_is_there_before_the_first_copy_unless_hardly_any
         variant = of.host.variant
         assert variant.shadow is not None
         of.host.loop.call(copies.observer, variant, variant.shadow)
-        of.until(lambda: copies.sender > 0)
+        wait_until(lambda: copies.sender > 0)
         of.host.loop.run(copies.close())
         assert copies.sender == 0
 
@@ -380,7 +381,7 @@ def test_the_process_that_sends_is_there_before_the_first_copy_unless_hardly_any
 def test_the_process_that_sends_copies_makes_way_for_others() -> None:
     with shadowed() as of:
         invoke(of.host.client())
-        of.until(lambda: of.agreement.whole.agreed == 1)
+        wait_until(lambda: of.agreement.whole.agreed == 1)
         assert os.getpriority(os.PRIO_PROCESS, of.copies.sender) == 19
 
 
@@ -391,9 +392,9 @@ def test_an_instance_is_asked_so_many_copies_at_a_time() -> None:
             client = of.host.client()
             for _ in range(10):
                 invoke(client)
-            of.until(lambda: len(of.shadow.seen) == 3)  # type: ignore[union-attr]
-            of.until(lambda: of.counts.sent == 10)
-        of.until(lambda: answered(of) == 10)
+            wait_until(lambda: len(of.shadow.seen) == 3)  # type: ignore[union-attr]
+            wait_until(lambda: of.counts.sent == 10)
+        wait_until(lambda: answered(of) == 10)
         assert of.shadow.most_invoked == 3
 
 
@@ -403,5 +404,5 @@ def test_copies_arrive_in_the_order_in_which_the_invocations_ended() -> None:
         client = of.host.client()
         for number in range(30):
             invoke(client, b"%d" % number)
-        of.until(lambda: answered(of) == 30)
+        wait_until(lambda: answered(of) == 30)
         assert [int(each.body) for each in of.shadow.seen] == list(range(30))

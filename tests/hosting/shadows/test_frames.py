@@ -26,7 +26,7 @@ def frames(heard: list[tuple[Any, bytes]]) -> Frames:
     return Frames(lambda message, data: heard.append((message, data)), lambda: None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 40_000), max_size=3), min_size=1, max_size=5),
     st.lists(st.integers(40, 50_000), min_size=1),

@@ -15,9 +15,9 @@ def test_hours_pass_without_waiting() -> None:
         loop.call_later(3600, order.append, "sooner")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5400):
-                await asyncio.sleep(86_400)
+                await asyncio.sleep(86_400)  # sleeps: in virtual time
         order.append("timeout")
-        await asyncio.sleep(86_400 - loop.time())
+        await asyncio.sleep(86_400 - loop.time())  # sleeps: in virtual time
         assert loop.wall_time() == pytest.approx(MIDNIGHT + 86_400)
         assert loop.now_ns() == pytest.approx(86_400e9)
         return order

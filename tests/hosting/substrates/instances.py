@@ -17,7 +17,7 @@ from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.processes import marked
 from halimede.hosting.substrates.program import can_isolate
-from tests.hosting.control.fakes import until
+from tests.support.waiting import let_pass_async, wait_until_async
 
 MACHINE = Resources(4, 8 << 30, 2)
 SMALL = Resources(1, 64 << 20)
@@ -68,7 +68,7 @@ class Exits(dict[str, str]):
 
     async def of(self, instance_id: str) -> str:
         """Why an instance has ended, when it has."""
-        await until(lambda: instance_id in self)
+        await wait_until_async(lambda: instance_id in self)
         return self[instance_id]
 
 
@@ -91,14 +91,14 @@ async def substrate_in(
 
 async def answers(running: RunningInstance) -> None:
     """Return once the instance answers a ping."""
-    async with asyncio.timeout(20):
-        while await ping(running.host, running.port, 1):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.005)
+    async with asyncio.timeout(60):
+        while await ping(running.host, running.port, 1):
+            await let_pass_async(0.01, "another process is to open its socket")
 
 
 async def text_of(path: Path) -> str:
     """What is in a file, once there is a whole line in it."""
-    await until(lambda: path.exists() and path.read_text().endswith("\n"))
+    await wait_until_async(lambda: path.exists() and path.read_text().endswith("\n"))
     return path.read_text().strip()  # noqa: ASYNC240 - of a test
 
 

@@ -13,7 +13,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates import local
 from halimede.hosting.substrates.base import Resources
 from halimede.hosting.substrates.processes import marked
-from tests.hosting.control.fakes import on_loop, until
+from tests.hosting.control.fakes import on_loop
 from tests.hosting.substrates.instances import (
     MACHINE,
     SMALL,
@@ -29,6 +29,7 @@ from tests.hosting.substrates.instances import (
     write_serve,
     zombies,
 )
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +147,7 @@ async def test_an_instance_that_ends_tells_its_status_and_its_last_lines(tmp_pat
             == "it was killed by signal SIGKILL, as the kernel does when memory runs out"
         )
         await substrate.terminate("i-0")
-        await until(lambda: substrate.free().cpus == MACHINE.cpus * 8)
+        await wait_until_async(lambda: substrate.free().cpus == MACHINE.cpus * 8)
     assert not zombies()
 
 
@@ -166,9 +167,9 @@ async def test_an_instance_that_does_not_answer_tells_what_it_has_printed(tmp_pa
     program = write_serve(tmp_path)
     async with substrate_in(tmp_path / "host") as (substrate, _):
         await substrate.launch(request_for(program, "print('no database', flush=True); time.sleep(1000)"))
-        async with asyncio.timeout(10):
-            while not (told := await substrate.failure("i-0")):  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while not (told := await substrate.failure("i-0")):
+                pass  # each look at the file gives way
         assert told == "; its last lines: no database"
         await substrate.terminate("i-0", 0.01)
         assert await substrate.failure("i-0") == ""
@@ -252,7 +253,7 @@ async def test_what_a_killed_instance_leaves_is_ended(tmp_path: Path) -> None:
         pid, pids = await _family(substrate, tmp_path)
         os.kill(pid, signal.SIGKILL)
         assert "SIGKILL" in await exits.of("i-0")
-        await until(lambda: not substrate.instances())
+        await wait_until_async(lambda: not substrate.instances())
         assert not [pid for pid in pids if lives(pid)]
         assert not (tmp_path / "host" / "instances" / "i-0").exists()
 
@@ -464,7 +465,7 @@ async def test_fifty_launches_leave_nothing(tmp_path: Path) -> None:
         before = open_files()
         for begin in range(6, 51, 5):
             await asyncio.gather(*map(once, range(begin, begin + 5)))
-        await until(lambda: not open_files() - before)
+        await wait_until_async(lambda: not open_files() - before)
         assert not marked(directory)
         assert not list((directory / "instances").iterdir())
         assert not zombies()

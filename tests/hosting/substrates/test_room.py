@@ -1,7 +1,6 @@
 """Room for instances: memory that is reserved, and updates that need room for both fleets."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.hosting.substrates.instances import MACHINE, request_for, substrate_i
 from tests.support.clients import Clients
 from tests.support.fake_nvml import FakeGpu, machine_with
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until
 
 GIB = 1 << 30
 ROLE = "arn:aws:iam::000000000000:role/halimede"
@@ -153,10 +153,8 @@ class World:
         asking.start()
         try:
             result = work()
-            number, deadline = len(answers), time.monotonic() + 20
-            while len(answers) < number + 20 and not failures:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            number = len(answers)
+            wait_until(lambda: len(answers) >= number + 20 or failures, "answers")
         finally:
             over.set()
             asking.join()

@@ -51,14 +51,14 @@ class FakeObjects:
         self.broken = 0
 
     async def read(self, url: str, limit: int) -> bytes:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleeps: in virtual time
         if url not in self.objects:
             raise invalid(f"Failed to read the object {url}: there is no such key")
         assert len(self.objects[url]) <= limit
         return self.objects[url]
 
     async def list(self, url: str) -> Sequence[ListedObject]:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleeps: in virtual time
         if not any(each.startswith("/".join(url.split("/")[:3]) + "/") for each in self.objects):
             raise invalid("there is no such bucket")
         now = datetime.now(UTC)
@@ -79,7 +79,7 @@ class FakeObjects:
             path.unlink()
 
     async def write(self, url: str, content: Path) -> None:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: in virtual time
         if self.broken:
             self.broken -= 1
             raise invalid(f"Failed to write the object {url}: the network is down")
@@ -119,7 +119,7 @@ class FakeFleet:
         return self._world.shortage
 
     async def start(self) -> None:
-        await asyncio.sleep(5)
+        await asyncio.sleep(5)  # sleeps: in virtual time
         if self._world.refusal is not None:
             raise self._world.refusal
         for _ in range(self._count):
@@ -141,14 +141,14 @@ class FakeFleet:
             task.add_done_callback(self._tasks.discard)
 
     async def _replace(self) -> None:
-        await asyncio.sleep(7)
+        await asyncio.sleep(7)  # sleeps: in virtual time
         self._join()
 
     def ended(self, instance_id: str, reason: str) -> bool:
         return False
 
     async def retire(self) -> None:
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # sleeps: in virtual time
         await self.forget()
 
     async def forget(self) -> None:
@@ -169,7 +169,7 @@ class FakeExchanges:
         world = self._world
         world.payloads.append(body)
         world.most = max(world.most, lane.target.inflight)
-        answering = asyncio.ensure_future(asyncio.sleep(world.latency_s))
+        answering = asyncio.ensure_future(asyncio.sleep(world.latency_s))  # sleeps: in virtual time
         await asyncio.wait({answering, lane.lost}, return_when=asyncio.FIRST_COMPLETED)
         answering.cancel()
         if lane.lost.done():
@@ -280,6 +280,12 @@ class World:
                 described = await self.describe(name)
                 if described["TransformJobStatus"] in ("Completed", "Failed", "Stopped"):
                     return described
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let virtual time pass until the condition holds."""
+        async with asyncio.timeout(1000):
+            while not condition():  # noqa: ASYNC110 - time is virtual
+                await asyncio.sleep(0.1)  # sleeps: in virtual time
 
     async def failed(self, **members: Any) -> str:
         """Why a job fails."""

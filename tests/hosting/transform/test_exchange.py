@@ -17,6 +17,7 @@ from halimede.hosting.transform.lanes import Lane, Lanes
 from tests.hosting.control.fakes import on_loop
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
 from tests.hosting.transform.fakes import ROUTE
+from tests.support.waiting import wait_until_async
 
 PIECE = bytes(range(256)) * 4096
 
@@ -74,7 +75,7 @@ def test_an_instance_that_hangs(instance: FakeInstance) -> None:
     gate = threading.Event()
 
     def hang(_: Received) -> Reply:
-        gate.wait(20)
+        assert gate.wait(60)
         return Reply()
 
     instance.invoke = hang
@@ -85,7 +86,7 @@ def test_an_instance_that_hangs(instance: FakeInstance) -> None:
         with pytest.raises(TimeoutError):
             await ask(lane, b"1", timeout_s=0.1)
         asking = asyncio.ensure_future(ask(lane, b"1"))
-        await asyncio.sleep(0.05)
+        await wait_until_async(lambda: len(instance.seen) == 2, "the second request")
         lane.lost.set_result(None)
         with pytest.raises(CallError, match="the instance has ended"):
             await asking

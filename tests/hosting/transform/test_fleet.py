@@ -13,8 +13,9 @@ from halimede.hosting.transform.job_record import JobRecord, Status
 from halimede.hosting.transform.lanes import Lanes
 from halimede.hosting.transform.spec import TransformSpec
 from tests.hosting.control import fakes
-from tests.hosting.control.fakes import CALLER, URL, on_loop, until
+from tests.hosting.control.fakes import CALLER, URL, on_loop
 from tests.hosting.transform.fakes import request
+from tests.support.waiting import wait_until_async
 
 
 def fleet_of(
@@ -24,9 +25,7 @@ def fleet_of(
     container = {"Image": "image", "ModelDataUrl": URL, "Environment": {"A": "model", "B": "model"}}
     model = {"PrimaryContainer": container}
     record = JobRecord("j", *CALLER.scope, "arn", Status.IN_PROGRESS, document, model, "f-job", 0.0, 0.0)
-    return InstanceFleet(
-        world.controller._dependencies, record, TransformSpec.of(document), lanes, adopted or []
-    )
+    return InstanceFleet(world.dependencies(), record, TransformSpec.of(document), lanes, adopted or [])
 
 
 @on_loop
@@ -57,7 +56,7 @@ async def test_instances_are_started_replaced_and_ended(tmp_path: Path) -> None:
         assert fleet.ended(dead, "it was killed")
         assert not fleet.ended("i-other", "it was killed")
         assert lane.lost.done()
-        await until(lambda: len(lanes.targets) == 2)
+        await wait_until_async(lambda: len(lanes.targets) == 2)
         assert dead not in {target.id for target in lanes.targets}
 
         lanes.release(lane)
@@ -126,7 +125,7 @@ async def test_why_an_instance_does_not_come_up(tmp_path: Path) -> None:
         def ended(instance_id: str, reason: str) -> None:
             fleet.ended(instance_id, reason)
 
-        world.substrate._on_exit = ended
+        await world.substrate.start(ended)
         with pytest.raises(ApiError) as raised:
             await fleet.start()
         text = "The primary container for transform job j did not pass the ping health check"

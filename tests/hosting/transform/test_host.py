@@ -3,8 +3,7 @@
 import json
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,12 +108,15 @@ class Host:
         return arn
 
     def settled(self, name: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 100
-        while time.monotonic() < deadline:
-            described: dict[str, Any] = self.sagemaker.describe_transform_job(TransformJobName=name)
-            if described["TransformJobStatus"] not in ("InProgress", "Stopping"):
-                return described
-        raise AssertionError(f"the job does not settle:\n{self.process.log}")
+        """The description of a job that is over."""
+        described: dict[str, Any] = {}
+
+        def is_over() -> bool:
+            described.update(self.sagemaker.describe_transform_job(TransformJobName=name))
+            return described["TransformJobStatus"] not in ("InProgress", "Stopping")
+
+        self.process.wait_until(is_over, f"the end of the job {name}", 100)
+        return described
 
     def outputs(self, name: str) -> dict[str, Any]:
         """Key → when it was written."""
@@ -150,13 +152,6 @@ def write_rows(place: Path, files: int, rows: int) -> None:
 
 def sums(number: int, rows: int) -> bytes:
     return "".join(f"{number + row}\n" for row in range(rows)).encode()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
 
 
 def test_jobs_with_boto3(place: Path) -> None:
@@ -209,7 +204,7 @@ def test_jobs_with_boto3(place: Path) -> None:
             host.sagemaker.describe_transform_job(TransformJobName="other")
         with pytest.raises(ClientError, match="is in status Completed"):
             host.sagemaker.stop_transform_job(TransformJobName="dies")
-        until(lambda: not marked(place / "host"), "the end of the instances")
+        host.process.wait_until(lambda: not marked(place / "host"), "the end of the instances")
 
 
 def test_a_job_survives_the_kill_of_its_host(place: Path) -> None:
@@ -217,7 +212,7 @@ def test_a_job_survives_the_kill_of_its_host(place: Path) -> None:
     with host_in(place) as host:
         host.prepare(SECONDS="0.02")
         host.create("adds", 2)
-        until(lambda: len(host.outputs("adds")) >= 5, "the first outputs")
+        host.process.wait_until(lambda: len(host.outputs("adds")) >= 5, "the first outputs")
         host.process.stop(signal.SIGKILL)
     left = marked(place / "host")
     with host_in(place) as host:
@@ -231,7 +226,7 @@ def test_a_job_survives_the_kill_of_its_host(place: Path) -> None:
         again = [key for key, written in before.items() if after[key] != written]
         assert len(again) <= 2
         assert len(host.streams("adds")) == 3  # the instances were taken over
-        until(lambda: not marked(place / "host"), "the end of the instances")
+        host.process.wait_until(lambda: not marked(place / "host"), "the end of the instances")
     assert left
     assert not list((place / "host" / "transform").iterdir())
 
@@ -241,7 +236,7 @@ def test_a_job_that_is_stopped_leaves_nothing(place: Path) -> None:
     with host_in(place) as host:
         host.prepare(SECONDS="0.02")
         host.create("adds")
-        until(lambda: bool(marked(place / "host")), "an instance")
+        host.process.wait_until(lambda: bool(marked(place / "host")), "an instance")
         host.sagemaker.stop_transform_job(TransformJobName="adds")
         described = host.settled("adds")
         assert described["TransformJobStatus"] == "Stopped"

@@ -172,9 +172,7 @@ async def test_an_object_that_vanishes(world: World) -> None:
     world.objects.objects |= {f"{IN}/a": b"1", f"{IN}/b": b"2"}
     world.latency_s = 10
     await world.create()
-    async with asyncio.timeout(100):
-        while not world.payloads:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: world.payloads)
     del world.objects.objects[f"{IN}/b"]
     described = await world.settled()
     assert "s3://in/data/b: Failed to read the object" in described["FailureReason"]
@@ -260,9 +258,7 @@ async def test_instances_without_room(world: World) -> None:
 async def test_an_instance_that_dies_is_replaced_and_its_requests_done_again(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1\n2\n3\n4\n"
     await world.create(MaxConcurrentTransforms=2)
-    async with asyncio.timeout(100):
-        while len(world.payloads) < 3:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: len(world.payloads) >= 3)
     [(target, fleet)] = world.targets.items()
     fleet.kill(target)
     assert (await world.settled())["TransformJobStatus"] == "Completed"
@@ -289,9 +285,7 @@ async def test_a_record_that_ends_every_instance(world: World) -> None:
 async def test_a_job_without_any_instance_is_given_up(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1\n" * 10
     await world.create()
-    async with asyncio.timeout(100):
-        while not world.payloads:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: world.payloads)
     [(target, fleet)] = world.targets.items()
     fleet.kill(target, replaced=False)
     described = await world.settled()
@@ -357,9 +351,7 @@ async def test_a_manifest_that_is_not_there(world: World) -> None:
 async def test_a_job_that_is_stopped(world: World) -> None:
     world.objects.objects |= {f"{IN}/a": b"1", f"{IN}/b": b"2\n" * 100}
     await world.create()
-    async with asyncio.timeout(100):
-        while len(world.payloads) < 10:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: len(world.payloads) >= 10)
     assert await world.call("StopTransformJob", TransformJobName="j") == {}
     [summary] = (await world.call("ListTransformJobs"))["TransformJobSummaries"]
     assert summary["TransformJobStatus"] == "Stopping"
@@ -377,7 +369,7 @@ async def test_a_job_that_is_stopped(world: World) -> None:
 async def test_a_job_that_is_stopped_before_it_has_instances(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1"
     await world.create()
-    await asyncio.sleep(1)
+    await asyncio.sleep(1)  # sleeps: in virtual time
     await world.call("StopTransformJob", TransformJobName="j")
     assert (await world.settled())["TransformJobStatus"] == "Stopped"
     assert not world.payloads
@@ -391,9 +383,7 @@ async def test_a_job_goes_on_after_a_restart(world: World) -> None:
     names = [f"{number:02}" for number in range(20)]
     world.objects.objects |= {f"{IN}/{name}": name.encode() for name in names}
     await world.create()
-    async with asyncio.timeout(100):
-        while len(world.objects.writes) < 7:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: len(world.objects.writes) >= 7)
     created = (await world.call("ListTransformJobs"))["TransformJobSummaries"]
     await world.restart()
     world.objects.objects[f"{IN}/99"] = b"later"  # not of this job
@@ -409,9 +399,7 @@ async def test_a_large_object_goes_on_where_it_was(world: World) -> None:
     lines = [b"%d" % number for number in range(100)]
     world.objects.objects[f"{IN}/a"] = b"\n".join(lines)
     await world.create()
-    async with asyncio.timeout(1000):
-        while len(world.payloads) < 60:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: len(world.payloads) >= 60)
     await world.restart()
     assert (await world.settled())["TransformJobStatus"] == "Completed"
     assert world.objects.outputs == {"a.out": b"".join(line + b"!\n" for line in lines)}
@@ -424,9 +412,7 @@ async def test_a_large_object_goes_on_where_it_was(world: World) -> None:
 async def test_an_object_that_has_changed_is_begun_anew(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1\n" * 50
     await world.create()
-    async with asyncio.timeout(1000):
-        while len(world.payloads) < 30:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: len(world.payloads) >= 30)
     world.objects.objects[f"{IN}/a"] = b"2\n" * 50
     await world.restart()
     assert (await world.settled())["TransformJobStatus"] == "Completed"
@@ -437,9 +423,7 @@ async def test_an_object_that_has_changed_is_begun_anew(world: World) -> None:
 async def test_an_output_that_has_got_lost_is_begun_anew(world: World) -> None:
     world.objects.objects[f"{IN}/a"] = b"1\n" * 50
     await world.create()
-    async with asyncio.timeout(1000):
-        while len(world.payloads) < 30:  # noqa: ASYNC110 - time is virtual
-            await asyncio.sleep(0.1)
+    await world.until(lambda: len(world.payloads) >= 30)
     await world.transforms.stop()
     [output] = world.directory.glob("transform/*/*.out")
     [checkpoint] = world.directory.glob("transform/*/*.checkpoint")
@@ -524,10 +508,10 @@ async def test_settled_jobs_take_no_memory_and_are_known_nevertheless(world: Wor
     for number in range(3):
         await world.create(f"job-{number}")
         await world.settled(f"job-{number}")
-        assert not world.transforms._state.unsettled
-        assert len(world.transforms._jobs) <= 1
+        assert not world.transforms._state.unsettled  # noqa: SLF001 - memory is not to grow
+        assert len(world.transforms._jobs) <= 1  # noqa: SLF001 - memory is not to grow
     await world.restart()
-    assert not world.transforms._state.unsettled
+    assert not world.transforms._state.unsettled  # noqa: SLF001 - memory is not to grow
     summaries = (await world.call("ListTransformJobs", SortOrder="Ascending"))["TransformJobSummaries"]
     assert [each["TransformJobName"] for each in summaries] == ["job-0", "job-1", "job-2"]
     assert (await world.describe("job-1"))["ModelName"] == "m"

@@ -55,7 +55,7 @@ def as_document(progress: Progress) -> dict[str, Any]:
     return {name: getattr(progress, name) for name in Progress.__dataclass_fields__}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(PLANS, EVENTS)
 def test_every_update_ends(plan: Plan, events: list[str]) -> None:
     now = NOON
@@ -101,7 +101,7 @@ def test_every_update_ends(plan: Plan, events: list[str]) -> None:
         assert plan.policy.strategy is Strategy.ROLLING
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(PLANS)
 @example(Plan(Policy(Strategy.ROLLING, Size(25, True)), {"A": 7, "B": 8}, {"A": 7, "B": 8}))
 def test_a_rolling_update_needs_room_for_one_batch_only(plan: Plan) -> None:
@@ -119,7 +119,7 @@ def test_a_rolling_update_needs_room_for_one_batch_only(plan: Plan) -> None:
         progress = plan.elapsed(progress, now) if progress.stage in WAITING else plan.arrived(progress, now)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(PLANS)
 def test_a_bake_follows_each_shift(plan: Plan) -> None:
     now, bakes = NOON, []

@@ -7,6 +7,7 @@ import pytest
 from halimede.hosting.control.deployments.checks import check_alarms, check_config, check_fleet
 from halimede.hosting.control.deployments.policy import Policy, Strategy
 from halimede.hosting.errors import ApiError
+from tests.hosting.control.fakes import refusal
 
 
 def percent(value: int) -> dict[str, Any]:
@@ -152,8 +153,8 @@ def test_policies_that_do_not_go_with_the_fleet_are_refused(config: dict[str, An
     ],
 )
 def test_policies_within_aws_limits_pass(config: dict[str, Any]) -> None:
-    check_config(config)
-    check_fleet(config, {"A": 4})
+    assert refusal(check_config, config) == ""
+    assert refusal(check_fleet, config, {"A": 4}) == ""
 
 
 def test_alarms_that_do_not_exist_or_are_in_alarm_are_refused() -> None:

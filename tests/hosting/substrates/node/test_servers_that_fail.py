@@ -160,7 +160,7 @@ def test_a_server_that_answers_slowly(server: ArchiveServer, node: Taking) -> No
         for byte in range(0, len(data), 2048):
             handler.wfile.write(data[byte : byte + 2048])
             handler.wfile.flush()
-            time.sleep(0.01)
+            time.sleep(0.01)  # sleeps: the server is slow
 
     server.faults = [slowly]
     node.take(server.offer(archive(30_000)))

@@ -16,6 +16,7 @@ def shared_cluster() -> Iterator[RayCluster]:
 @pytest.fixture
 def cluster(shared_cluster: RayCluster) -> Iterator[RayCluster]:
     """The cluster; nodes that a test adds go with it."""
+    before = set(shared_cluster.nodes)
     yield shared_cluster
-    for name in [name for name in shared_cluster.nodes if name != "head"]:
+    for name in shared_cluster.nodes.keys() - before:
         shared_cluster.remove(name)

@@ -5,9 +5,9 @@ import json
 import random
 import sys
 import tarfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 from halimede.hosting.substrates.processes import marked
 from tests.support.host import HostProcess, start_host
 from tests.support.ray_cluster import RayCluster
+from tests.support.waiting import wait_until
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 VARIANT = "A"
@@ -61,6 +62,10 @@ class Server(socketserver.ThreadingTCPServer):
 
 Server(("", int(os.environ["SAGEMAKER_BIND_TO_PORT"])), Handler).serve_forever()
 """
+
+
+until = partial(wait_until, timeout=120, longest_s=0.05)
+"""Waits for what a cluster does, which takes seconds."""
 
 
 class Hosted:
@@ -113,7 +118,9 @@ class Hosted:
 
     def settled(self, name: str = "e") -> str:
         """The state in which an endpoint settles."""
-        until(lambda: self.describe(name)["EndpointStatus"] in ("InService", "Failed"))
+        until(
+            lambda: self.describe(name)["EndpointStatus"] in ("InService", "Failed"), f"the endpoint {name}"
+        )
         return str(self.describe(name)["EndpointStatus"])
 
     def scale(self, count: int, name: str = "e") -> None:
@@ -130,7 +137,17 @@ class Hosted:
         def is_gone() -> bool:
             return name not in [each["EndpointName"] for each in self.sagemaker.list_endpoints()["Endpoints"]]
 
-        until(is_gone)
+        until(is_gone, f"the end of the endpoint {name}")
+
+    def clear(self) -> None:
+        """Delete all endpoints, configurations and models."""
+        for each in self.sagemaker.list_endpoints()["Endpoints"]:
+            self.delete(each["EndpointName"])
+        for each in self.sagemaker.list_endpoint_configs()["EndpointConfigs"]:
+            self.sagemaker.delete_endpoint_config(EndpointConfigName=each["EndpointConfigName"])
+        for each in self.sagemaker.list_models()["Models"]:
+            self.sagemaker.delete_model(ModelName=each["ModelName"])
+        until(lambda: not marked(self.nodes), "the end of all processes")
 
     def ask(self, body: str = "", name: str = "e") -> Mapping[str, Any]:
         """What an instance answers."""
@@ -185,13 +202,5 @@ def hosted(directory: Path, cluster: RayCluster | None, *flags: str, at: str = "
         directory / at, "--substrate=ray", *ray, f"--node-directory={nodes}", "--describe-hold=0", *flags
     ) as host:
         yield Hosted(host, directory / at, program, nodes)
-    until(lambda: not marked(nodes))
-    until(lambda: not list(nodes.glob("*/*/instances/*")))
-
-
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    """Return once something is so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
+    until(lambda: not marked(nodes), "the end of all processes")
+    until(lambda: not list(nodes.glob("*/*/instances/*")), "the end of all instances")

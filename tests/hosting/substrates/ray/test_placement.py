@@ -94,12 +94,12 @@ def test_nodes_that_cannot_reach_the_host_are_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     substrate = RaySubstrate(tmp_path, Images(), 8.0, RaySettings("10.0.0.9:6379"), only_here=True)
-    substrate._engine.address = "10.0.0.1"
+    substrate._engine.address = "10.0.0.1"  # noqa: SLF001 - as of a cluster
     with caplog.at_level(logging.WARNING, "halimede"):
-        substrate._know([node("a", 4, 4)])
+        substrate._know([node("a", 4, 4)])  # noqa: SLF001 - as its cluster calls it
         assert not caplog.messages
-        substrate._know([node("a", 4, 4), node("bb", 2, 2)])
-        substrate._know([node("a", 4, 4), node("bb", 2, 2)])
+        substrate._know([node("a", 4, 4), node("bb", 2, 2)])  # noqa: SLF001 - as its cluster calls it
+        substrate._know([node("a", 4, 4), node("bb", 2, 2)])  # noqa: SLF001 - as its cluster calls it
     [message] = caplog.messages
     assert "the nodes at 10.0.0.2 cannot fetch models from this host" in message
     assert "--address=10.0.0.1" in message
