@@ -42,6 +42,13 @@ entries = st.one_of(
 )
 
 
+def assert_harmless(data: bytes) -> None:
+    """Whatever an archive is, it is extracted or refused, and nothing beside the directory changes."""
+    with bystanders() as target, suppress(ArchiveError):
+        extract(io.BytesIO(data), target, RULES)
+        assert target.is_dir()
+
+
 @contextmanager
 def bystanders() -> Iterator[Path]:
     """A directory to extract into, beside which nothing may change."""
@@ -75,7 +82,7 @@ def _aim(entry: Entry, outside: Path) -> Entry:
     return info, data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example([directory("a"), symlink("a/b", ".."), symlink("c", "a/b/../outside"), file("c")], RULES)
 @example([symlink("bin/python", "@outside/victim"), file("bin/python")], ENVIRONMENT)
 @example([symlink("bin/python", "@outside"), hard_link("a", "bin/python/victim")], ENVIRONMENT)
@@ -98,7 +105,7 @@ def test_no_entries_reach_out_of_the_directory(some: list[Entry], rules: Rules) 
                 assert Path(os.path.realpath(path)).is_relative_to(target.resolve())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_damage_does_anything_but_have_the_archive_refused(data: st.DataObject) -> None:
     mode = data.draw(st.sampled_from(["w", "w:gz"]))
@@ -118,11 +125,10 @@ def test_no_damage_does_anything_but_have_the_archive_refused(data: st.DataObjec
         # the first header's checksum, or `tarfile` would look no further
         whole[148:156] = b" " * 8
         whole[148:156] = b"%06o\0 " % sum(whole[:512])
-    with bystanders() as target, suppress(ArchiveError):
-        extract(io.BytesIO(whole), target, RULES)
+    assert_harmless(bytes(whole))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(
@@ -138,5 +144,4 @@ def test_no_damage_does_anything_but_have_the_archive_refused(data: st.DataObjec
 def test_no_extended_header_does_either(headers: dict[str, str], content: bytes) -> None:
     info, _ = file("a", content)
     info.pax_headers = headers
-    with bystanders() as target, suppress(ArchiveError):
-        extract(io.BytesIO(archive((info, content), file("b"), mode="w")), target, RULES)
+    assert_harmless(archive((info, content), file("b"), mode="w"))

@@ -88,7 +88,7 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, place: P
 def test_a_directory_that_somebody_fills_meanwhile_is_left_alone(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = model_archives._run
+    whole = model_archives._run  # noqa: SLF001 - what happens in the middle of it
 
     def run_beside_another(*arguments: object) -> None:
         whole(*arguments)  # type: ignore[arg-type]  # passed on
@@ -208,7 +208,7 @@ def test_an_archive_that_changes_meanwhile_is_refused(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, file("a"))
-    whole = model_archives._run
+    whole = model_archives._run  # noqa: SLF001 - what happens in the middle of it
 
     def run_then_touch(*arguments: object) -> None:
         whole(*arguments)  # type: ignore[arg-type]  # passed on

@@ -19,9 +19,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from halimede.hosting.capture.records import CaptureRecord, read_records
 from halimede.hosting.substrates.processes import end_marked
-from tests.hosting.http.test_connection import until
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)  # hosts are started and killed several times
 
@@ -95,7 +95,7 @@ def create(host: HostProcess, place: Path, percentage: int = 100) -> None:
 def in_service(host: HostProcess) -> None:
     """Return when the endpoint serves."""
     sagemaker = host.client("sagemaker")
-    until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService", 60)
+    wait_until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService")
 
 
 def invoke(client: Any, body: bytes, **further: Any) -> bytes:
@@ -159,13 +159,13 @@ def test_what_was_asked_and_answered_is_in_the_bucket(place: Path, processes: in
         with pytest.raises(ClientError, match="400"):
             invoke(clients[0], b"fail")
         bucket = Bucket(host)
-        until(lambda: len(bucket.records()) == 22, 60)
+        wait_until(lambda: len(bucket.records()) == 22)
         assert bucket.bodies() == Counter([*bodies, b"1,2", b"stream"])
         (record,) = [each for each in bucket.records() if each.inference_id == "mine"]
         assert record.custom_attributes == ("a=b",)
         assert record.input is not None
         assert (record.input.content_type, record.input.encoding) == ("text/csv", "CSV")
-        until(lambda: metric(host, "data_capture_records_uploaded_total") == 22, 30)
+        wait_until(lambda: metric(host, "data_capture_records_uploaded_total") == 22)
         assert metric(host, "data_capture_records_total") == 22
         assert metric(host, "data_capture_records_dropped_total") == 0
         now = time.gmtime()
@@ -226,7 +226,7 @@ def test_a_killed_host_loses_nothing_that_was_on_disk_and_writes_nothing_twice(
     on_disk: list[int] = []
     early: list[set[bytes]] = []
     more = f"--router-processes={processes}"
-    for life in range(3):
+    for life in range(2):
         with start_host(place / "host", *flags(place), more, "--keep-instances") as host:
             if life:
                 in_service(host)
@@ -235,18 +235,18 @@ def test_a_killed_host_loses_nothing_that_was_on_disk_and_writes_nothing_twice(
             load = Load(host, life)
             loads.append(load)
             try:
-                until(lambda: metric(host, "data_capture_records_uploaded_total") > 50, 60)
-                until(lambda: metric(host, "data_capture_records_total") > 50, 60)
+                wait_until(lambda: metric(host, "data_capture_records_uploaded_total") > 50)
+                wait_until(lambda: metric(host, "data_capture_records_total") > 50)
                 early.append({body for answered in load.answered for body in list(answered)})
                 # twice as many: by then those are on disk, whichever process has answered them
-                until(lambda: metric(host, "data_capture_records_total") > 2 * len(early[-1]), 60)
+                wait_until(lambda: metric(host, "data_capture_records_total") > 2 * len(early[-1]))
                 on_disk.append(int(metric(host, "data_capture_records_total")))
             finally:
                 host.process.kill()
                 host.process.wait()
                 load.stop()
     with start_host(place / "host", *flags(place), more) as host:
-        until(lambda: not list((place / "host" / "capture").iterdir()), 60)
+        wait_until(lambda: not list((place / "host" / "capture").iterdir()))
         found = Bucket(host).bodies()
     assert set(found.values()) == {1}
     for life, load in enumerate(loads):
@@ -264,7 +264,7 @@ def test_a_bucket_that_is_not_there_holds_nothing_up(place: Path) -> None:
         client = host.client("sagemaker-runtime")
         for number in range(50):
             assert invoke(client, b"%d" % number)
-        until(lambda: metric(host, "data_capture_upload_failures_total") >= 2, 60)
+        wait_until(lambda: metric(host, "data_capture_upload_failures_total") >= 2)
         assert host.log.count("data capture of endpoint 'e': ") == 1
         command = [sys.executable, "-m", "halimede", "capture", "e"]
         shown = subprocess.run(
@@ -280,7 +280,7 @@ def test_a_bucket_that_is_not_there_holds_nothing_up(place: Path) -> None:
         assert "give that directory with --destination" in shown.stderr
         host.client("s3").create_bucket(Bucket="captured")
         bucket = Bucket(host)
-        until(lambda: len(bucket.records()) == 50, 60)
+        wait_until(lambda: len(bucket.records()) == 50)
         assert "records are written to s3://captured again" in host.log
 
 

@@ -20,7 +20,8 @@ from halimede.hosting.errors import invalid
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
 from tests.hosting.capture.spools import ENDPOINT, NOON, Spool
-from tests.hosting.control.fakes import on_loop, until
+from tests.hosting.control.fakes import on_loop
+from tests.support.waiting import let_pass_async, wait_until_async
 
 _AWAY = "Failed to write the object (bucket: bucket): there is no such bucket"
 _FIELDS = ("capture_uploaded", "capture_dropped", "capture_upload_failures")
@@ -235,15 +236,15 @@ async def test_few_processors_are_left_to_others_most_of_the_time(tmp_path: Path
     delays = [0.5]  # so much work is rested from for longer than the next is waited for
 
     def convert_slowly(paths: Sequence[Path]) -> list[Converted]:
-        time.sleep(delays.pop() if delays else 0)
+        time.sleep(delays.pop() if delays else 0)  # sleeps: work, after which it rests as long
         return [convert(path) for path in paths]
 
     uploader = Uploader(
         tmp_path, bucket.settings, bucket.write, bucket.absorb, lambda: NOON, convert_slowly, cpus=2
     )
     await uploader.sweep()
-    await until(lambda: len(bucket.objects) == 16)
-    await asyncio.sleep(0.2)
+    await wait_until_async(lambda: len(bucket.objects) == 16)
+    await let_pass_async(0.2, "it rests: nothing tells of that")
     assert len(bucket.objects) == 16
     await uploader.stop(10)
     assert len(bucket.objects) == 40
@@ -272,14 +273,13 @@ async def test_one_bucket_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         tmp_path, CaptureSettings(), write, absorb, convert=lambda paths: list(map(convert, paths)), cpus=64
     )
     await uploader.sweep()
-    await until(lambda: written == ["s3://bucket"])
+    await wait_until_async(lambda: written == ["s3://bucket"])
     await _spooled(tmp_path / "more")
     for path in _left(tmp_path / "more"):
         shutil.move(path, tmp_path)
-    async with asyncio.timeout(10):
-        while written != ["s3://bucket"] * 2:
-            await uploader.sweep()
-            await asyncio.sleep(0.002)
+    while written != ["s3://bucket"] * 2:
+        await uploader.sweep()
+        await asyncio.sleep(0)
     gate.set()
     await uploader.idle()
     assert written == ["s3://bucket"] * 2 + ["s3://hanged"]
@@ -303,7 +303,7 @@ async def test_a_host_that_was_killed_while_it_uploaded_goes_on(tmp_path: Path, 
     (tmp_path / ".20270115T120000000-begun").write_bytes(b"hal0")
     bucket.uploader = bucket.another()
     await bucket.uploader.start()
-    await until(lambda: _left(tmp_path) == [])
+    await wait_until_async(lambda: _left(tmp_path) == [])
     await bucket.uploader.stop(10)
     assert len(bucket.objects) == 2
     assert bucket.bodies == [b"0-0", b"0-1", b"1-0", b"1-1"]
@@ -345,7 +345,7 @@ async def test_it_is_looked_at_again_and_again(tmp_path: Path) -> None:
     await bucket.uploader.start()
     for count in (1, 2):
         await _spooled(tmp_path, uploading=True)
-        await until(partial(_has, bucket, count))
+        await wait_until_async(partial(_has, bucket, count))
     await bucket.uploader.stop(10)
 
 
@@ -382,7 +382,7 @@ async def test_records_that_cannot_be_made_are_tried_again(
         fails.append(False)
         return [convert(path) for path in paths]
 
-    bucket.uploader._convert = convert_sometimes
+    bucket.uploader._convert = convert_sometimes  # noqa: SLF001 - the process that fails
     await bucket.sweep()
     assert len(spool.files(RAW)) == 1
     assert spool.files(RECORDS) == []

@@ -25,7 +25,8 @@ from halimede.hosting.capture.spool import (
 )
 from halimede.hosting.specs import DataCapture
 from tests.hosting.capture.spools import CAPTURE, NOON, Spool
-from tests.hosting.control.fakes import on_loop, until
+from tests.hosting.control.fakes import on_loop
+from tests.support.waiting import wait_until_async
 
 _BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size=12"
 _KNOWN_TYPES = DataCapture(
@@ -160,7 +161,7 @@ async def test_much_is_written_without_waiting(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "c", CaptureSettings(flush_bytes=1000, flush_s=3600))
     for _ in range(12):
         spool.invoke([b"x" * 90], [b"y" * 10])
-    await until(lambda: spool.meter.records >= 10)
+    await wait_until_async(lambda: spool.meter.records >= 10)
     await spool.writer.close()
 
 
@@ -169,9 +170,9 @@ async def test_what_was_answered_is_on_disk_soon(tmp_path: Path) -> None:
     """Without anything else being asked, whatever timer waits for the age of files."""
     spool = Spool(tmp_path / "c", CaptureSettings(flush_s=0.001, file_s=3600))
     spool.invoke()
-    await until(lambda: spool.meter.records == 1)
+    await wait_until_async(lambda: spool.meter.records == 1)
     spool.invoke()
-    await until(lambda: spool.meter.records == 2)
+    await wait_until_async(lambda: spool.meter.records == 2)
     await spool.writer.close()
 
 
@@ -185,11 +186,11 @@ async def test_files_are_complete_by_size_and_by_age(tmp_path: Path) -> None:
     assert [_count(path) for path in spool.files(RAW)] == [2]
     assert [_count(path) for path in spool.files(OPEN)] == [1]
     spool.now += 59
-    spool.writer._write()
+    spool.writer._write()  # noqa: SLF001 - what its timer calls
     await spool.writer.flush()
     assert len(spool.files(RAW)) == 1
     spool.now += 1
-    spool.writer._write()
+    spool.writer._write()  # noqa: SLF001 - what its timer calls
     await spool.writer.flush()
     assert len(spool.files(RAW)) == 2
     await spool.writer.close()

@@ -29,9 +29,9 @@ from halimede.hosting.substrates.images import Images
 from tests.hosting.instances import FakeInstance, Received
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until
 
 ACCOUNT = Caller().account
-PATIENCE_S = 60.0
 
 
 @dataclass
@@ -66,6 +66,12 @@ class TopicHost:
         self.loop.run(self.notifications.stop())
         self.loop.run(self.begin())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is still to be delivered, and that is on disk."""
+        database = self.notifications._file._file  # noqa: SLF001 - only it knows
+        return bool(self.loop.run(database.rows("SELECT 1 FROM deliveries")) == [])
+
     def client(self, **settings: Any) -> Any:
         return self.clients.make("sns", f"http://127.0.0.1:{self.port}", **settings)
 
@@ -85,7 +91,7 @@ class TopicHost:
             Endpoint=f"http://127.0.0.1:{endpoint.port}/hook",
             Attributes=attributes,
         )
-        self.until(lambda: len(endpoint.seen) > before)
+        wait_until(lambda: len(endpoint.seen) > before)
         token = document(endpoint.seen[before])["Token"]
         arn: str = self.client().confirm_subscription(TopicArn=topic, Token=token)["SubscriptionArn"]
         return arn
@@ -94,12 +100,6 @@ class TopicHost:
         """The lines of a topic's log."""
         path = self.directory / "notifications" / ACCOUNT / "us-east-1" / f"{name}.log"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def until(self, condition: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.005)
 
 
 def document(received: Received) -> dict[str, Any]:

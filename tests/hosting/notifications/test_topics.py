@@ -13,6 +13,7 @@ import pytest
 from halimede.hosting.notifications.delivery import DeliverySettings
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
 from tests.hosting.notifications.serving import ACCOUNT, document, topic_host
+from tests.support.waiting import wait_until
 
 DONE = f"arn:aws:sns:us-east-1:{ACCOUNT}:done"
 
@@ -45,7 +46,7 @@ def test_endpoint_confirms_with_the_url_and_gets_messages(tmp_path: Path) -> Non
         url = f"http://127.0.0.1:{endpoint.port}/hook?a=b"
         answer = sns.subscribe(TopicArn=DONE, Protocol="http", Endpoint=url)
         assert answer["SubscriptionArn"] == "pending confirmation"
-        host.until(lambda: endpoint.seen)
+        wait_until(lambda: endpoint.seen)
         [asked] = endpoint.seen
         assert (asked.method, asked.path) == ("POST", "/hook?a=b")
         assert asked.headers["x-amz-sns-message-type"] == "SubscriptionConfirmation"
@@ -63,7 +64,7 @@ def test_endpoint_confirms_with_the_url_and_gets_messages(tmp_path: Path) -> Non
         message_id = sns.publish(TopicArn=DONE, Message="hello", Subject="Hi", MessageAttributes=attributes)[
             "MessageId"
         ]
-        host.until(lambda: len(endpoint.seen) == 2)
+        wait_until(lambda: len(endpoint.seen) == 2)
         got = endpoint.seen[1]
         assert got.headers["x-amz-sns-message-type"] == "Notification"
         assert got.headers["x-amz-sns-message-id"] == message_id
@@ -108,7 +109,7 @@ def test_message_is_sent_until_it_is_taken(tmp_path: Path) -> None:
 
         endpoint.invoke = answer
         host.client().publish(TopicArn=DONE, Message="x")
-        host.until(lambda: len(endpoint.seen) == 5)
+        wait_until(lambda: len(endpoint.seen) == 5)
         assert len({each.headers["x-amz-sns-message-id"] for each in endpoint.seen[1:]}) == 1
 
 
@@ -120,10 +121,10 @@ def test_message_that_is_refused_for_good_is_given_up(
         host.subscribed(DONE, endpoint)
         endpoint.invoke = lambda _: Reply(404)
         host.client().publish(TopicArn=DONE, Message="x")
-        host.until(lambda: "is not delivered to" in caplog.text)
+        wait_until(lambda: "is not delivered to" in caplog.text)
         endpoint.invoke = lambda _: Reply()
         host.client().publish(TopicArn=DONE, Message="y")
-        host.until(lambda: len(endpoint.seen) == 3)
+        wait_until(lambda: len(endpoint.seen) == 3)
         assert [document(each)["Message"] for each in endpoint.seen[1:]] == ["x", "y"]
 
 
@@ -136,7 +137,7 @@ def test_endpoint_that_is_away_is_given_up_after_so_many_attempts(
         host.subscribed(DONE, endpoint)
         endpoint.close()
         host.client().publish(TopicArn=DONE, Message="x")
-        host.until(lambda: "after 3 attempts" in caplog.text)
+        wait_until(lambda: "after 3 attempts" in caplog.text)
         assert [line["Message"] for line in host.log("done")] == ["x"]
 
 
@@ -146,7 +147,7 @@ def test_redirection_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFi
         host.subscribed(DONE, endpoint)
         endpoint.invoke = lambda _: Reply(307, b"", {"Location": f"http://127.0.0.1:{other.port}/"})
         host.client().publish(TopicArn=DONE, Message="x")
-        host.until(lambda: "it answered with status 307" in caplog.text)
+        wait_until(lambda: "it answered with status 307" in caplog.text)
         assert other.seen == []
 
 
@@ -159,7 +160,7 @@ def test_messages_are_delivered_by_the_next_process(tmp_path: Path) -> None:
             host.client().publish(TopicArn=DONE, Message=str(number))
         host.restart()
         endpoint.invoke = lambda _: Reply()
-        host.until(lambda: len({each.body for each in endpoint.seen[1:]}) == 20)
+        wait_until(lambda: len({each.body for each in endpoint.seen[1:]}) == 20)
         assert [line["Message"] for line in host.log("done")] == [str(number) for number in range(20)]
 
 
@@ -169,10 +170,11 @@ def test_message_is_published_once(tmp_path: Path) -> None:
         host.subscribed(DONE, endpoint)
         for _ in range(2):
             host.loop.run(host.notifications.publish(DONE, "x", "the-id"))
-            host.until(lambda: len(endpoint.seen) == 2)
+            wait_until(lambda: len(endpoint.seen) == 2)
+            wait_until(lambda: host.is_idle)  # the next process would deliver it once more
             host.restart()
         host.loop.run(host.notifications.publish(DONE, "y"))
-        host.until(lambda: len(endpoint.seen) == 3)
+        wait_until(lambda: len(endpoint.seen) == 3)
         assert [line["Message"] for line in host.log("done")] == ["x", "y"]
 
 
@@ -181,7 +183,7 @@ def test_message_that_was_not_logged_is_logged_by_the_next_process(
 ) -> None:
     with topic_host(tmp_path) as host:
         host.client().create_topic(Name="done")
-        file: Any = host.notifications._file
+        file: Any = host.notifications._file  # noqa: SLF001 - the disk that fails
 
         lost_times: list[None] = []
 
@@ -191,10 +193,10 @@ def test_message_that_was_not_logged_is_logged_by_the_next_process(
 
         monkeypatch.setattr(file, "logged", lost)
         host.loop.run(host.notifications.publish(DONE, "logged already"))
-        host.until(lambda: len(lost_times) == 1)
+        wait_until(lambda: len(lost_times) == 1)
         monkeypatch.setattr("halimede.hosting.notifications.message_log.write", lambda *_, **__: None)
         host.loop.run(host.notifications.publish(DONE, "not yet"))
-        host.until(lambda: len(lost_times) == 2)
+        wait_until(lambda: len(lost_times) == 2)
         monkeypatch.undo()
         host.restart()
         host.restart()
@@ -208,7 +210,7 @@ def test_endpoint_may_get_the_message_alone(tmp_path: Path) -> None:
         arn = host.subscribed(DONE, endpoint, RawMessageDelivery="true")
         texts = json.dumps({"default": "d", "http": "for http"})
         sns.publish(TopicArn=DONE, Message=texts, MessageStructure="json")
-        host.until(lambda: len(endpoint.seen) == 2)
+        wait_until(lambda: len(endpoint.seen) == 2)
         assert (endpoint.seen[1].body, endpoint.seen[1].headers["x-amz-sns-rawdelivery"]) == (
             b"for http",
             "true",
@@ -221,7 +223,7 @@ def test_endpoint_may_get_the_message_alone(tmp_path: Path) -> None:
             == "false"
         )
         sns.publish(TopicArn=DONE, Message="whole")
-        host.until(lambda: len(endpoint.seen) == 3)
+        wait_until(lambda: len(endpoint.seen) == 3)
         assert document(endpoint.seen[2])["Message"] == "whole"
         sns.unsubscribe(SubscriptionArn=arn)
         assert host.refused("get_subscription_attributes", SubscriptionArn=arn)[0] == "NotFound"
@@ -234,7 +236,7 @@ def test_old_messages_and_subscriptions_are_forgotten(tmp_path: Path) -> None:
         sns.create_topic(Name="done")
         sns.subscribe(TopicArn=DONE, Protocol="http", Endpoint=f"http://127.0.0.1:{endpoint.port}")
         host.loop.run(host.notifications.publish(DONE, "x", "the-id"))
-        host.until(lambda: len(host.log("done")) == 1)
+        wait_until(lambda: len(host.log("done")) == 1)
         host.now = 1_000_000.0 + 2 * 86_400 - 1
         host.loop.run(host.notifications.tidy())
         assert len(sns.list_subscriptions()["Subscriptions"]) == 1
@@ -242,7 +244,7 @@ def test_old_messages_and_subscriptions_are_forgotten(tmp_path: Path) -> None:
         host.loop.run(host.notifications.tidy())
         assert sns.list_subscriptions()["Subscriptions"] == []
         host.loop.run(host.notifications.publish(DONE, "x", "the-id"))  # is not known any more
-        host.until(lambda: len(host.log("done")) == 2)
+        wait_until(lambda: len(host.log("done")) == 2)
 
 
 @pytest.mark.parametrize(
@@ -343,11 +345,11 @@ def test_message_that_cannot_be_logged_is_logged_when_that_is_possible(
 
             full.setattr("halimede.hosting.notifications.message_log.write", fail)
             host.loop.run(host.notifications.publish(DONE, "first"))
-            host.until(lambda: "No space left on device" in caplog.text)
+            wait_until(lambda: "No space left on device" in caplog.text)
         host.loop.run(host.notifications.tidy())
-        host.until(lambda: host.log("done"))
+        wait_until(lambda: host.log("done"))
         host.loop.run(host.notifications.publish(DONE, "second"))
-        host.until(lambda: len(host.log("done")) == 2)
+        wait_until(lambda: len(host.log("done")) == 2)
         assert [line["Message"] for line in host.log("done")] == ["first", "second"]
 
 
@@ -357,7 +359,7 @@ def test_messages_are_delivered_after_an_error_that_nobody_foresaw(
     with topic_host(tmp_path) as host, fake_instance() as endpoint:
         host.client().create_topic(Name="done")
         host.subscribed(DONE, endpoint)
-        file: Any = host.notifications._file
+        file: Any = host.notifications._file  # noqa: SLF001 - the disk that fails
         deliveries = file.deliveries
         failed: list[None] = []
 
@@ -369,7 +371,7 @@ def test_messages_are_delivered_after_an_error_that_nobody_foresaw(
 
         monkeypatch.setattr(file, "deliveries", fail_once)
         host.client().publish(TopicArn=DONE, Message="x")
-        host.until(lambda: len(endpoint.seen) == 2)
+        wait_until(lambda: len(endpoint.seen) == 2)
         assert failed
 
 
@@ -386,7 +388,7 @@ def test_endpoint_that_takes_nothing_is_tried_with_one_message_at_a_time(tmp_pat
                 asked[1] += 1
                 if asked[1] > 8:  # the first ones are sent together
                     at_once[0] = max(at_once[0], asked[0])
-            time.sleep(0.01)
+            time.sleep(0.01)  # sleeps: an endpoint that answers slowly
             with lock:
                 asked[0] -= 1
             return Reply(503)
@@ -394,9 +396,7 @@ def test_endpoint_that_takes_nothing_is_tried_with_one_message_at_a_time(tmp_pat
         endpoint.invoke = refuse
         for number in range(20):
             host.client().publish(TopicArn=DONE, Message=str(number))
-        host.until(lambda: asked[1] > 30)
+        wait_until(lambda: asked[1] > 30)
         assert at_once == [1]
         endpoint.invoke = lambda _: Reply()
-        host.until(
-            lambda: host.loop.run(host.notifications._file._file.rows("SELECT 1 FROM deliveries")) == []
-        )
+        wait_until(lambda: host.is_idle)

@@ -1,9 +1,10 @@
 """Agents for tests, written to disk."""
 
 import textwrap
-import time
 from contextlib import suppress
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 
 def write_agent(directory: Path, name: str, methods: str, head: str = "") -> Path:
@@ -29,9 +30,6 @@ def agents_text(*agents: tuple[str, dict[str, str]]) -> str:
 
 def until_gone(pid: int) -> None:
     """Return when the process has ended; whoever has to may not have reaped it."""
-    deadline = time.monotonic() + 30
     stat = Path(f"/proc/{pid}/stat")
     with suppress(FileNotFoundError, ProcessLookupError):
-        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "the process to end")

@@ -106,7 +106,7 @@ def test_what_a_fetch_under_way_has_put_aside_stays(models: Bucket, tmp_path: Pa
         (partial / "0123").write_bytes(os.urandom(MB))
         os.utime(partial, (0, 0))
     with mirror(models.url(), tmp_path, limit=int(2.5 * MB)) as found:
-        with found._cache.model_lock(found.directory / "b"):
+        with found._cache.model_lock(found.directory / "b"):  # noqa: SLF001 - the lock of another fetch
             fetch(found, "c")
         assert (partial / "0123").exists()
         assert fetched(found.directory) == {"c"}

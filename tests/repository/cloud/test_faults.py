@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from halimede.repository.cloud.failures import BucketError, ReplacedError
 from halimede.repository.layout import find_models
 from tests.repository.cloud.mirrors import IDENTITY, fetch, files, mirror
 from tests.support.buckets import Answer, Bucket, Proxy, Request
+from tests.support.waiting import wait_until
 
 CONTENT = bytes(range(256)) * 40
 PIECE = 4096
@@ -77,9 +77,7 @@ def test_the_next_server_fetches_only_the_pieces_that_are_missing(
     def away(request: Request, answer: Answer) -> Answer | None:
         if not of_model(request) or begin(request) < 2 * PIECE:
             return answer
-        deadline = time.monotonic() + 60
-        while pieces() < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: pieces() >= 2)
         return None
 
     front.fault = away
@@ -298,7 +296,7 @@ def test_a_fetch_that_hangs_ends_when_the_server_stops(url: str, front: Proxy, t
         thread = threading.Thread(target=run)
         thread.start()
         assert asked.wait(60)
-        found._requests.stop()
+        found._requests.stop()  # noqa: SLF001 - what a server that stops calls
         thread.join(60)
         assert not thread.is_alive()
         gate.set()
