@@ -202,9 +202,10 @@ class Models:
 
 
 @contextmanager
-def serve_models(repository: Path, *flags: str) -> Iterator[Models]:
+def serve_models(repository: Path, *flags: str, program: str = "halimede") -> Iterator[Models]:
     """A server of a repository that loads what it is told to."""
-    with start_server(repository, "--model-control-mode=explicit", "--exit-timeout-secs=5", *flags) as server:
+    usual = ("--model-control-mode=explicit", "--exit-timeout-secs=5")
+    with start_server(repository, *usual, *flags, program=program) as server:
         models = Models(repository, server)
         try:
             yield models

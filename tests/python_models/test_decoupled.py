@@ -1,7 +1,6 @@
 """Decoupled models over gRPC streams, and coroutines of both kinds."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tests.python_models.support import (
     grpc_inputs,
     http_inputs,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import let_pass, wait_until
 
 IN_SERVER_TOO = True
 
@@ -297,7 +296,7 @@ class TritonPythonModel:
     before = -1.0
     while (now := sent()) != before or now == 0:
         before = now
-        time.sleep(0.3)
+        let_pass(0.3, "the model may send more meanwhile")
     assert now < 150
     assert sum(1 for _, answer in zip(range(200), answers, strict=False) if not answer.error_message) == 200
     assert sent() == 200

@@ -1,5 +1,6 @@
 """Models with `isolation: none`: what they may rely on in the server's interpreter."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,8 @@ LOCAL = FLOATS + IN_SERVER
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    with serve_models(tmp_path_factory.mktemp("models"), "--log-verbose=1") as models:
+    program = "tests.python_models.slow_machine"
+    with serve_models(tmp_path_factory.mktemp("models"), "--log-verbose=1", program=program) as models:
         yield models
 
 
@@ -49,8 +51,8 @@ def test_short_executions_move_to_the_event_loop_and_long_ones_do_not(models: Mo
     main = "np.array([threading.current_thread() is threading.main_thread()], np.float32)"
     name = models.load(answering(main), LOCAL)
     wait_until(lambda: models.infer(name)[0] == 1, "an execution on the main thread")
-    slow = models.load(answering("(sum(range(400000)), " + main + ")[1]"), LOCAL)
-    assert [models.infer(slow)[0] for _ in range(60)] == [0] * 60
+    slow = models.load(answering("(sum(range(1_000_000)), " + main + ")[1]"), LOCAL)
+    assert [models.infer(slow)[0] for _ in range(30)] == [0] * 30
 
 
 def test_models_that_wait_for_others_stay_on_their_thread(models: Models) -> None:
@@ -397,8 +399,8 @@ class TritonPythonModel:
 
 
 HOLDING = {
-    "in Python": "(len([0 for _ in range(10_000_000)]), x)[1]",
-    "in an extension": "(sorted(range(3_000_000, 0, -1), key=float), re.match('(a*)*b', 'a' * 24), x)[2]",
+    "in Python": "(len([0 for _ in range(5_000_000)]), x)[1]",
+    "in an extension": "(sorted(range(1_000_000, 0, -1), key=float), re.match('(a*)*b', 'a' * 21), x)[2]",
 }
 
 
@@ -427,13 +429,16 @@ def test_a_model_that_releases_the_interpreter_is_not_named(models: Models) -> N
     name = models.load(answering("(time.sleep(0.1), np.sort(np.random.rand(2_000_000)), x)[2]"), LOCAL)
     for _ in range(3):
         models.infer(name)
-    assert f"'{name}' held Python's" not in models.server.log
+    # On a busy machine others wait for a processor with the interpreter in their hands, which is taken for a little
+    # of the execution; what holds the interpreter itself does for nearly all of it.
+    shares = re.findall(rf"'{name}' held Python's interpreter for .* \((\d+) %\)", models.server.log)
+    assert all(int(share) < 20 for share in shares), shares
 
 
 def test_the_server_answers_while_a_model_computes_in_python(models: Models, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     name = models.load(
-        answering(f"(open('{begun}', 'w').close(), len([0 for _ in range(40_000_000)]), x)[2]"), LOCAL
+        answering(f"(open('{begun}', 'w').close(), len([0 for _ in range(20_000_000)]), x)[2]"), LOCAL
     )
     done: list[object] = []
     models.grpc.async_infer(name, grpc_inputs(IN=ONES), lambda result, error: done.append(result))

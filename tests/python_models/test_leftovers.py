@@ -137,10 +137,10 @@ def test_descriptors_and_memory_stay_flat_over_loads_and_crashes(tmp_path: Path)
             wait_until(lambda: not models.pids(name), "the last worker to be gone")
             return descriptors(server), threads(server)
 
-        for _ in range(20):
+        for _ in range(15):
             load_and_unload()
         counts, memory = settled(), resident(server)
-        for _ in range(200):
+        for _ in range(80):
             load_and_unload()
         settled()
         wait_until(lambda: descriptors(server) <= counts[0] + 2, "the descriptors to be closed")
@@ -154,7 +154,7 @@ def test_descriptors_and_memory_stay_flat_over_loads_and_crashes(tmp_path: Path)
         def has_next(pid: int) -> bool:
             return models.pids(name) not in ([], [pid])
 
-        for _ in range(50):
+        for _ in range(25):
             pid = models.pids(name)[0]
             kill(pid)
             np.testing.assert_array_equal(models.infer(name, LARGE), LARGE + 1)

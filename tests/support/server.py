@@ -88,16 +88,19 @@ class ServerProcess:
 
 
 @contextmanager
-def start_server(repository: Path | str, *flags: str, ready: bool = True) -> Iterator[ServerProcess]:
+def start_server(
+    repository: Path | str, *flags: str, ready: bool = True, program: str = "halimede"
+) -> Iterator[ServerProcess]:
     """A server on free ports of 127.0.0.1, ended at the end of the block.
 
     Args:
         repository: its model repository.
         flags: further flags.
         ready: whether to wait until it is ready; otherwise only until its sockets are open.
+        program: the module that is run.
     """
     command = [
-        sys.executable, "-m", "halimede", "serve", f"--model-repository={repository}",
+        sys.executable, "-m", program, "serve", f"--model-repository={repository}",
         "--http-address=127.0.0.1", "--http-port=0", "--grpc-address=127.0.0.1", "--grpc-port=0",
         "--metrics-port=0", "--sagemaker-address=127.0.0.1", "--sagemaker-port=0",
         "--vertex-ai-address=127.0.0.1", "--vertex-ai-port=0", f"--front-ends={FRONT_ENDS}", *flags,

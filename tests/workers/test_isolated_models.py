@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, cast
@@ -33,7 +34,7 @@ from tests.python_models.support import (
     serve_models,
 )
 from tests.support import onnx_models
-from tests.support.waiting import wait_until
+from tests.support.waiting import let_pass, wait_until
 
 PLACES = ("thread", "process")
 
@@ -330,12 +331,24 @@ def test_instances_come_and_go_while_the_others_stay(
 
 
 def test_a_crash_fails_its_request_and_the_instance_comes_back(models: Models) -> None:
-    delay = 'parameters { key: "execute_delay_ms" value { string_value: "2000" } }'
+    delay = 'parameters { key: "execute_delay_ms" value { string_value: "1000" } }'
     name = load(models, "crash", "process", IDENTITY + delay)
     (pid,) = pids(models, "crash")
     x = np.ones(1, np.float32)
-    threading.Timer(0.5, os.kill, (pid, signal.SIGABRT)).start()
-    ((status, message),) = at_once(models, name, [{"INPUT0": x}])
+    executing = f'halimede_inference_executing_request_count{{model="{name}",version="1"}} 1'
+
+    def kill() -> None:
+        wait_until(
+            lambda: executing in models.server.get("/metrics", models.server.metrics)[1].decode(),
+            "it to execute",
+        )
+        let_pass(0.2, "until its process has taken it")
+        os.kill(pid, signal.SIGABRT)
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill)
+        ((status, message),) = at_once(models, name, [{"INPUT0": x}])
+        killing.result(60)
     assert status == "500"
     assert message.startswith("Stub process 'NAME_0_0' is not healthy. It crashed with SIGABRT")
     assert infer(models, name, INPUT0=x)["OUTPUT0"].tolist() == [1]

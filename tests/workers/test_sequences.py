@@ -273,7 +273,7 @@ def test_sequences_that_ended_leave_nothing_behind(tmp_path: Path) -> None:
                 for key in range(begin, begin + 64):
                     model.end(key)
 
-        serve(1, 6400)
+        serve(1, 3200)
         before = memory()
-        serve(10_000, 32_000)
+        serve(10_000, 16_000)
         assert memory() - before < 2 << 20

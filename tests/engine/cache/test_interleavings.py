@@ -68,7 +68,7 @@ class Story:
             self.cache.answer()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(events, max_size=40), st.booleans(), st.sampled_from([100, 1_200, 100_000]))
 def test_each_request_has_one_response_and_the_right_one(
     story: list[tuple[str, int]], slow: bool, size: int

@@ -94,7 +94,7 @@ def check_idle(world: World) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_calls_whatever_all_are_answered(seed: int, requests: int) -> None:
     random = Random(seed)
     world = random_world(random)
@@ -104,7 +104,7 @@ def test_whatever_calls_whatever_all_are_answered(seed: int, requests: int) -> N
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_those_that_compute_never_use_more_than_there_is(seed: int, requests: int) -> None:
     random = Random(seed)
     world = random_world(random, chains=True)
@@ -114,7 +114,7 @@ def test_those_that_compute_never_use_more_than_there_is(seed: int, requests: in
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.integers(0, 4), st.integers(0, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_crashes_and_cancellations_leave_nothing_behind(
     seed: int, requests: int, crashes: int, cancellations: int
 ) -> None:
@@ -125,7 +125,7 @@ def test_crashes_and_cancellations_leave_nothing_behind(
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_models_that_leave_take_what_they_hold_with_them(seed: int) -> None:
     random = Random(seed)
     world = random_world(random)

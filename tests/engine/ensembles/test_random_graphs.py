@@ -171,7 +171,7 @@ class Player:
                 request.respond(None, True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(graphs(), st.data(), st.booleans(), st.booleans())
 def test_an_ensemble_gives_what_its_graph_says(
     graph: Graph, draw: st.DataObject, obedient: bool, both: bool

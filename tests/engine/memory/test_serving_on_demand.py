@@ -191,7 +191,7 @@ def test_models_come_and_go_and_every_answer_is_right(served: OnDemand) -> None:
     def client(number: int) -> list[tuple[str, bool]]:
         chosen = random.Random(number)
         outcomes = []
-        for step in range(25):
+        for step in range(15):
             name = chosen.choice(names)
             out = served.infer(name, over="grpc" if step % 2 else "http")
             outcomes.append((name, bool((out == expected(name)).all())))
@@ -377,7 +377,7 @@ def test_memory_does_not_grow_as_models_come_and_go(served: OnDemand) -> None:
     for name in ONNX * 2:
         served.infer(name)
     before = resident()
-    for name in ONNX * 8:
+    for name in ONNX * 4:
         served.infer(name)
     assert resident() < 1.1 * before
 

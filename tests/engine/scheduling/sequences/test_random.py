@@ -338,7 +338,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.booleans(), st.integers(1, 2), st.lists(STEP, max_size=60))
 def test_whatever_befalls_sequences_the_rules_hold(
     direct: bool, instances: int, steps: list[tuple[object, ...]]
