@@ -18,6 +18,7 @@ from tests.hosting.residency.serving import PREFIX, Rig, Source, hash_of
 from tests.hosting.residency.test_residency import ask, refusal
 from tests.hosting.routing.serving import runtime, variant_route
 from tests.support.sagemaker import Platform, start_serve
+from tests.support.server import ServerProcess
 from tests.support.waiting import wait_until
 
 CONFIG = """
@@ -37,42 +38,64 @@ class Served(Rig):
     platform: Platform
 
 
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What stands for `/opt/ml`."""
+    found = tmp_path_factory.mktemp("server")
+    (found / "models").mkdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(base: Path) -> Iterator[ServerProcess]:
+    """A server, which tests share."""
+    with start_serve(base, SAGEMAKER_MULTI_MODEL="true") as running:
+        yield running
+
+
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Served]:
+def platform(server: ServerProcess) -> Iterator[Platform]:
+    """What the platform asks of the server, which has no models."""
+    made = Platform(server)
+    yield made
+    loaded = made.keys()
+    assert {made.unload(key).status for key in loaded} <= {200}
+
+
+@pytest.fixture
+def rig(tmp_path: Path, base: Path, server: ServerProcess, platform: Platform) -> Iterator[Served]:
     """A variant of one server, with memory for five models."""
     archive = tmp_path / "archive" / "model"
     (archive / "1").mkdir(parents=True)
     (archive / "config.pbtxt").write_text(CONFIG)
-    base = tmp_path / "ml"
-    models = base / "models"
-    models.mkdir(parents=True)
+    models = base / "models" / tmp_path.name
+    models.mkdir()
     source = Source(files=archive.parent)
     # what it takes is not measured, so that there is room for exactly so many
     settings = ResidencySettings(memory_share=1.0, footprint_factor=1.0)
     request = InstanceRequest(
         "i-0", *Scope(), "e", "AllTraffic", "f", "image", {}, None, True, Resources(1, ROOM * 1_000_000)
     )
-    with start_serve(base, SAGEMAKER_MULTI_MODEL="true") as server:
-        port = int(server.sagemaker.rpartition(":")[2])
-        route = variant_route("AllTraffic", [], container=Container("image", PREFIX, multi_model=True))
-        target = Target("i-0", UpstreamPool("127.0.0.1", port))
-        route.targets.append(target)
-        with runtime(route) as host:
-            one = Served(host, source, [])
-            one.platform = Platform(server)
+    port = int(server.sagemaker.rpartition(":")[2])
+    route = variant_route("AllTraffic", [], container=Container("image", PREFIX, multi_model=True))
+    target = Target("i-0", UpstreamPool("127.0.0.1", port))
+    route.targets.append(target)
+    with runtime(route) as host:
+        one = Served(host, source, [])
+        one.platform = platform
 
-            def join() -> None:
-                route.residency = MultiModelResidency(route, source, one.models, settings)
-                route.residency.joined(
-                    target, RunningInstance(request, "127.0.0.1", port, 0, models, str(models))
-                )
+        def join() -> None:
+            route.residency = MultiModelResidency(route, source, one.models, settings)
+            route.residency.joined(
+                target, RunningInstance(request, "127.0.0.1", port, 0, models, str(models))
+            )
 
-            host.loop.call(join)
-            try:
-                yield one
-                wait_until(lambda: one.is_settled)
-            finally:
-                host.loop.run(one.residency.close())
+        host.loop.call(join)
+        try:
+            yield one
+            wait_until(lambda: one.is_settled)
+        finally:
+            host.loop.run(one.residency.close())
 
 
 def outputs(answer: bytes) -> object:
