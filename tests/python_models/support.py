@@ -104,9 +104,9 @@ class Models:
     def __init__(self, repository: Path, server: ServerProcess) -> None:
         self.repository = repository
         self.server = server
-        self.http = httpclient.InferenceServerClient(server.http, concurrency=8, network_timeout=15)
+        self.http = httpclient.InferenceServerClient(server.http, concurrency=8, network_timeout=60)
         self.grpc = grpcclient.InferenceServerClient(server.grpc)
-        self.grpc.infer = partial(self.grpc.infer, client_timeout=15)  # a test shall not hang
+        self.grpc.infer = partial(self.grpc.infer, client_timeout=60)  # a test shall not hang
         self.last_name = ""
         self._numbers = count(1)
 
@@ -178,7 +178,7 @@ class Models:
         for index, array in enumerate(arrays):
             self.grpc.async_infer(model, grpc_inputs(IN=array), partial(take, index))
         for _ in arrays:
-            assert done.acquire(timeout=20)
+            assert done.acquire(timeout=60)
         return outcomes
 
     def ready(self, model: str) -> bool:
@@ -282,7 +282,7 @@ class Stream:
             model, grpc_inputs(IN=array), request_id=request_id, enable_empty_final_response=final
         )
 
-    def take(self, timeout: float = 15) -> "Answer":
+    def take(self, timeout: float = 60) -> "Answer":
         """The next answer."""
         result, error = self._answers.get(timeout=timeout)
         if error is not None:

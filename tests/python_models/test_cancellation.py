@@ -126,7 +126,7 @@ def test_request_that_was_sent_ahead_and_cancelled_is_known_to_be_when_it_runs(
 def test_one_of_a_batch_is_cancelled_alone(models: Models) -> None:
     name = models.load(
         executing("""
-            until = time.monotonic() + 10
+            until = time.monotonic() + 60
             while not any(request.is_cancelled() for request in requests) and time.monotonic() < until:
                 time.sleep(0.005)
             return [
@@ -159,6 +159,6 @@ def test_cancelling_what_is_answered_harms_nobody(models: Models) -> None:
         call = models.grpc.async_infer(
             name, grpc_inputs(IN=ONES), lambda result, error, done=done: done.set()
         )
-        assert done.wait(20)
+        assert done.wait(60)
         call.cancel()
     assert models.infer(name).tolist() == [1]

@@ -36,7 +36,7 @@ CALL = """
         )
 """
 RESULT = """
-        until = time.monotonic() + (20 if request.request_id() else 0)  # the server learns it after its client
+        until = time.monotonic() + (60 if request.request_id() else 0)  # the server learns it after its client
         while not request.is_cancelled() and time.monotonic() < until:
             {sleep}(0.005)
         print("client", "gone" if request.is_cancelled() else "there")

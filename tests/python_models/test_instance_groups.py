@@ -168,9 +168,8 @@ def test_sequences_stay_where_they_are(models: Models, config: str) -> None:
     assert len(models.pids(name)) == 2
     for number, process in before.items():
         assert infer(models.http, name, number, "E")[0] == process
-    (left,) = wait_until(
-        lambda: (pids := models.pids(name)) and len(pids) == 1 and pids, "an instance to end"
-    )
+    until_there_are(models, name, 1)
+    (left,) = models.pids(name)
     assert infer(models.http, name, 9, "SE")[0] == left
 
 

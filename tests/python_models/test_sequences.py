@@ -187,7 +187,6 @@ def _is_over(client: Client, name: str) -> bool:
         client.send(name, 5, 0)
     except InferenceServerException as error:
         return "must specify the START flag" in str(error.message())
-    threading.Event().wait(0.005)
     return False
 
 

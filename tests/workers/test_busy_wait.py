@@ -1,5 +1,5 @@
+from itertools import count, islice
 from pathlib import Path
-from time import monotonic
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from halimede.workers.progress import COUNT, Progress
 from halimede_worker.patience import ALLOWED, LOOKED
 from tests.backends.helpers import floats
 from tests.backends.sequences import Step, values
+from tests.support.waiting import wait_until
 from tests.workers.instances import running
 
 
@@ -135,10 +136,12 @@ class TritonPythonModel:
 def test_server_and_worker_watch_for_each_other_once_the_model_is_known_to_be_quick(tmp_path: Path) -> None:
     wait = BusyWait(100_000, 8, Machine(idle=8.0))
     with running(tmp_path, TENSORS, CODE, wait) as model:
-        deadline = monotonic() + 60
-        number = 0
-        while not (wait.server_ns and wait.workers_ns):
-            assert monotonic() < deadline
-            number += 1
-            [response] = model.run(Step(0, {"INPUT": floats([number, -number])}))
-            assert values(response) == {"OUTPUT": [[number, -number]]}
+        numbers = count(1)
+
+        def runs_quickly() -> bool:
+            for number in islice(numbers, 100):
+                [response] = model.run(Step(0, {"INPUT": floats([number, -number])}))
+                assert values(response) == {"OUTPUT": [[number, -number]]}
+            return bool(wait.server_ns and wait.workers_ns)
+
+        wait_until(runs_quickly, "both to be allowed to watch")

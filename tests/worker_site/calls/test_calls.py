@@ -15,6 +15,7 @@ from halimede_worker.errors import TritonModelException
 from halimede_worker.messages import wire
 from halimede_worker.messages.memory import Outgoing
 from halimede_worker.runtime import runtime
+from tests.support.waiting import wait_until
 from tests.workers import model_process
 from tests.workers.calling import IDENTITY, SQUARE, Server, worker_of
 
@@ -149,8 +150,11 @@ def test_a_process_that_is_no_worker_cannot_call() -> None:
 def test_children_of_a_pool_call_models(server: Server) -> None:
     answers = model_process.in_worker(server, model_process.call_from_pool)
     assert answers == [100, *range(40), 200]
-    while server.loop.call(lambda: server.calls._servers or server.calls._children):
-        pass  # until it is read that they have ended
+    calls = server.calls
+    wait_until(
+        lambda: not server.loop.call(lambda: calls._servers or calls._children),  # noqa: SLF001 - what is left of them
+        "it to be read that they have ended",
+    )
 
 
 def test_children_use_shared_memory_again(server: Server) -> None:
