@@ -4,6 +4,9 @@ from pathlib import Path
 import pytest
 
 from tests.hosting.monitoring.serving import FakeRunner, Monitored, definition, monitored
+from tests.support.memory import tmp_path
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ class Monitored:
         url = f"http://127.0.0.1:{self.port}"
         return self.clients.make(service, url, {"parameter_validation": False}, **settings)
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
         directories = {"data": self.bucket}
         places = model_source(
             ObjectStore(self.directory / "store"), OfferTokens(self.directory / "key"), "", directories
@@ -156,7 +156,7 @@ class Monitored:
     def restart(self) -> None:
         """Another process goes on."""
         self.loop.run(self.monitoring.stop())
-        self.loop.run(self._start())
+        self.loop.run(self.start())
 
     def tick(self, after: float = 0.0) -> None:
         """Let some time pass."""
@@ -224,7 +224,7 @@ def monitored(directory: Path, runner: FakeRunner | None) -> Iterator[Monitored]
     """A host while the block runs; what it knows stays in the directory."""
     with LoopThread() as loop:
         host = Monitored(loop, directory, runner)
-        loop.run(host._start())
+        loop.run(host.start())
         services = [_Current(host), cloudwatch_service(host.stores, now=lambda: host.now)]
         try:
             with serve_services(loop, services) as host.port:  # type: ignore[arg-type]

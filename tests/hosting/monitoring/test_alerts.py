@@ -84,7 +84,7 @@ def test_an_alert_that_cannot_be_written_down_at_once_is_later(
 ) -> None:
     host.schedule()
     run(host, {})
-    state: Any = host.monitoring._state
+    state: Any = host.monitoring._state  # noqa: SLF001 - the disk that fails
     put = state.put_schedule
     failed: list[None] = []
 

@@ -5,8 +5,7 @@ import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from halimede.hosting.monitoring.captured import END, head_of
 from halimede.hosting.monitoring.job import Plan, run
 from tests.hosting.monitoring.serving import HOUR, NOON, Monitored, definition
 from tests.hosting.monitoring.traffic import records, write_file
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -191,14 +191,6 @@ def children() -> list[int]:
     return found
 
 
-def wait(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
-    return found
-
-
 @pytest.fixture
 def endless(real: Monitored) -> Iterator[Path]:
     """A captured file that never ends."""
@@ -230,7 +222,7 @@ def endless(real: Monitored) -> Iterator[Path]:
 def test_a_job_that_is_killed_fails_with_how(real: Monitored, endless: Path) -> None:
     start(real)
     real.tick()
-    [job] = wait(children, "the job")
+    [job] = wait_until(children, "the job")
     os.kill(job, signal.SIGKILL)
     real.loop.run(real.monitoring.idle(), timeout=60)
     assert reason(real).startswith("The job was killed by signal 9; its log has the details: ")
@@ -247,12 +239,12 @@ def test_a_job_that_takes_too_long_is_ended(real: Monitored, endless: Path) -> N
 def test_a_job_ends_with_its_schedule_and_with_the_host(real: Monitored, endless: Path) -> None:
     start(real)
     real.tick()
-    wait(children, "the job")
+    wait_until(children, "the job")
     real.restart()
     assert not children()
     assert real.statuses() == ["Pending"]
     real.tick()
-    wait(children, "the job")
+    wait_until(children, "the job")
     real.client().delete_monitoring_schedule(MonitoringScheduleName="s")
     assert not children()
     assert real.statuses() == ["Stopped"]
@@ -293,4 +285,4 @@ def test_memory_does_not_grow_with_what_was_captured(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     peak(1)  # modules are imported
-    assert peak(20) < 1.5 * peak(5)
+    assert peak(10) < 1.5 * peak(5)

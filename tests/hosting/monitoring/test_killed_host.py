@@ -4,9 +4,8 @@ import os
 import signal
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.hosting.monitoring.serving import definition
 from tests.hosting.monitoring.traffic import records, write_file
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -22,23 +22,16 @@ ROLE = "arn:aws:iam::000000000000:role/halimede"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the bucket ``data``, a model's program, and the host's own."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "config.pbtxt").write_text('backend: "x"')
-    with tarfile.open(tmp_path / "data" / "model.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "config.pbtxt", "m/config.pbtxt")
-    write_serve(tmp_path)
-    yield tmp_path
-    end_marked(tmp_path / "host", 0.0)
-
-
-def wait(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 120
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
-    return found
+    directory = tmp_path_factory.mktemp("place")
+    (directory / "data").mkdir()
+    (directory / "config.pbtxt").write_text('backend: "x"')
+    with tarfile.open(directory / "data" / "model.tar.gz", "w:gz") as archive:
+        archive.add(directory / "config.pbtxt", "m/config.pbtxt")
+    write_serve(directory)
+    yield directory
+    end_marked(directory / "host", 0.0)
 
 
 def statuses(host: HostProcess) -> list[str]:
@@ -99,14 +92,14 @@ def test_a_job_that_was_cut_off_by_kill_9_is_run_again(place: Path) -> None:
     os.mkfifo(file)  # whoever reads it waits
     with start_host(place / "host", f"--bucket=data={place / 'data'}") as host:
         monitor(host, place)
-        wait(lambda: statuses(host) == ["InProgress"] and jobs(place), "the job")
+        wait_until(lambda: statuses(host) == ["InProgress"] and jobs(place), "the job")
         host.process.send_signal(signal.SIGKILL)
         host.process.wait(60)
-    wait(lambda: not jobs(place), "the end of the job, whose host is gone")
+    wait_until(lambda: not jobs(place), "the end of the job, whose host is gone")
     file.unlink()
     write_file(file, records(50, begin))
     with start_host(place / "host", f"--bucket=data={place / 'data'}") as host:
-        wait(lambda: statuses(host) == ["Completed"], "the second run")
+        wait_until(lambda: statuses(host) == ["Completed"], "the second run")
         [execution] = host.client("sagemaker").list_monitoring_executions()["MonitoringExecutionSummaries"]
         name = execution["ProcessingJobArn"].rpartition("/")[2]
         job = host.client("sagemaker").describe_processing_job(ProcessingJobName=name)

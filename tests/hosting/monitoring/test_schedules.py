@@ -94,7 +94,7 @@ def test_what_came_out_of_a_job_is_kept_once_the_disk_takes_it(
     host.tick()
     host.tick(SETTLE_S)
     assert host.statuses() == ["InProgress"]
-    state = host.monitoring._state
+    state = host.monitoring._state  # noqa: SLF001 - the disk that fails
     put, failures = state.put_execution, iter([ApiError("InternalFailure", "the disk is full", 500)])
 
     async def put_or_fail(execution: Execution) -> None:
@@ -200,7 +200,7 @@ def test_what_was_due_while_the_host_was_away_is_left_out(host: Monitored) -> No
     host.tick()
     host.loop.run(host.monitoring.stop())
     host.now = NOON + 5.5 * HOUR
-    host.loop.run(host._start())
+    host.loop.run(host.start())
     host.tick()
     assert host.executions() == []
     host.now = NOON + 6 * HOUR

@@ -68,9 +68,10 @@ class TopicHost:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is still to be delivered, and that is on disk."""
+        """Whether nothing is still to be delivered or logged, and that is on disk."""
         database = self.notifications._file._file  # noqa: SLF001 - only it knows
-        return bool(self.loop.run(database.rows("SELECT 1 FROM deliveries")) == [])
+        left = "SELECT 1 FROM deliveries UNION ALL SELECT 1 FROM messages WHERE NOT logged"
+        return bool(self.loop.run(database.rows(left)) == [])
 
     def client(self, **settings: Any) -> Any:
         return self.clients.make("sns", f"http://127.0.0.1:{self.port}", **settings)

@@ -175,6 +175,7 @@ def test_message_is_published_once(tmp_path: Path) -> None:
             host.restart()
         host.loop.run(host.notifications.publish(DONE, "y"))
         wait_until(lambda: len(endpoint.seen) == 3)
+        wait_until(lambda: len(host.log("done")) == 2)
         assert [line["Message"] for line in host.log("done")] == ["x", "y"]
 
 

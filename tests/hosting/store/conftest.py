@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from tests.hosting.store.serving import StoreHost, store_host
+from tests.support.memory import tmp_path
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture

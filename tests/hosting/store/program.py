@@ -1,7 +1,7 @@
 """A host with an object store, in a process of its own: says its port, and runs until it is killed."""
 
+import signal
 import sys
-import time
 from pathlib import Path
 
 from tests.hosting.store.serving import store_host
@@ -10,4 +10,4 @@ if __name__ == "__main__":
     with store_host(Path(sys.argv[1])) as host:
         sys.stdout.write(f"{host.port}\n")
         sys.stdout.flush()
-        time.sleep(600)
+        signal.pause()

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.hosting.store.raw import ask, connect, sha256
 from tests.hosting.store.serving import StoreHost, store_host
 from tests.hosting.store.test_objects import files
 from tests.support.certificates import make_certificate
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 DATA = b"some bytes of a model"
@@ -149,15 +149,7 @@ def test_a_body_in_the_chunks_of_http(host: StoreHost, s3: Any) -> None:
         connection.sendall(b"defghi\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 400")
     assert ask(host, "GET", "/models/a")[1] == DATA
-    wait_for(lambda: len(files(host)) == 1)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that another thread brings about."""
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(files(host)) == 1)
 
 
 def test_a_client_is_told_to_go_on_only_when_its_body_is_wanted(host: StoreHost, s3: Any) -> None:

@@ -23,8 +23,8 @@ from halimede.hosting.store.object_store import ObjectStore, StoreError
 from halimede.hosting.store.records import Conditions
 from tests.hosting.store.raw import ask, connect
 from tests.hosting.store.serving import StoreHost, store_host
-from tests.hosting.store.test_bodies import wait_for
 from tests.hosting.store.test_objects import code_of, files
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 
@@ -79,7 +79,7 @@ def test_a_host_that_is_killed_in_the_middle_of_uploads_leaves_nothing_of_them(t
             connection.putheader("Content-Length", str(8 * MIB))
             connection.endheaders(os.urandom(4 * MIB))
         paths = tmp_path / "objects"
-        wait_for(lambda: sum(path.stat().st_size for path in paths.glob("??/*")) > 6 * MIB)
+        wait_until(lambda: sum(path.stat().st_size for path in paths.glob("??/*")) > 6 * MIB)
         running.send_signal(signal.SIGKILL)
         running.wait()
         for connection in connections:
@@ -96,8 +96,8 @@ def test_a_client_that_goes_away_leaves_nothing(host: StoreHost, s3: Any) -> Non
     s3.put_object(Bucket="models", Key="a", Body=b"before")
     head = f"PUT /models/a HTTP/1.1\nHost: x\nContent-Length: {4 * MIB}\n\n"
     with connect(host, head, bytes(MIB)):
-        wait_for(lambda: len(files(host)) == 2)
-    wait_for(lambda: len(files(host)) == 1)
+        wait_until(lambda: len(files(host)) == 2)
+    wait_until(lambda: len(files(host)) == 1)
     assert s3.get_object(Bucket="models", Key="a")["Body"].read() == b"before"
 
 
@@ -136,8 +136,8 @@ def test_tables_that_have_no_room_leave_nothing_of_what_was_put(host: StoreHost,
     metadata = {"x": "y" * 2000}
 
     async def limit(pages: str) -> None:
-        index = host.store._index
-        await host.store._tell(lambda: index._connection.execute(f"PRAGMA max_page_count = {pages}"))
+        index = host.store._index  # noqa: SLF001 - the disk that is full
+        await host.store._tell(lambda: index._connection.execute(f"PRAGMA max_page_count = {pages}"))  # noqa: SLF001 - the disk that is full
 
     host.loop.run(limit("20"))
     put = 0
@@ -228,10 +228,10 @@ def test_a_client_is_not_read_faster_than_the_disk_writes(
     client.start()
 
     def most_waiting() -> int:
-        requests = [connection._request for connection in host.connections]
+        requests = [connection._request for connection in host.connections]  # noqa: SLF001 - how much waits shows nowhere else
         return max((request.waiting for request in requests if request is not None), default=0)
 
-    wait_for(lambda: host.loop.call(most_waiting) > WINDOW_BYTES)
+    wait_until(lambda: host.loop.call(most_waiting) > WINDOW_BYTES)
     assert host.loop.call(most_waiting) < 4 * WINDOW_BYTES
     go_on.set()
     client.join()
@@ -244,10 +244,10 @@ def test_a_file_is_not_read_faster_than_the_client_reads(host: StoreHost, s3: An
     s3.put_object(Bucket="models", Key="a", Body=data)
 
     def unsent() -> int:
-        return max(connection._transport.get_write_buffer_size() for connection in host.connections)
+        return max(connection._transport.get_write_buffer_size() for connection in host.connections)  # noqa: SLF001 - how much waits shows nowhere else
 
     body = s3.get_object(Bucket="models", Key="a")["Body"]
-    wait_for(lambda: host.loop.call(unsent) > 0)
+    wait_until(lambda: host.loop.call(unsent) > 0)
     assert host.loop.call(unsent) < 4 * MIB
     assert body.read() == data
 

@@ -135,7 +135,7 @@ def test_keys_of_many_characters(s3: Any, fetching: Fetching) -> None:
     for key in ODD_KEYS:
         s3.put_object(Bucket="models", Key=key, Body=key.encode())
         work = fetching.source.describe(f"s3://models/{key}")
-        if key in odd and fetching.source._places._remote is not None:
+        if key in odd and fetching.source._places._remote is not None:  # noqa: SLF001 - which of the places it is
             with pytest.raises(ApiError, match="Failed to download model data"):
                 fetching.host.loop.run(work)
         else:

@@ -219,7 +219,7 @@ def test_a_completion_that_takes_long_keeps_the_connection_busy(
     complete = ObjectStore.complete
 
     async def slow(self: ObjectStore, *values: Any) -> Any:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # sleeps: slow work
         return await complete(self, *values)
 
     monkeypatch.setattr(ObjectStore, "complete", slow)
@@ -242,7 +242,7 @@ def test_a_completion_that_fails_after_its_status_is_told_in_the_body(
     s3.put_object(**TARGET, Body=b"before")
 
     async def aborted(self: ObjectStore, asked: Any, *values: Any) -> Any:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: slow work
         await self.abort(asked.bucket, asked.key, asked.id)
         return await complete(self, asked, *values)
 

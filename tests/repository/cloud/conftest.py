@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.buckets import CREDENTIALS, Bucket, Proxy, moto_server, proxy
+from tests.support.memory import tmp_path
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture(scope="session")
