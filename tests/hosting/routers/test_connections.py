@@ -36,7 +36,7 @@ def shared() -> Iterator[tuple[Runtime, Farm, FakeInstance]]:
 
 def connections(farm: Farm) -> list[int]:
     """How many connections each router has."""
-    return sorted(farm.loop.call(lambda: [link.connections for link in farm.routers._links]))
+    return sorted(farm.loop.call(lambda: [link.connections for link in farm.routers._links]))  # noqa: SLF001 - how connections are spread shows nowhere else
 
 
 def ask(client: Client, data: bytes) -> tuple[int, bytes]:
@@ -158,4 +158,4 @@ class TestWhoseTheyAre:
 def _hand_in(farm: Farm, connection: socket.socket, data: bytes) -> None:
     """A connection comes to the host's own process from a router, as one of another machine."""
     connection.setblocking(False)
-    farm.routers._adoption.take(Handed(connection, "10.0.0.1:5", False, data))
+    farm.routers._adoption.take(Handed(connection, "10.0.0.1:5", False, data))  # noqa: SLF001 - a connection of a machine that is not there

@@ -206,12 +206,12 @@ class World:
         assert sorted(each.id for each in self.idle) == sorted(each.id for each in self.leaving)
         known = [target for variant in [*self._variants(), *self.replaced] for target in variant.targets]
         assert not any(target.outstanding for target in known)
-        assert len(self.publisher._columns) == len(known)
+        assert len(self.publisher._columns) == len(known)  # noqa: SLF001 - that nothing piles up shows nowhere else
         left = {*self._variants(), *(variant for variant in self.replaced if variant.targets)}
-        assert set(self.publisher._variants) == left
-        numbers = set(self.publisher._by_number)
-        assert all(router.replica._variants.keys() <= numbers for router in self.routers)
-        assert not self.publisher._leaving
+        assert set(self.publisher._variants) == left  # noqa: SLF001 - that nothing piles up shows nowhere else
+        numbers = set(self.publisher._by_number)  # noqa: SLF001 - that nothing piles up shows nowhere else
+        assert all(router.replica._variants.keys() <= numbers for router in self.routers)  # noqa: SLF001 - that nothing piles up shows nowhere else
+        assert not self.publisher._leaving  # noqa: SLF001 - that nothing piles up shows nowhere else
 
     def _hear(self, router: Router) -> None:
         message = router.says.popleft()

@@ -42,7 +42,7 @@ def shared(count: int = 1, **spec: bool) -> Iterator[tuple[Runtime, Farm, list[F
 
 def connections(farm: Farm) -> list[int]:
     """How many connections each router has that takes some."""
-    return farm.loop.call(lambda: [link.connections for link in farm.routers._links if link.is_ready])
+    return farm.loop.call(lambda: [link.connections for link in farm.routers._links if link.is_ready])  # noqa: SLF001 - how connections are spread shows nowhere else
 
 
 def processes(farm: Farm) -> list[int]:
@@ -244,7 +244,7 @@ class TestTheTable:
 
     def test_what_is_gone_is_forgotten(self) -> None:
         with shared() as (host, farm, _):
-            publisher = farm.routers._publisher
+            publisher = farm.routers._publisher  # noqa: SLF001 - that nothing piles up shows nowhere else
             for _ in range(50):
                 route = variant_route("A", [])
                 route.targets.append(Target("i", UpstreamPool("127.0.0.1", 1)))
@@ -252,9 +252,9 @@ class TestTheTable:
                 host.loop.call(host.table.leave, route, route.targets[0])
             host.loop.call(host.table.publish, host.route)
             host.settle()
-            assert len(publisher._by_number) == len(publisher._variants) == 1
-            assert not publisher._leaving
-            assert farm.routers._counts._next < 20
+            assert len(publisher._by_number) == len(publisher._variants) == 1  # noqa: SLF001 - that nothing piles up shows nowhere else
+            assert not publisher._leaving  # noqa: SLF001 - that nothing piles up shows nowhere else
+            assert farm.routers._counts._next < 20  # noqa: SLF001 - that nothing piles up shows nowhere else
 
 
 def test_requests_in_flight_count_over_all_routers() -> None:
