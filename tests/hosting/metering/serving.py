@@ -12,6 +12,7 @@ from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarms import Alarms
 from halimede.hosting.metering.alarms.operations import alarm_operations
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
+from halimede.hosting.metering.log_space import LogSettings
 from halimede.hosting.metering.logs import logs_service
 from halimede.hosting.metering.metering import Metering
 from halimede.hosting.metering.pace import Pace
@@ -125,8 +126,14 @@ class Metered:
 
 
 @contextmanager
-def metered(directory: Path, now: float = NOON, pace: Pace = Pace()) -> Iterator[Metered]:  # noqa: B008
-    """A host while the block runs; what it measured stays in the directory."""
+def metered(
+    directory: Path,
+    now: float = NOON,
+    pace: Pace = Pace(),  # noqa: B008
+    logs: LogSettings = LogSettings(),  # noqa: B008
+    clock: Callable[[], float] | None = None,
+) -> Iterator[Metered]:
+    """A host while the block runs; what it measured stays in the directory. A clock runs instead of `now`."""
     with LoopThread() as loop:
         host = Metered(loop, directory, now)
 
@@ -139,8 +146,9 @@ def metered(directory: Path, now: float = NOON, pace: Pace = Pace()) -> Iterator
                 lambda: host.instances,
                 host.usage.take,
                 host.table,
-                lambda: host.now,
-                pace=pace,
+                clock or (lambda: host.now),
+                logs,
+                pace,
             )
             await host.metering.start()
             host.alarms = Alarms(directory / "alarms.db", host.metering.stores, lambda: host.now, pace)

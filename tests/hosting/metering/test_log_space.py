@@ -15,9 +15,11 @@ from halimede.hosting.metering.log_lines import end_of_lines, lines, lines_befor
 from halimede.hosting.metering.log_space import LogSettings, bound, first_position, remove_oldest
 from halimede.hosting.metering.log_times import times_file
 from tests.hosting.metering.serving import NOON, SCOPE, Metered, instance, metered
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 LIMIT = 4 * MIB
+SMALL = LogSettings(LIMIT, 3 * LIMIT)
 GROUP = "/aws/sagemaker/Endpoints/e"
 
 CHATTY = """
@@ -67,11 +69,15 @@ class Chatty:
 def test_a_chatty_process_takes_no_more_disk_than_it_may_and_its_last_lines_are_all_there(log: Path) -> None:
     chatty = Chatty(log, 300_000)
     most = 0
-    while log.stat().st_size < 40 * MIB:
+
+    def bounded() -> bool:
+        nonlocal most
         assert chatty.process.poll() is None
         bound([log], LIMIT)
         most = max(most, taken(log))
-        time.sleep(0.001)
+        return log.stat().st_size >= 40 * MIB
+
+    wait_until(bounded, "the log to grow")
     chatty.end()
     bound([log], LIMIT)
     assert log.stat().st_size > 40 * MIB
@@ -167,9 +173,8 @@ def test_lines_that_go_while_they_are_read_are_passed_over(log: Path) -> None:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Metered]:
-    with metered(tmp_path) as running:
+    with metered(tmp_path, logs=SMALL) as running:
         running.instances.append(instance("i-1", 0, tmp_path))
-        running.metering._log_settings = LogSettings(LIMIT, 3 * LIMIT)
         yield running
 
 
@@ -261,9 +266,8 @@ def test_found_lines_go_on_when_lines_are_gone(host: Metered, client: Any, log: 
 def test_a_restart_goes_on_with_the_same_tokens(tmp_path: Path, log: Path) -> None:
     tokens: dict[str, str] = {}
     for begin in (0, 8000, 16_000):
-        with metered(tmp_path, NOON + begin) as host:
+        with metered(tmp_path, NOON + begin, logs=SMALL) as host:
             host.instances.append(instance("i-1", 0, tmp_path))
-            host.metering._log_settings = LogSettings(LIMIT, 3 * LIMIT)
             client = host.client("logs")
             write(log, begin, begin + 8000)
             if tokens:

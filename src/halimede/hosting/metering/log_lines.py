@@ -13,7 +13,8 @@ from halimede.hosting.metering.log_times import LineTimes
 _LINE_BYTES = 1 << 18
 """A longer line is cut into events of this size (CloudWatch's limit)."""
 
-_BLOCK_BYTES = 1 << 20
+_FIRST_BLOCK_BYTES, _BLOCK_BYTES = 1 << 16, 1 << 20
+"""So much of a log is read at once on the way back: little at first, as most want its last lines only."""
 
 _QUIET_S = 3.0
 """The last line counts without its end when nothing has been written for so long."""
@@ -74,8 +75,12 @@ def lines_before(log: Path, end: int, window: tuple[int, int] = ALL_TIME) -> Ite
         first = first_position(log)
     except FileNotFoundError:
         return
+    block = _FIRST_BLOCK_BYTES
     while end > first:
-        begin = max(first, _beginning(log, max(0, end - _BLOCK_BYTES)))
+        begin = max(first, _beginning(log, max(0, end - block)))
+        block = min(block * 4, _BLOCK_BYTES)
+        if begin >= end:
+            continue  # the line is longer than the block
         for event in reversed(list(lines(log, begin, (0, window[1]), end))):
             if event.when < window[0]:
                 return

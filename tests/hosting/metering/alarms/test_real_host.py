@@ -1,20 +1,12 @@
 """Alarms of a real host, whose minutes take a second."""
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.hosting.metering.alarms.serving import ALARM
 from tests.support.host import start_host
-
-
-def wait_for(condition: Callable[[], bool], timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+from tests.support.waiting import wait_until
 
 
 def changes(client: Any, name: str) -> list[str]:
@@ -34,9 +26,9 @@ def test_alarms_follow_their_metric_and_outlast_a_kill(tmp_path: Path) -> None:
         client.put_metric_alarm(**ALARM)
         client.put_composite_alarm(AlarmName="c", AlarmRule="ALARM(a)")
         put(client, 9)
-        wait_for(lambda: "Alarm updated from OK to ALARM" in changes(client, "c"))
+        wait_until(lambda: "Alarm updated from OK to ALARM" in changes(client, "c"))
         assert "Alarm updated from INSUFFICIENT_DATA to ALARM" in changes(client, "a")
-        wait_for(lambda: "Alarm updated from ALARM to OK" in changes(client, "c"))
+        wait_until(lambda: "Alarm updated from ALARM to OK" in changes(client, "c"))
         assert "Alarm updated from ALARM to INSUFFICIENT_DATA" in changes(client, "a")
         assert host.stop(signal.SIGKILL) == -signal.SIGKILL
     with start_host(tmp_path / "host", "--metric-period=2") as host:
@@ -46,6 +38,6 @@ def test_alarms_follow_their_metric_and_outlast_a_kill(tmp_path: Path) -> None:
             changes(client, "c")
         )
         put(client, 1)
-        wait_for(lambda: any(change.endswith("to OK") for change in changes(client, "a")))
+        wait_until(lambda: any(change.endswith("to OK") for change in changes(client, "a")))
         assert host.stop() == 0
     assert "Traceback" not in host.log

@@ -124,8 +124,8 @@ def test_a_full_disk_refuses_requests_and_evaluates_on(
         host.loop.call(lambda: host.alarms.add_action("arn:aws:autoscaling", actions.append))
         put_values(host, 9)
         with monkeypatch.context() as patch:
-            journal = host.alarms._journal
-            patch.setattr(journal, "_file", FailingFile(journal._file))
+            journal = host.alarms._journal  # noqa: SLF001 - the disk that is full
+            patch.setattr(journal, "_file", FailingFile(journal._file))  # noqa: SLF001 - the same
             with pytest.raises(
                 client.exceptions.ClientError, match="the alarms cannot be written: disk full"
             ) as error:

@@ -119,4 +119,4 @@ def test_rules_bind_as_in_python(text: str) -> None:
 @given(st.text(alphabet='ALRMOKTUEND()" ab\\', max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(RuleError):
-        parse_rule(text).holds(STATES.get)
+        assert parse_rule(text).holds(STATES.get) in (True, False)
