@@ -3,7 +3,6 @@
 import os
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.hosting.metering.serving import NOON, metered
 from tests.hosting.store.serving import store_host
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 ROLE = "arn:aws:iam::000000000000:role/halimede"
 MIB = 1 << 20
@@ -107,8 +107,8 @@ class Asking:
 
     def create_models(self, program: Path) -> None:
         """Models until there is no room: tables may have some left in their files."""
-        container = {"Image": str(program), "Environment": {"X": "y" * 1000}}
-        for number in range(4000):
+        container = {"Image": str(program), "Environment": {f"X{n}": "y" * 1000 for n in range(16)}}
+        for number in range(1000):
             self.sagemaker.create_model(
                 ModelName=f"m-{number}", ExecutionRoleArn=ROLE, PrimaryContainer=container
             )
@@ -119,12 +119,13 @@ class Asking:
         return self.settled(name)
 
     def settled(self, name: str) -> Any:
-        deadline = time.monotonic() + 40
-        while time.monotonic() < deadline:
-            described = self.sagemaker.describe_endpoint(EndpointName=name)
-            if described["EndpointStatus"] in ("InService", "Failed"):
-                return described
-        raise AssertionError(described)
+        """The description of an endpoint to which nothing is done any more."""
+
+        def described() -> Any:
+            found = self.sagemaker.describe_endpoint(EndpointName=name)
+            return found if found["EndpointStatus"] in ("InService", "Failed") else None
+
+        return wait_until(described, f"the endpoint {name}")
 
     def invoke(self, name: str) -> bytes:
         with self.runtime.invoke_endpoint(EndpointName=name, Body=b"x")["Body"] as body:
@@ -252,9 +253,7 @@ threading.Thread(target=say, daemon=True).start()
         token = ask.logs.get_log_events(**stream)["nextForwardToken"]
         assert ask.invoke("e") == b"OK"
         free(disk)
-        deadline = time.monotonic() + 20
-        while not (events := ask.logs.get_log_events(**stream, nextToken=token)["events"]):
-            assert time.monotonic() < deadline
+        events = wait_until(lambda: ask.logs.get_log_events(**stream, nextToken=token)["events"], "lines")
         assert {event["message"] for event in events} == {"alive"}
         assert ask.settled("e")["EndpointStatus"] == "InService"
 

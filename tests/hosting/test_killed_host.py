@@ -141,7 +141,7 @@ def test_a_host_that_is_killed_goes_on_where_it_was(place: Path) -> None:
         host.prepare()
     # what the endpoint may be now: whether an operation that was not answered has begun cannot be known
     possible: set[str | None] = {None}
-    for _ in range(9):
+    for _ in range(6):
         with _host(place) as host:
             now = host.check(possible)
             if now is None:

@@ -181,7 +181,7 @@ def test_a_client_that_goes_is_told_to_all_containers() -> None:
         row.containers[0].invoke = endless
         client = row.served.client()
         client.send(b"POST /invocations HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx")
-        assert begun.wait(10)
+        assert begun.wait(60)
         client.vanish()
         assert broken.wait(20)
         wait_until(lambda: not row.passages)
@@ -256,7 +256,7 @@ def hasty() -> Iterator[int]:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(10)
+        thread.join(60)
 
 
 def test_an_early_answer_ends_what_the_container_before_still_sends() -> None:

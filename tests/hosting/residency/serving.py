@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Source:
         missing: models of which there is no archive.
         broken: model → the error of fetching it.
         delay_s: how long a download takes.
+        gate: no download ends before it is set, which it is from the beginning.
         fetched: what was fetched, in order.
         files: what every archive holds; a file with the model's name if it is None.
     """
@@ -45,8 +47,12 @@ class Source:
     missing: set[str] = field(default_factory=set)
     broken: dict[str, Exception] = field(default_factory=dict)
     delay_s: float = 0.0
+    gate: threading.Event = field(default_factory=threading.Event)
     fetched: list[str] = field(default_factory=list)
     files: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     async def describe(self, url: str) -> ObjectInfo:
         model = _model(url)
@@ -64,6 +70,8 @@ class Source:
         await asyncio.to_thread(self._extract, model, directory)
         try:
             await asyncio.sleep(self.delay_s)  # sleeps: the download
+            if not self.gate.is_set():
+                assert await asyncio.to_thread(self.gate.wait, 60)
             if model in self.broken:
                 raise self.broken[model]
         except BaseException:
