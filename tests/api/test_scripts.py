@@ -51,7 +51,7 @@ def test_what_the_package_offers_is_listed() -> None:
     import halimede
 
     stub = Path(halimede.__file__).with_suffix(".pyi").read_text()
-    for name in halimede._EXPORTS:  # type: ignore[attr-defined] # the stub lists what is public
+    for name in halimede._EXPORTS:  # type: ignore[attr-defined] # noqa: SLF001 - the stub lists what is public
         assert name in dir(halimede)
         assert f" as {name}\n" in stub
         assert getattr(halimede, name).__name__ == name

@@ -66,7 +66,7 @@ class Scripted(asyncio.Protocol):
         script = self._script
         script.requests.append(data)
         if script.stall_s and len(script.requests) == script.stall_at:
-            time.sleep(script.stall_s)
+            time.sleep(script.stall_s)  # sleeps: the stall of a server
         for part in script.answer:
             self._transport.write(part)
 

@@ -1,7 +1,6 @@
 """Measurements of a real server."""
 
 import socket
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from halimede.bench.results import LevelResult
 from halimede.bench.workload import Kind, Workload, prepare
 from tests.bench.conftest import Script, scripted
 from tests.support.server import ServerProcess
+from tests.support.waiting import let_pass
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -277,7 +277,7 @@ def test_load_goes_on_while_nobody_looks(server: ServerProcess) -> None:
         load.set(Level(8))
         load.receive(0.3)
         began = now()
-        time.sleep(1.2)
+        let_pass(1.2, "the load goes on, whoever measures it")
         load.receive_until(now())
         ends = load.take().requests[:, END]
         slices = [

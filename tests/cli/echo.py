@@ -77,8 +77,9 @@ def two_requests(server: ServerProcess) -> Iterator[list[int]]:
     threads = [threading.Thread(target=send) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while PENDING not in server.get("/metrics", server.metrics)[1].decode():
-        pass
+    server.wait_until(
+        lambda: PENDING in server.get("/metrics", server.metrics)[1].decode(), "a request that waits"
+    )
     yield statuses
     for thread in threads:
         thread.join(30)

@@ -22,7 +22,7 @@ from tests.support.server import ServerProcess, start_server
 
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _many = examples(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

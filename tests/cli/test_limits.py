@@ -3,7 +3,6 @@
 import http.client
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from halimede.frontends.grpc.health_pb2 import HealthCheckResponse
 from tests.cli.echo import PENDING, REQUEST, write_model, write_slow_model
 from tests.cli.test_draining import hear
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.front_ends
 
@@ -50,16 +50,6 @@ def scraped(server: ServerProcess, name: str, labels: str = "") -> int:
     return int(found[1])
 
 
-def until(condition: object, *arguments: object) -> None:
-    """Return when the condition holds."""
-    assert callable(condition)
-    for _ in range(30_000):
-        if condition(*arguments):
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("waited in vain")
-
-
 @contextmanager
 def held_connections(server: ServerProcess, count: int) -> Iterator[list[http.client.HTTPConnection]]:
     """So many connections on which a request was answered."""
@@ -79,7 +69,7 @@ def held_connections(server: ServerProcess, count: int) -> Iterator[list[http.cl
 def test_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_path: Path) -> None:
     write_model(tmp_path)
     with start_server(tmp_path, f"--http-max-connections={LIMIT}") as server:
-        until(lambda: scraped(server, "halimede_open_connections", '{protocol="http"}') == 0)
+        wait_until(lambda: scraped(server, "halimede_open_connections", '{protocol="http"}') == 0)
         with held_connections(server, LIMIT) as connections:
             status, retry_after, connection, body = ask(server, "POST", "/v2/models/echo/infer", REQUEST)
             assert (status, retry_after, connection) == (503, "1", "close")
@@ -87,12 +77,14 @@ def test_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_path: P
             assert json.loads(body) == {"error": text}
             assert ask(server, "GET", "/v2/health/ready")[::2] == (200, "close")
             assert ask(server, "GET", "/v2")[0] == 503
-            until(lambda: scraped(server, "halimede_refused_connections_total", '{protocol="http"}') == 3)
+            wait_until(
+                lambda: scraped(server, "halimede_refused_connections_total", '{protocol="http"}') == 3
+            )
             assert scraped(server, "halimede_open_connections", '{protocol="http"}') == LIMIT
             for each in connections:  # those within the limit are served
                 each.request("POST", "/v2/models/echo/infer", REQUEST)
                 assert each.getresponse().status == 200
-        until(lambda: ask(server, "POST", "/v2/models/echo/infer", REQUEST)[0] == 200)
+        wait_until(lambda: ask(server, "POST", "/v2/models/echo/infer", REQUEST)[0] == 200)
 
 
 def test_many_idle_connections_over_the_limit_keep_health_checks_out_no_more_than_others(
@@ -105,7 +97,7 @@ def test_many_idle_connections_over_the_limit_keep_health_checks_out_no_more_tha
             idle = http.client.HTTPConnection(server.http, timeout=30)
             idle.connect()
             stack.callback(idle.close)
-        until(lambda: scraped(server, "halimede_refused_connections_total", '{protocol="http"}') >= 300)
+        wait_until(lambda: scraped(server, "halimede_refused_connections_total", '{protocol="http"}') >= 300)
         assert ask(server, "GET", "/v2/health/live")[0] == 200
 
 
@@ -124,7 +116,9 @@ def test_grpc_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_pa
                     ) as error:
                         call()
                     assert error.value.status() == "StatusCode.UNAVAILABLE"
-            until(lambda: scraped(server, "halimede_refused_connections_total", '{protocol="grpc"}') >= 1)
+            wait_until(
+                lambda: scraped(server, "halimede_refused_connections_total", '{protocol="grpc"}') >= 1
+            )
 
         def served() -> bool:
             with grpcclient.InferenceServerClient(server.grpc, channel_args=options) as client:
@@ -133,7 +127,7 @@ def test_grpc_connection_over_the_limit_is_told_so_and_health_is_answered(tmp_pa
                 except InferenceServerException:
                     return False
 
-        until(served)
+        wait_until(served)
 
 
 def write_bounded_model(repository: Path) -> None:
@@ -184,8 +178,8 @@ def two_in_flight(server: ServerProcess, body: bytes = REQUEST) -> Iterator[None
     for connection in connections:
         connection.request("POST", "/v2/models/echo/infer", body)
         # the first one has to run before the second can wait
-        until(lambda: scraped(server, "halimede_requests_in_flight", '{protocol="http"}') > 0)
-    until(lambda: PENDING in server.get("/metrics", server.metrics)[1].decode())
+        wait_until(lambda: scraped(server, "halimede_requests_in_flight", '{protocol="http"}') > 0)
+    wait_until(lambda: PENDING in server.get("/metrics", server.metrics)[1].decode())
     try:
         yield
     finally:
@@ -211,9 +205,9 @@ def test_request_over_the_limit_of_those_in_flight_is_refused_over_each_protocol
             assert ask(server, "GET", "/v2/health/ready")[0] == 200
             assert scraped(server, "halimede_refused_requests_total") == 3
         # the clients have gone: the request that waited is cancelled, and its place free
-        until(lambda: PENDING not in server.get("/metrics", server.metrics)[1].decode())
+        wait_until(lambda: PENDING not in server.get("/metrics", server.metrics)[1].decode())
         another = http.client.HTTPConnection(server.http, timeout=60)
         another.request("POST", "/v2/models/echo/infer", REQUEST)
-        until(lambda: PENDING in server.get("/metrics", server.metrics)[1].decode())
+        wait_until(lambda: PENDING in server.get("/metrics", server.metrics)[1].decode())
         another.close()
         server.process.kill()

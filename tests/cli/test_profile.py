@@ -48,7 +48,7 @@ def test_text_and_flame_graph_of_a_server_under_load(server: ServerProcess) -> N
     client = threading.Thread(target=load)
     client.start()
     try:
-        status, text = take(server, seconds=2)
+        status, text = take(server, seconds=1)
         assert status == 200, text
         lines = text.decode().splitlines()
         assert lines[0].startswith("process ")
@@ -75,7 +75,7 @@ def test_text_and_flame_graph_of_a_server_under_load(server: ServerProcess) -> N
 @pytest.mark.front_ends
 def test_two_profiles_at_once_are_one_too_many(server: ServerProcess) -> None:
     answers: list[tuple[int, bytes]] = []
-    first = threading.Thread(target=lambda: answers.append(take(server, seconds=3)))
+    first = threading.Thread(target=lambda: answers.append(take(server, seconds=2)))
     first.start()
     while not answers:
         status, body = take(server, seconds=1)

@@ -1,6 +1,7 @@
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -27,6 +28,11 @@ def post(server: ServerProcess, path: str, body: bytes, *headers: str, address: 
             return file.read()
 
 
+def has_metric(server: ServerProcess, line: str) -> bool:
+    """Whether the metrics have such a line."""
+    return line in server.get("/metrics", server.metrics)[1].decode()
+
+
 def tensor() -> grpcclient.InferInput:
     made = grpcclient.InferInput("INPUT0", [2], "FP32")
     made.set_data_from_numpy(np.array([1, 2], np.float32))
@@ -43,14 +49,17 @@ class Logged:
 
     def next(self, count: int = 1) -> list[dict[str, Any]]:
         """The next lines about requests for models or unreadable ones, once there are so many."""
-        while True:
-            assert self.server.process.poll() is None
-            complete = self._path.read_text().rpartition("\n")[0].splitlines()
-            entries = [entry for entry in map(json.loads, complete) if "/health/" not in entry["path"]]
-            if len(entries) >= self._seen + count:
-                found = entries[self._seen :]
-                self._seen = len(entries)
-                return found
+        entries: list[dict[str, Any]] = []
+
+        def complete() -> bool:
+            lines = self._path.read_text().rpartition("\n")[0].splitlines()
+            entries[:] = [entry for entry in map(json.loads, lines) if "/health/" not in entry["path"]]
+            return len(entries) >= self._seen + count
+
+        self.server.wait_until(complete, "lines of the access log")
+        found = entries[self._seen :]
+        self._seen = len(entries)
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +213,7 @@ def test_a_client_that_goes_is_logged_with_499(tmp_path: Path) -> None:
             head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(REQUEST)}\r\n\r\n"
             client.sendall(head.encode() + REQUEST)
             for line in ('requests_in_flight{protocol="http"} 1\n', 'open_connections{protocol="http"} 1\n'):
-                while f"halimede_{line}" not in server.get("/metrics", server.metrics)[1].decode():
-                    pass
+                server.wait_until(partial(has_metric, server, f"halimede_{line}"), line)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         (entry,) = Logged(server, path).next()
         assert (entry["status"], entry["model"]) == (499, "echo")

@@ -76,7 +76,7 @@ def test_a_model_that_fails_may_be_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.front_ends
 def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
-    write_slow_model(tmp_path, 2000)
+    write_slow_model(tmp_path, 1000)
     with start_server(tmp_path) as server:
         health = http.client.HTTPConnection(server.http, timeout=10)
         health.request("GET", "/v2/health/ready")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 import urllib.request
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tests.repository.agents.agents import agents_text, until_gone, write_agent
 from tests.support import onnx_models
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 HANG = """
 def {method}(self, model):
@@ -36,11 +36,7 @@ def repository(tmp_path: Path, note: Path, method: str) -> Path:
 
 
 def pid_in(note: Path) -> int:
-    deadline = time.monotonic() + 60
-    while not (note.exists() and note.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return int(note.read_text())
+    return int(wait_until(lambda: note.exists() and note.read_text(), "the agent to hang"))
 
 
 def infer(server: ServerProcess, model: str) -> int:
@@ -78,7 +74,7 @@ def test_other_models_are_served_while_an_agent_hangs_which_ends_with_a_killed_s
 
 def test_a_server_that_stops_does_not_wait_for_an_agent_for_ever(tmp_path: Path, note: Path) -> None:
     models = repository(tmp_path, note, "unload_complete")
-    flags = (f"--repoagent-directory={tmp_path}/agents", "--exit-timeout-secs=3")
+    flags = (f"--repoagent-directory={tmp_path}/agents", "--exit-timeout-secs=1")
     with start_server(models, *flags) as server:
         assert infer(server, "m") == 200
         assert server.stop() == 1

@@ -48,7 +48,7 @@ def call_command(
             root.handlers = kept
             root.setLevel(level)
     assert isinstance(status, int)
-    _, out, err = (stream.buffer.getvalue() for stream in streams)  # type: ignore[attr-defined]
+    _, out, err = (stream.buffer.getvalue() for stream in streams)
     return subprocess.CompletedProcess(["halimede", *arguments], status, out, err)
 
 

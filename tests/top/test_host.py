@@ -4,8 +4,8 @@ import io
 import json
 import os
 import signal
+import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,10 +21,11 @@ from halimede.top.host_rates import percentile, variant_rates
 from halimede.top.host_snapshot import HostSnapshot, of_host
 from halimede.top.host_view import host_view
 from tests.hosting.control.deployments.test_policies import blue_green, percent
+from tests.support.commands import call_text_command
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
-from tests.support.server import run_command
 from tests.support.terminal import on_terminal
+from tests.support.waiting import wait_until
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 CANARY = {
@@ -261,16 +262,17 @@ def rows_of(text: str, *names: str) -> list[list[str]]:
 
 
 def test_a_running_host_is_shown_with_its_canary(host: HostProcess) -> None:
-    deadline = time.monotonic() + 60
+
+    def shown() -> "subprocess.CompletedProcess[str] | None":
+        """What is shown, if the canary bakes and something is known of each instance."""
+        found = call_text_command("top", "-u", host.url, "-n", "1", "-d", "500ms")
+        assert (found.returncode, found.stderr) == (0, "")
+        known = all(row[8] != "-" for row in rows_of(found.stdout, "reader", "yes"))
+        return found if known and "Baking" in found.stdout else None
+
     with load(host):
-        while True:
-            done = run_command("top", "-u", host.url, "-n", "1", "-d", "500ms")
-            assert (done.returncode, done.stderr) == (0, "")
-            if "Baking" in done.stdout and all(
-                row[8] != "-" for row in rows_of(done.stdout, "reader", "yes")
-            ):
-                break
-            assert time.monotonic() < deadline, done.stdout
+        done = wait_until(shown, "the canary to be shown")
+    assert done is not None
     assert "halimede host" in done.stdout
     [row] = rows_of(done.stdout, "reader", "Updating")
     rate, mean, p50, p99 = map(float, row[4:8])
@@ -301,7 +303,7 @@ def test_a_terminal_is_drawn_anew_until_interrupted(host: HostProcess) -> None:
 
 
 def test_another_region_is_shown(host: HostProcess) -> None:
-    done = run_command("top", "-u", host.url, "-n", "1", "-d", "10ms", "--region", "eu-west-1")
+    done = call_text_command("top", "-u", host.url, "-n", "1", "-d", "10ms", "--region", "eu-west-1")
     assert "eu-west-1" in done.stdout
     assert "There are no endpoints." in done.stdout
 
@@ -312,7 +314,7 @@ def test_a_host_with_keys_wants_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     keys = tmp_path / "keys.toml"
     keys.write_text('[keys.reader]\nsecret = "reader-secret-of-tests"\naccount = "123456789012"\n')
     with start_host(tmp_path / "host", f"--keys={keys}") as guarded:
-        refused = run_command("top", "-u", guarded.url, "-n", "1")
+        refused = call_text_command("top", "-u", guarded.url, "-n", "1")
         assert refused.returncode == 1
         assert (
             "refuses: The security token included in the request is invalid. The access key 'halimede'"
@@ -321,30 +323,37 @@ def test_a_host_with_keys_wants_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "Set AWS_ACCESS_KEY_ID" in refused.stderr
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a wrong one")
-        wrong = run_command("top", "-u", guarded.url, "-n", "1")
+        wrong = call_text_command("top", "-u", guarded.url, "-n", "1")
         assert "refuses: The request signature we calculated does not match" in wrong.stderr
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "reader-secret-of-tests")
-        shown = run_command("top", "-u", guarded.url, "-n", "1", "-d", "10ms")
+        shown = call_text_command("top", "-u", guarded.url, "-n", "1", "-d", "10ms")
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "account 123456789012" in shown.stdout
 
 
 def test_a_host_without_a_console_says_so(tmp_path: Path) -> None:
     with start_host(tmp_path / "host", "--allow-console=false") as plain:
-        done = run_command("top", "-u", plain.url, "-n", "1")
+        done = call_text_command("top", "-u", plain.url, "-n", "1")
     assert done.returncode == 1
     assert "has no console (--allow-console=false)" in done.stderr
+
+
+class Files(SimpleHTTPRequestHandler):
+    """A server of files, which logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.mark.parametrize("files", [(), ("v2",)])
 def test_other_servers_are_told_apart(tmp_path: Path, files: tuple[str, ...]) -> None:
     for name in files:
         (tmp_path / name).write_text(json.dumps({"about": "something else"}))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    handler = partial(Files, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        done = run_command("top", "-u", f"127.0.0.1:{server.server_port}", "-n", "1")
+        done = call_text_command("top", "-u", f"127.0.0.1:{server.server_port}", "-n", "1")
         server.shutdown()
         thread.join()
     assert done.returncode == 1

@@ -14,6 +14,7 @@ from halimede.top.rates import percentile_ms, rates
 from halimede.top.snapshot import Snapshot, of_console, of_statistics
 from halimede.top.view import view
 from tests.bench.conftest import MODELS, Script, scripted
+from tests.support.commands import call_text_command
 from tests.support.server import ServerProcess, run_command, start_server
 from tests.support.terminal import on_terminal
 
@@ -179,7 +180,7 @@ def test_the_route_of_the_console_is_preferred(tmp_path: Path) -> None:
     body = json.dumps(LATER).encode()
     script = Script(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
     with scripted(script) as url:
-        done = run_command("top", "-u", url, "-n", "1", "-d", "10ms", "-H", "Authorization: Bearer x")
+        done = call_text_command("top", "-u", url, "-n", "1", "-d", "10ms", "-H", "Authorization: Bearer x")
     assert "digits 1" in done.stdout
     assert script.requests[0].startswith(b"GET /v2/console/snapshot ")
     assert b"Authorization: Bearer x\r\n" in script.requests[0]
@@ -197,7 +198,7 @@ def test_the_route_of_the_console_is_preferred(tmp_path: Path) -> None:
 )
 def test_servers_that_cannot_be_shown(answer: bytes, reason: str) -> None:
     with scripted(Script(answer)) as url:
-        done = run_command("top", "-u", url, "-n", "1")
+        done = call_text_command("top", "-u", url, "-n", "1")
     assert done.returncode == 1
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1

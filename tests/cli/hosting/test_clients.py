@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import create_loader
 
 from halimede.cli.main import main
 from halimede.hosting.access.keys import Key
@@ -22,6 +23,15 @@ from tests.support.commands import call_command, call_text_command
 from tests.support.host import HostProcess, start_host
 from tests.support.program import write_program
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_loader() -> Iterator[None]:
+    """All sessions of boto3 share what they read of services' descriptions: a tenth of a second for each command."""
+    loader = create_loader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", lambda _path: loader)
+        yield
 
 
 @pytest.fixture(scope="module")

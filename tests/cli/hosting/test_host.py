@@ -51,7 +51,7 @@ def instances(directory: Path) -> dict[str, int]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Path]:
-    """The directory of a host that leaves its instances; what a failed test has left of them is ended."""
+    """The directory of a host that leaves its instances; what a test has left of them is ended."""
     yield tmp_path / "kept"
     for pid in instances(tmp_path / "kept").values():
         if is_running(pid):
@@ -206,23 +206,36 @@ def test_missing_extra_is_named_with_how_to_install_it(module: str, tmp_path: Pa
 # start and stop
 
 
-def test_started_host_says_how_clients_find_it_and_has_its_directory_for_itself(tmp_path: Path) -> None:
-    directory = tmp_path / "host"
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the host that tests share."""
+    return tmp_path_factory.mktemp("hosts") / "host"
+
+
+@pytest.fixture(scope="module")
+def plain(directory: Path) -> Iterator[HostProcess]:
+    """A host without options."""
     with start_host(directory) as host:
-        log = host.log
-        assert f"export AWS_ENDPOINT_URL={host.url}" in log
-        assert "export AWS_DEFAULT_REGION=us-east-1" in log
-        assert f"process {host.process.pid}; state is in {directory}" in log
-        assert host.client("sts").get_caller_identity()["Account"] == "000000000000"
+        yield host
 
-        refused = run_command("host", f"--directory={directory}", "--port=0")
 
-        assert refused.returncode == 1
-        assert refused.stderr.splitlines()[-1] == (
-            f"halimede: another host has the directory '{directory}' (process {host.process.pid}); stop it, or "
-            f"choose another with --directory"
-        )
-        assert host.client("sagemaker").list_models()["Models"] == []
+def test_started_host_says_how_clients_find_it_and_has_its_directory_for_itself(
+    plain: HostProcess, directory: Path
+) -> None:
+    log = plain.log
+    assert f"export AWS_ENDPOINT_URL={plain.url}" in log
+    assert "export AWS_DEFAULT_REGION=us-east-1" in log
+    assert f"process {plain.process.pid}; state is in {directory}" in log
+    assert plain.client("sts").get_caller_identity()["Account"] == "000000000000"
+
+    refused = run_command("host", f"--directory={directory}", "--port=0")
+
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"halimede: another host has the directory '{directory}' (process {plain.process.pid}); stop it, or "
+        f"choose another with --directory"
+    )
+    assert plain.client("sagemaker").list_models()["Models"] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -299,30 +312,21 @@ def test_signal_while_an_endpoint_is_created_leaves_nothing(tmp_path: Path) -> N
         assert not any(map(is_running, pids))
 
 
-def test_killed_host_leaves_its_directory_to_the_next(tmp_path: Path) -> None:
-    with start_host(tmp_path / "host") as host:
-        host.stop(signal.SIGKILL)
-    with start_host(tmp_path / "host") as host:
-        assert host.client("sagemaker").list_models()["Models"] == []
-
-
-def test_port_in_use_is_refused_before_anything_is_started(kept: Path, tmp_path: Path) -> None:
+def test_port_in_use_is_refused_before_anything_is_started(
+    plain: HostProcess, kept: Path, tmp_path: Path
+) -> None:
     with start_host(kept, "--keep-instances") as host:
         create_endpoint(host, write_program(tmp_path))
         before = instances(kept)
-    with start_host(tmp_path / "host") as host:
-        port = host.url.rpartition(":")[2]
-        refused = run_command("host", f"--directory={kept}", f"--port={port}")
+    port = plain.url.rpartition(":")[2]
+    refused = run_command("host", f"--directory={kept}", f"--port={port}")
 
-        assert refused.returncode == 1
-        assert refused.stderr.splitlines()[-1] == (
-            f"halimede: cannot listen at 127.0.0.1:{port}: the port is in use; choose another with --port"
-        )
-        assert instances(kept) == before
-        assert all(map(is_running, before.values()))
-    with start_host(kept):
-        pass  # its end ends the instances
-    assert not any(map(is_running, before.values()))
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"halimede: cannot listen at 127.0.0.1:{port}: the port is in use; choose another with --port"
+    )
+    assert instances(kept) == before
+    assert all(map(is_running, before.values()))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -540,15 +544,14 @@ def test_a_file_and_a_variable_of_keys_are_one_too_many(
     assert "--keys and HALIMEDE_HOST_KEYS both give keys; use one of them" in capsys.readouterr().err
 
 
-def test_the_variables_can_be_copied_from_the_log(tmp_path: Path) -> None:
-    with start_host(tmp_path / "host") as host:
-        wait_until(lambda: "export AWS_SECRET_ACCESS_KEY" in host.log, "the variables in the log")
-        assert exported(host.log) == {
-            "AWS_ENDPOINT_URL": host.url,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "halimede",
-            "AWS_SECRET_ACCESS_KEY": "halimede",
-        }
+def test_the_variables_can_be_copied_from_the_log(plain: HostProcess) -> None:
+    wait_until(lambda: "export AWS_SECRET_ACCESS_KEY" in plain.log, "the variables in the log")
+    assert exported(plain.log) == {
+        "AWS_ENDPOINT_URL": plain.url,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "halimede",
+        "AWS_SECRET_ACCESS_KEY": "halimede",
+    }
 
 
 @pytest.mark.parametrize(

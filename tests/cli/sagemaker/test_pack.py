@@ -426,7 +426,7 @@ def test_an_archive_is_as_readable_as_other_files(place: Path, tmp_path: Path) -
     [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.2 kB"), (5_600_000, "5.6 MB"), (7_800_000_000, "7.8 GB")],
 )
 def test_sizes_are_told_in_short(size: int, text: str) -> None:
-    assert pack._size(size) == text
+    assert pack._size(size) == text  # noqa: SLF001 - archives of these sizes would take minutes
 
 
 def test_names_cannot_play_with_the_terminal(place: Path, tmp_path: Path) -> None:

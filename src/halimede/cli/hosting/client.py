@@ -63,6 +63,7 @@ class HostClient:
             raise click.UsageError(msg)
         self._url = endpoint_url
         self._region = region
+        self._session: Any = None
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
@@ -87,7 +88,8 @@ class HostClient:
             read_timeout=90,
             s3={"addressing_style": "path"},
         )
-        return boto3.Session().client(
+        self._session = self._session or boto3.Session()  # it keeps what all services' descriptions share
+        return self._session.client(
             service, endpoint_url=self._url, region_name=self._region, config=config, **keys
         )  # fmt: skip
 
