@@ -272,13 +272,13 @@ class Stream:
     """A gRPC stream of requests to models, whose answers are taken one by one."""
 
     def __init__(self, models: Models) -> None:
-        self._client = grpcclient.InferenceServerClient(models.server.grpc)
+        self.client = grpcclient.InferenceServerClient(models.server.grpc)
         self._answers: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
-        self._client.start_stream(lambda result, error: self._answers.put((result, error)))
+        self.client.start_stream(lambda result, error: self._answers.put((result, error)))
 
     def send(self, model: str, array: Array = ONES, request_id: str = "", final: bool = True) -> None:
         """Send a request; with `final`, the last response is marked even if it is empty."""
-        self._client.async_stream_infer(
+        self.client.async_stream_infer(
             model, grpc_inputs(IN=array), request_id=request_id, enable_empty_final_response=final
         )
 
@@ -297,8 +297,8 @@ class Stream:
 
     def close(self, *, cancel: bool = False) -> None:
         """End the stream, when all is answered or at once."""
-        self._client.stop_stream(cancel_requests=cancel)
-        self._client.close()
+        self.client.stop_stream(cancel_requests=cancel)
+        self.client.close()
 
 
 @dataclass

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -557,34 +558,40 @@ def test_finalize_that_fails_does_not_stop_the_unload(models: Models, body: str,
     assert not models.pids(name)
 
 
-def test_finalize_that_hangs_is_ended_after_the_timeout(tmp_path: Path) -> None:
-    with serve_models(tmp_path, "--backend-config=python,stub-timeout-seconds=0.5") as models:
-        name = models.load(FINALIZING.format("time.sleep(100)"))
-        models.http.unload_model(name)
-        models.server.wait_for(f"'{name}_0' did not finalize within 0.5 s; its process is killed")
-        models.server.wait_for(f"successfully unloaded '{name}' version 1")
-        assert not models.pids(name)
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    """A server that waits for neither executions nor ends of models."""
+    config = ("stub-timeout-seconds=0.5", "execution-timeout-seconds=0.3")
+    flags = [f"--backend-config=python,{each}" for each in config]
+    with serve_models(tmp_path_factory.mktemp("models"), *flags) as models:
+        yield models
 
 
-def test_threads_that_a_model_left_running_do_not_stop_the_unload(tmp_path: Path) -> None:
-    with serve_models(tmp_path, "--backend-config=python,stub-timeout-seconds=0.5") as models:
-        name = models.load(
-            answering("x")
-            + "\n    def initialize(self, args):\n        threading.Thread(target=time.sleep, args=(100,)).start()\n"
-        )
-        models.http.unload_model(name)
-        models.server.wait_for(f"successfully unloaded '{name}' version 1")
-        assert not models.pids(name)
+def test_finalize_that_hangs_is_ended_after_the_timeout(hasty: Models) -> None:
+    name = hasty.load(FINALIZING.format("time.sleep(100)"))
+    hasty.http.unload_model(name)
+    hasty.server.wait_for(f"'{name}_0' did not finalize within 0.5 s; its process is killed")
+    hasty.server.wait_for(f"successfully unloaded '{name}' version 1")
+    assert not hasty.pids(name)
 
 
-def test_execution_timeout_of_the_backend_holds_for_every_model(tmp_path: Path) -> None:
-    with serve_models(tmp_path, "--backend-config=python,execution-timeout-seconds=0.3") as models:
-        name = models.load(DYING)
-        assert "took longer than 0.3 s" in models.infer_error(name, LOOP)[1]
-        patient = models.load(DYING, limited("0"))
-        outcomes: list[object] = []
-        models.grpc.async_infer(patient, grpc_inputs(IN=SLEEP), lambda result, error: outcomes.append(error))
-        models.server.wait_for(f"model '{patient}' version 1: doing 5")
-        assert "took longer than 0.3 s" in models.infer_error(name, LOOP)[1]  # that began later
-        assert not outcomes
-        kill(models.pids(patient)[0])
+def test_threads_that_a_model_left_running_do_not_stop_the_unload(hasty: Models) -> None:
+    name = hasty.load(
+        answering("x")
+        + "\n    def initialize(self, args):\n        threading.Thread(target=time.sleep, args=(100,)).start()\n"
+    )
+    hasty.http.unload_model(name)
+    hasty.server.wait_for(f"successfully unloaded '{name}' version 1")
+    assert not hasty.pids(name)
+
+
+def test_execution_timeout_of_the_backend_holds_for_every_model(hasty: Models) -> None:
+    name = hasty.load(DYING)
+    assert "took longer than 0.3 s" in hasty.infer_error(name, LOOP)[1]
+    patient = hasty.load(DYING, limited("0"))
+    outcomes: list[object] = []
+    hasty.grpc.async_infer(patient, grpc_inputs(IN=SLEEP), lambda result, error: outcomes.append(error))
+    hasty.server.wait_for(f"model '{patient}' version 1: doing 5")
+    assert "took longer than 0.3 s" in hasty.infer_error(name, LOOP)[1]  # that began later
+    assert not outcomes
+    kill(hasty.pids(patient)[0])

@@ -149,7 +149,7 @@ def test_generate_stream_sends_each_step(models: Models, tokens: str) -> None:
 
 def test_a_cancelled_caller_leaves(models: Models, tokens: str) -> None:
     stream = Stream(models)
-    stream._client.async_stream_infer(tokens, grpc_inputs(IN=one(1e9)), request_id="endless")
+    stream.client.async_stream_infer(tokens, grpc_inputs(IN=one(1e9)), request_id="endless")
     wait_until(lambda: len(calls(models, tokens)) > 3, "some steps")
     stream.close(cancel=True)
     wait_until(lambda: _ended(models, tokens) == 1, "the end of the request")

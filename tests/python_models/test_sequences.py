@@ -294,7 +294,7 @@ def test_a_client_that_goes_away_cancels_its_sequence(models: Models) -> None:
     hold.write_text("")
     calls = models.repository / name / "calls"
     stream = Stream(models)
-    grpc = stream._client
+    grpc = stream.client
     for step in range(3):
         grpc.async_stream_infer(
             name, grpc_inputs(IN=one(1)), sequence_id=5, sequence_start=step == 0, sequence_end=False

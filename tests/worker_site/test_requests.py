@@ -101,19 +101,19 @@ def test_request_takes_its_arguments_in_the_order_of_the_original() -> None:
     outgoing = Outgoing(Memory())
     assert request.inputs() == [tensor]
     assert request.trace() is trace
-    encoded = request._encoded(outgoing)
+    encoded = request._encoded(outgoing)  # noqa: SLF001 - what travels is the package's
     assert encoded[:8] == ("m", 2, "id", 5, 3, 9, '{"p": 1}', ("OUT",))
     assert [tensor[:3] for tensor in encoded[8]] == [("IN", FP32, (2,))]
     assert encoded[9] == (1, 3)
 
 
 def test_request_without_options_travels_with_their_defaults() -> None:
-    assert a_request()._encoded(Outgoing(Memory())) == ("m", -1, "", 0, 0, 0, "", (), (), None)
+    assert a_request()._encoded(Outgoing(Memory())) == ("m", -1, "", 0, 0, 0, "", (), (), None)  # noqa: SLF001 - what travels is the package's
 
 
 def test_texts_of_a_request_may_be_bytes() -> None:
     request = a_request(model_name=b"m", request_id=b"id", requested_output_names=[b"OUT", "OUT"])
-    encoded = request._encoded(Outgoing(Memory()))
+    encoded = request._encoded(Outgoing(Memory()))  # noqa: SLF001 - what travels is the package's
     assert (encoded[0], encoded[2], encoded[7]) == ("m", "id", ("OUT",))
 
 
@@ -233,7 +233,7 @@ def test_request_gets_no_attributes() -> None:
 def test_received_input_goes_on_to_another_model_as_it_is() -> None:
     server = Server()
     [tensor] = a_served_request(server).inputs()
-    encoded = a_request(inputs=[tensor])._encoded(Outgoing(Memory()))
+    encoded = a_request(inputs=[tensor])._encoded(Outgoing(Memory()))  # noqa: SLF001 - what travels is the package's
     assert encoded[8][0][:4] == ("IN", FP32, (2,), np.array([1.0, 2.0], np.float32).tobytes())
 
 
@@ -295,7 +295,7 @@ def test_execution_needs_a_truth_value(calls: Calls, decoupled: Any) -> None:
 def test_served_request_that_is_run_again_asks_this_very_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "model_name", "mine")
     monkeypatch.setattr(runtime, "args", {"model_version": "3"})
-    encoded = a_served_request(Server(), parameters='{"p": 1}')._encoded(Outgoing(Memory()))
+    encoded = a_served_request(Server(), parameters='{"p": 1}')._encoded(Outgoing(Memory()))  # noqa: SLF001 - what travels is the package's
     assert encoded[:8] == ("mine", 3, "id", 0, 1, 250, '{"p": 1}', ("OUT",))
 
 
@@ -321,19 +321,19 @@ def test_request_that_is_traced_has_its_context_and_hands_its_number_on() -> Non
     assert request.request_id() == "id"
     made = a_request(trace=request.trace())
     assert made.trace().get_context() == context
-    assert made._encoded(Outgoing(Memory()))[10:] == (12,)
+    assert made._encoded(Outgoing(Memory()))[10:] == (12,)  # noqa: SLF001 - what travels is the package's
     assert encoded_form(request)[0][1] == "id"
 
 
 def test_request_that_is_traced_without_opentelemetry_has_no_context() -> None:
     request = a_served_request(Server(), trace=(12, None))
     assert request.trace().get_context() is None
-    assert a_request(trace=request.trace())._encoded(Outgoing(Memory()))[10:] == (12,)
+    assert a_request(trace=request.trace())._encoded(Outgoing(Memory()))[10:] == (12,)  # noqa: SLF001 - what travels is the package's
 
 
 def test_request_that_is_not_traced_hands_nothing_on() -> None:
     request = a_served_request(Server())
-    assert len(a_request(trace=request.trace())._encoded(Outgoing(Memory()))) == 10
+    assert len(a_request(trace=request.trace())._encoded(Outgoing(Memory()))) == 10  # noqa: SLF001 - what travels is the package's
 
 
 def test_served_request_without_parameters_has_an_empty_object() -> None:
@@ -359,11 +359,11 @@ def test_requested_names_can_be_changed_by_nobody() -> None:
 
 def test_sender_is_the_same_each_time_and_there_once_it_is_asked_for() -> None:
     request = a_served_request(Server())
-    never: object = request._sender
+    never: object = request._sender  # noqa: SLF001 - whether it was made already
     sender = request.get_response_sender()
     assert never is None
     assert request.get_response_sender() is sender
-    assert request._sender is sender
+    assert request._sender is sender  # noqa: SLF001 - whether it was made already
     sender.close()
 
 
@@ -431,14 +431,14 @@ def test_cancellation_reaches_the_sender() -> None:
     request = a_served_request(Server())
     sender = request.get_response_sender()
     assert (request.is_cancelled(), sender.is_cancelled()) == (False, False)
-    request._cancel()
+    request._cancel()  # noqa: SLF001 - what the server's message does
     assert (request.is_cancelled(), sender.is_cancelled()) == (True, True)
     sender.close()
 
 
 def test_cancellation_reaches_a_sender_that_is_asked_for_later() -> None:
     request = a_served_request(Server())
-    request._cancel()
+    request._cancel()  # noqa: SLF001 - what the server's message does
     sender = request.get_response_sender()
     assert sender.is_cancelled() is True
     sender.close()
@@ -446,10 +446,10 @@ def test_cancellation_reaches_a_sender_that_is_asked_for_later() -> None:
 
 def test_served_request_can_be_rescheduled() -> None:
     request = a_served_request(Server())
-    marks = [request._rescheduled]
+    marks = [request._rescheduled]  # noqa: SLF001 - what the server is told
     for flags in (2, 1):
         request.set_release_flags(flags)
-        marks.append(request._rescheduled)
+        marks.append(request._rescheduled)  # noqa: SLF001 - what the server is told
     assert marks == [False, True, False]
 
 
@@ -457,7 +457,7 @@ def test_served_request_can_be_rescheduled() -> None:
 def test_one_bit_of_the_release_flags_reschedules(flags: int, rescheduled: bool) -> None:
     request = a_served_request(Server())
     request.set_release_flags(flags)
-    assert request._rescheduled is rescheduled
+    assert request._rescheduled is rescheduled  # noqa: SLF001 - what the server is told
 
 
 @pytest.mark.parametrize("flags", [-1, 1 << 32, "1", None, 1.0])
@@ -465,7 +465,7 @@ def test_release_flags_that_are_none_are_type_errors(flags: Any) -> None:
     request = a_served_request(Server())
     with pytest.raises(TypeError, match=r"^set_release_flags\(\): incompatible function arguments\."):
         request.set_release_flags(flags)
-    assert request._rescheduled is False
+    assert request._rescheduled is False  # noqa: SLF001 - what the server is told
 
 
 # Preferred memory
@@ -473,7 +473,7 @@ def test_release_flags_that_are_none_are_type_errors(flags: Any) -> None:
 
 def test_preferred_memory_is_numbered_as_in_the_original() -> None:
     gpu = PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU)
-    encoded = a_request(preferred_memory=gpu)._encoded(Outgoing(Memory()))
+    encoded = a_request(preferred_memory=gpu)._encoded(Outgoing(Memory()))  # noqa: SLF001 - what travels is the package's
     assert encoded[9] == (0, 0)
 
 

@@ -311,7 +311,7 @@ def test_cancellation_is_seen_and_sending_goes_on(decoupled: bool) -> None:
     line = Line()
     sender = a_sender(line, decoupled)
     assert sender.is_cancelled() is False
-    sender._cancel()
+    sender._cancel()  # noqa: SLF001 - what the server's message does
     assert sender.is_cancelled() is True
     sender.send(a_response(), FINAL)
     assert len(line.sent) == 1
@@ -325,8 +325,8 @@ def stuck(line: Line) -> tuple[InferenceResponseSender, threading.Thread, list[o
     sender = a_sender(line, decoupled=True)
     for _ in range(RESPONSES):
         sender.send(a_response())
-    assert sender._window is not None
-    changed = sender._window._changed
+    assert sender._window is not None  # noqa: SLF001 - how it waits
+    changed = sender._window._changed  # noqa: SLF001 - how it waits
     wait, waits = changed.wait, threading.Event()
 
     def waiting(timeout: float | None = None) -> bool:
@@ -356,7 +356,7 @@ def test_send_waits_while_the_client_is_too_many_responses_behind() -> None:
 def test_cancellation_lets_a_waiting_model_go_on() -> None:
     line = Line()
     sender, thread, outcome = stuck(line)
-    sender._cancel()
+    sender._cancel()  # noqa: SLF001 - what the server's message does
     thread.join()
     assert outcome == [None]
     for _ in range(RESPONSES):
@@ -495,7 +495,7 @@ def test_a_sender_is_full_while_a_response_would_wait() -> None:
     full.append(sender.full)
     sender.send(a_response("OUT"))
     full.append(sender.full)
-    sender._cancel()  # nobody reads any more, so that nothing waits
+    sender._cancel()  # nobody reads any more, so that nothing waits  # noqa: SLF001 - what the server's message does
     full.append(sender.full)
     assert full == [False, True, False, True, False]
 

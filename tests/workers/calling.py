@@ -213,7 +213,7 @@ def worker_of(server: Server) -> Iterator[None]:
 def become_worker(work: socket.socket, control: socket.socket) -> None:
     """Make this process a worker on these sockets."""
     runtime.memory = Memory()
-    answers._counts.clear()
+    answers._counts.clear()  # noqa: SLF001 - a fresh start for the next test
     runtime.work = wire.Channel(work, runtime.memory)
     runtime.control = wire.Channel(control, runtime.memory)
     runtime.stage = Stage.READY
@@ -221,8 +221,8 @@ def become_worker(work: socket.socket, control: socket.socket) -> None:
 
 def leave_worker() -> None:
     """Be no worker any more."""
-    while channels._idle:
-        channels._idle.pop().close()
+    while channels._idle:  # noqa: SLF001 - what is left is seen only inside
+        channels._idle.pop().close()  # noqa: SLF001 - what is left is seen only inside
     for channel in (runtime.work, runtime.control):
         assert channel is not None
         channel.close()

@@ -70,7 +70,7 @@ def pass_on_in_child() -> list[float]:
     """A response of before the fork is an input in the child."""
     response: Any = echo(np.arange(100_000)).exec()
     (output,) = response.output_tensors()
-    output._name = "INPUT0"
+    output._name = "INPUT0"  # noqa: SLF001 - what the package does itself
     fork = multiprocessing.get_context("fork")
     receive, send = fork.Pipe(duplex=False)
     child = fork.Process(target=lambda: send.send(result(echo(output).exec())[-3:]))

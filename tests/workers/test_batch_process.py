@@ -41,7 +41,7 @@ def test_a_process_that_ends_is_followed_by_another(
 ) -> None:
     write(process, "one")
     write(process, "end")
-    assert process._process.wait(60) == 3
+    assert process._process.wait(60) == 3  # noqa: SLF001 - whether its process has ended
     write(process, "two")
     assert process.close(60)
     assert written.read_text().split() == ["one", "two"]
@@ -52,9 +52,9 @@ def test_what_nobody_can_write_is_counted_and_the_next_is_written(
     process: BatchProcess, written: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-    command = process._command
+    command = process._command  # noqa: SLF001 - a program that cannot be started
     write(process, "end")
-    assert process._process.wait(60) == 3
+    assert process._process.wait(60) == 3  # noqa: SLF001 - whether its process has ended
     monkeypatch.setattr(process, "_command", ["/nowhere/python"])
     write(process, "lost", "lost too")
     wait_until(lambda: process.dropped == 2, "the texts to be counted")

@@ -224,12 +224,12 @@ def test_segments_of_answers_live_until_they_are_released(served: Served) -> Non
 def test_a_segment_that_came_twice_is_released_twice(served: Served) -> None:
     large = served.loop.call(lambda: served.memory.outgoing())
     reference = served.loop.call(large.put_bytes, b"x" * 50_000)
-    served.loop.call(served.memory.answered, [large._segment])
-    served.loop.call(served.memory.answered, [large._segment, large._segment])
+    served.loop.call(served.memory.answered, [large._segment])  # noqa: SLF001 - what the other side tells of it
+    served.loop.call(served.memory.answered, [large._segment, large._segment])  # noqa: SLF001 - what the other side tells of it
     served.loop.call(served.memory.released, [(reference[0], 1)])
-    assert reference[0] in served.memory._answered
+    assert reference[0] in served.memory._answered  # noqa: SLF001 - what is left is seen only inside
     served.loop.call(served.memory.released, [(reference[0], 1)])
-    assert not served.memory._answered
+    assert not served.memory._answered  # noqa: SLF001 - what is left is seen only inside
 
 
 def test_what_a_caller_passes_on_is_shared_and_what_it_made_is_not(served: Served) -> None:

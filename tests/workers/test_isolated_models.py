@@ -265,7 +265,7 @@ def test_a_missing_framework_is_told_with_how_to_install_it(monkeypatch: pytest.
     config = ModelConfig(name="m", backend="openvino")
     model = IsolatedModel(ModelSource("m", 1, Path("/m"), config), BackendOptions(), cast(WorkerHost, None))
     with pytest.raises(PlainError, match=r'pip install "halimede\[openvino\]"') as caught:
-        IsolatedWorkerModel(dict(model._settings)).complete_config(config.SerializeToString())
+        IsolatedWorkerModel(dict(model._settings)).complete_config(config.SerializeToString())  # noqa: SLF001 - what its process is told
     assert ERRORS[caught.value.number] is UnsupportedError
 
 
@@ -276,7 +276,7 @@ def test_instances_share_the_threads_out() -> None:
     source = ModelSource("m", 1, Path("/m"), config)
     for threads, share in ((16, 4), (2, 1)):
         model = IsolatedModel(source, BackendOptions(cpu_threads=threads), cast(WorkerHost, None))
-        assert IsolatedWorkerModel(dict(model._settings))._settings["backend"]["cpu_threads"] == share
+        assert IsolatedWorkerModel(dict(model._settings))._settings["backend"]["cpu_threads"] == share  # noqa: SLF001 - what its process is told
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "python"])

@@ -88,7 +88,7 @@ def test_a_worker_that_somebody_kills_is_told_at_once(workers: Nursery) -> None:
 def test_an_end_before_anybody_watches_is_told_with_all_that_was_printed(workers: Nursery) -> None:
     process = workers.spawn("print_lines", "exit_with_3")
     assert heard(process) == b""
-    workers.loop.run(process._ended.wait())
+    workers.loop.run(process._ended.wait())  # noqa: SLF001 - how the process ended is told later
     witness = Witness(workers, process)
     assert witness.over.wait(20)
     assert witness.words == ["exited with status 3"]

@@ -149,8 +149,8 @@ def test_closing_ends_all_zygotes_and_workers_and_leaves_nothing() -> None:
         files, threads = len(open_files()), len(_threads())
         workers = Nursery(loop)
         processes = [workers.spawn("hang", environment={"GREETING": each}) for each in "ab"]
-        assert workers.zygotes._zygotes is not None
-        pids = [zygote.pid for zygote in workers.zygotes._zygotes.values()]
+        assert workers.zygotes._zygotes is not None  # noqa: SLF001 - what is left is seen only inside
+        pids = [zygote.pid for zygote in workers.zygotes._zygotes.values()]  # noqa: SLF001 - what is left is seen only inside
         deaths = Deaths([*pids, *(process.pid for process in processes)])
         workers.zygotes.close()
         assert deaths.wait() == set()
@@ -344,8 +344,8 @@ def test_an_environment_that_was_built_anew_gets_a_new_zygote(workers: Nursery, 
         python.symlink_to(sys.executable)
         workers.end(workers.spawn(python=python))
         os.utime(python, (1, 1), follow_symlinks=False)
-    assert workers.zygotes._zygotes is not None
-    assert len(workers.zygotes._zygotes) == 2
+    assert workers.zygotes._zygotes is not None  # noqa: SLF001 - what is left is seen only inside
+    assert len(workers.zygotes._zygotes) == 2  # noqa: SLF001 - what is left is seen only inside
 
 
 def test_settings_that_cannot_be_sent_are_refused_and_leave_nothing(workers: Nursery) -> None:

@@ -41,8 +41,8 @@ class Nursery:
     @property
     def zygote(self) -> Zygote:
         """The only zygote."""
-        assert self.zygotes._zygotes is not None
-        (zygote,) = self.zygotes._zygotes.values()
+        assert self.zygotes._zygotes is not None  # noqa: SLF001 - what is left is seen only inside
+        (zygote,) = self.zygotes._zygotes.values()  # noqa: SLF001 - what is left is seen only inside
         return zygote
 
 

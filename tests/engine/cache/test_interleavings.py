@@ -84,11 +84,11 @@ def test_each_request_has_one_response_and_the_right_one(
         if answer is CancelledError:
             assert told.requests[identifier].cancelled
     assert bench.inflight == 0
-    assert bench.version._flights == {}
+    assert bench.version._flights == {}  # noqa: SLF001 - what is left is seen only inside
     if isinstance(bench.cache, LocalCache):
-        entries = bench.cache._entries
+        entries = bench.cache._entries  # noqa: SLF001 - what is left is seen only inside
         assert bench.cache.used == sum(entry.size for entry in entries.values()) <= size
-        assert bench.version._keys == set(entries)
+        assert bench.version._keys == set(entries)  # noqa: SLF001 - what is left is seen only inside
     counts = bench.statistics
     assert counts.cache_hit.count + counts.cache_miss.count == sum(
         isinstance(answer, list) for answer in bench.answers.values()

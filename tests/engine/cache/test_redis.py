@@ -125,7 +125,7 @@ def test_that_there_is_no_server_is_said_at_once(tmp_path: Path, caplog: pytest.
         loop = asyncio.get_running_loop()
         cache = open_cache(RedisCacheSettings("127.0.0.1", free_port()), LoopClock(loop), loop)
         assert isinstance(cache, RedisCache)
-        await asyncio.wait(cache._tasks)
+        await asyncio.wait(cache._tasks)  # noqa: SLF001 - what is written behind its back
         await cache.close()
 
     with caplog.at_level(logging.WARNING, "halimede"):

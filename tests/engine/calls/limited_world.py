@@ -194,7 +194,7 @@ class World:
 
     def claims(self) -> list[Claim]:
         """What the limiter knows of the workers."""
-        return list(self.limiter._claims.values())
+        return list(self.limiter._claims.values())  # noqa: SLF001 - what is left is seen only inside
 
     def check_accounts(self) -> None:
         """Whether what is in use is what the executions have, each of which has what it needs."""
@@ -220,6 +220,6 @@ class World:
             assert (claim in self.limiter.waiting) == (claim.state is State.WAITING)
             executes = claim.runner.batch is not None
             assert not claim.needs or executes == (claim.state is State.HELD)
-        pools = self.limiter._pools
+        pools = self.limiter._pools  # noqa: SLF001 - what is left is seen only inside
         assert pools.used == {resource: count for resource, count in used.items() if count}
         assert all(count <= pools.size(resource) for resource, count in used.items())

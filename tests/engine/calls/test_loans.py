@@ -47,7 +47,7 @@ def check_use(world: World) -> None:
         if claim.runner.computes:
             used.update(claim.needs)
     for resource, count in used.items():
-        assert count <= world.limiter._pools.size(resource)  # type: ignore[arg-type]
+        assert count <= world.limiter._pools.size(resource)  # type: ignore[arg-type]  # noqa: SLF001 - how much there is
 
 
 def run(
@@ -88,9 +88,9 @@ def check_idle(world: World) -> None:
     """Whether everything was given back, and may be had again."""
     world.clock.run()
     world.check_accounts()
-    assert world.limiter._pools.used == {}
+    assert world.limiter._pools.used == {}  # noqa: SLF001 - what is left is seen only inside
     assert not world.limiter.waiting
-    assert not world.loans._calls
+    assert not world.loans._calls  # noqa: SLF001 - what is left is seen only inside
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))
@@ -138,6 +138,6 @@ def test_models_that_leave_take_what_they_hold_with_them(seed: int) -> None:
             if worker.computes:
                 worker.go_on()
         world.models[name].leave_limiter()
-        assert all(count > 0 for count in world.limiter._pools.used.values())
-    assert world.limiter._pools.used == {}
+        assert all(count > 0 for count in world.limiter._pools.used.values())  # noqa: SLF001 - what is left is seen only inside
+    assert world.limiter._pools.used == {}  # noqa: SLF001 - what is left is seen only inside
     assert not world.limiter.waiting

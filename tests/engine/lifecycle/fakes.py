@@ -355,4 +355,4 @@ def is_live(lifecycle: Lifecycle) -> bool:
 
 async def gone(lifecycle: Lifecycle) -> None:
     """Return when every version that was retired is closed."""
-    await lifecycle._live.closed()
+    await lifecycle._live.closed()  # noqa: SLF001 - nobody else waits for the end of all versions

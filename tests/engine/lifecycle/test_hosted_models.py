@@ -194,7 +194,7 @@ def test_failed_load_leaves_nothing_and_may_be_repeated(world: World, platform: 
     async def test(hosted: HostedModels, lifecycle: Lifecycle) -> None:
         with pytest.raises(InvalidArgumentError, match="no"):
             await hosted.load(KEY, url, "p.tar.gz")
-        await lifecycle._live.closed()
+        await lifecycle._live.closed()  # noqa: SLF001 - nobody else waits for the end of all versions
         assert (world.open, rows(lifecycle), list(hosted.list())) == ([], [], [])
         assert lifecycle.ready
         await hosted.load(KEY, url, "p.tar.gz")

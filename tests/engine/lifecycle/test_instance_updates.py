@@ -103,7 +103,7 @@ def test_requests_go_on_while_instances_come_and_go(repository: Path, dynamic: s
         server.quiet()
         await asyncio.gather(*traffic)
         assert server.failures == []
-        await wait_until_async(lambda: not model._ending)
+        await wait_until_async(lambda: not model._ending)  # noqa: SLF001 - what is left is seen only inside
 
     serve(repository, test)
 

@@ -69,7 +69,7 @@ def bound(lifecycle: Lifecycle, ensemble: str) -> Path:
 
 
 def served_uses(lifecycle: Lifecycle, model: Any) -> Any:
-    record = lifecycle._table.records[model.identifier]
+    record = lifecycle._table.records[model.identifier]  # noqa: SLF001 - what only the lifecycle does
     serving = record.versions[model.version].serving
     assert serving is not None
     return serving.uses
@@ -304,7 +304,7 @@ def test_stopping_takes_the_names_away(world: Repositories) -> None:
     async def test(lifecycle: Lifecycle) -> None:
         model = cast(FakeModel, lifecycle.find("m"))
         model.begin()
-        lifecycle._table.hide(lifecycle.find("m"))
+        lifecycle._table.hide(lifecycle.find("m"))  # noqa: SLF001 - what only the lifecycle does
         with pytest.raises(HalimedeError):
             lifecycle.find("m")
         model.end()

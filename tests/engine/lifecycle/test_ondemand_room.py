@@ -149,10 +149,10 @@ def test_a_load_that_nobody_waits_for_any_more_gives_up(world: World) -> None:
         world.clock.advance(SECOND)
         assert "still being loaded after 1 s" in str(await error_of(cast(Any, first)))
         await turns()
-        assert lifecycle.memory.room._waiting
+        assert lifecycle.memory.room._waiting  # noqa: SLF001 - what is left is seen only inside
         second.cancel()  # its client has left
         await turns()
-        assert not lifecycle.memory.room._waiting
+        assert not lifecycle.memory.room._waiting  # noqa: SLF001 - what is left is seen only inside
         busy.end()
         await use(lifecycle, "b")
         assert loaded(lifecycle) == ["b"]
@@ -467,7 +467,7 @@ def test_many_requests_for_models_and_ensembles_all_end_well(world: World) -> No
             await asyncio.gather(*(client(lifecycle, number) for number in range(12)))
         assert lifecycle.memory.ledger.total == 100 * len(world.open)
         room = lifecycle.memory.room
-        assert not [*room._pins, *room._waiting, *room._yielding, *room._calls]
+        assert not [*room._pins, *room._waiting, *room._yielding, *room._calls]  # noqa: SLF001 - what is left is seen only inside
 
     world.run(test, ON_DEMAND, model_memory_budget=400)
 
@@ -510,11 +510,11 @@ def test_whatever_clients_do_nothing_is_stuck_and_the_budget_is_kept(world: Worl
     async def test(lifecycle: Lifecycle) -> None:
         async with asyncio.timeout(60):
             await asyncio.gather(*(client(lifecycle) for _ in range(10)))
-        await wait_until_async(lambda: not lifecycle._operations.under_way)  # of clients that left
+        await wait_until_async(lambda: not lifecycle._operations.under_way)  # of clients that left  # noqa: SLF001 - what is left is seen only inside
         await gone(lifecycle)
         assert lifecycle.memory.ledger.total == 100 * len(world.open)
         room = lifecycle.memory.room
-        assert not [*room._pins, *room._waiting, *room._yielding, *room._calls]
+        assert not [*room._pins, *room._waiting, *room._yielding, *room._calls]  # noqa: SLF001 - what is left is seen only inside
 
     world.run(test, ON_DEMAND, model_memory_budget=400)
 

@@ -62,7 +62,7 @@ def exporting(url: str, **options: str) -> Iterator[tuple[OpenTelemetryExporter,
         yield exporter, Recorder(exporter), clock
     finally:
         exporter.close(30)
-        exporter._process._process.wait(60)
+        exporter._process._process.wait(60)  # noqa: SLF001 - whether its process has ended
 
 
 def test_collector_gets_a_request_and_what_it_caused() -> None:
@@ -158,7 +158,7 @@ def test_collector_that_is_away_delays_nothing_but_the_end(caplog: pytest.LogCap
         for _ in range(100):
             recorder.request().end()
         exporter.close(0.2)
-    assert exporter._process._process.wait(60) is not None
+    assert exporter._process._process.wait(60) is not None  # noqa: SLF001 - whether its process has ended
     assert (
         "tracing: sending did not end within 0.2 seconds; traces that were not sent are lost" in caplog.text
     )
@@ -271,4 +271,4 @@ def assert_true(value: bool) -> None:
 def test_process_ends_when_the_server_does(tmp_path: Path) -> None:
     exporter = OpenTelemetryExporter({}, VirtualClock())
     exporter.close(30)
-    assert exporter._process._process.wait(60) == 0
+    assert exporter._process._process.wait(60) == 0  # noqa: SLF001 - whether its process has ended

@@ -219,7 +219,7 @@ def test_large_tensors_are_passed_on_without_being_copied(server: Server) -> Non
     data = np.arange(LARGE, dtype=np.float32)
     response: Any = echo(data).exec()
     (output,) = response.output_tensors()
-    output._name = "INPUT0"
+    output._name = "INPUT0"  # noqa: SLF001 - what the package does itself
     model = server.script("m")
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(echo(output, model="m").exec()))
@@ -237,8 +237,8 @@ def test_memory_of_requests_and_responses_is_used_again(server: Server) -> None:
     for number in range(100):
         assert result(echo(np.full(LARGE, number)).exec())[0] == number
     assert result(kept)[0] == 7, "what a model keeps is not written over"
-    assert len(runtime.memory._lent) + len(runtime.memory._free) < 8
-    assert len(server.memory._answered) < 4
+    assert len(runtime.memory._lent) + len(runtime.memory._free) < 8  # noqa: SLF001 - what is left is seen only inside
+    assert len(server.memory._answered) < 4  # noqa: SLF001 - what is left is seen only inside
 
 
 def test_a_server_that_goes_away_is_an_error_and_not_a_wait(server: Server) -> None:
@@ -270,4 +270,4 @@ def test_awaited_calls_fail_when_the_server_goes_away(server: Server) -> None:
             await future
 
     asyncio.run(run())
-    assert not channels._idle
+    assert not channels._idle  # noqa: SLF001 - what is left is seen only inside

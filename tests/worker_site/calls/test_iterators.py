@@ -208,7 +208,7 @@ def test_large_responses_are_kept_for_a_second_loop(server: Server) -> None:
     del responses, array
     gc.collect()
     echo([1]).exec()
-    assert server.loop.call(lambda: len(server.memory._answered)) == 0
+    assert server.loop.call(lambda: len(server.memory._answered)) == 0  # noqa: SLF001 - what is left is seen only inside
 
 
 def test_many_threads_may_share_an_iterator(server: Server) -> None:
@@ -272,4 +272,4 @@ def test_a_server_that_goes_away_ends_a_stream_with_an_error(server: Server) -> 
     with pytest.raises(StopIteration):
         next(responses)
     assert request.cancelled
-    assert not channels._idle
+    assert not channels._idle  # noqa: SLF001 - what is left is seen only inside

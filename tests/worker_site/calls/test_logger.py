@@ -63,7 +63,7 @@ def root() -> Iterator[logging.Logger]:
 
 def here() -> int:
     """The line of the caller."""
-    return sys._getframe(1).f_lineno
+    return sys._getframe(1).f_lineno  # noqa: SLF001 - the line that calls
 
 
 def test_a_message_has_the_file_and_line_of_the_call(log: Log) -> None:

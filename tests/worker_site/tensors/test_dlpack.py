@@ -23,7 +23,7 @@ NOT_SUPPORTED = (
 
 def managed(capsule: Any) -> dlpack._DLManagedTensor:
     """The structure that the capsule holds, to change it as another library would have made it."""
-    return dlpack._DLManagedTensor.from_address(dlpack._get_pointer(capsule, b"dltensor"))
+    return dlpack._DLManagedTensor.from_address(dlpack._get_pointer(capsule, b"dltensor"))  # noqa: SLF001 - the structure is not the module's offer
 
 
 def capsule_of(array: np.ndarray, **fields: int) -> Any:

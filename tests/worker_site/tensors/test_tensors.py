@@ -31,7 +31,7 @@ class Ends:
         self.sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.server = Channel(self.sockets[0], Memory())
         self.worker = Channel(self.sockets[1], Memory())
-        self.worker.memory._made = 1000  # segments of two processes have numbers of their own
+        self.worker.memory._made = 1000  # segments of two processes have numbers of their own  # noqa: SLF001 - what the package does itself
         self.last: EncodedTensor = ("", 0, (), b"", False)
 
     def receive(self, tensor: Tensor, shared: bool = False) -> Tensor:
@@ -273,7 +273,7 @@ def test_a_tensor_that_nobody_looked_at_goes_as_it_came(ends: Ends, array: np.nd
     payload = ends.last[3]
     back = ends.answer(received)
     assert ends.last[3] == payload  # the same bytes, or the same piece of shared memory
-    assert received._array is None
+    assert received._array is None  # noqa: SLF001 - what the package does itself
     assert back.as_numpy().tolist() == array.tolist()
 
 

@@ -119,7 +119,7 @@ class Bench:
         self.reasons: dict[str, FailureReason] = {}
         self.over = 0
         self.batcher.when_over = self._count_over
-        self._numbers: dict[int | str, int] = {}
+        self.numbers: dict[int | str, int] = {}
 
     def _count_over(self) -> None:
         self.over += 1
@@ -138,7 +138,7 @@ class Bench:
         settle: bool = True,
     ) -> str:
         """A request with the flags S and E; its name: the correlation id and its number in the sequence."""
-        number = self._numbers[correlation_id] = self._numbers.get(correlation_id, 0) + 1
+        number = self.numbers[correlation_id] = self.numbers.get(correlation_id, 0) + 1
         name = f"{correlation_id}.{number}"
 
         def respond(response: InferResponse | None, final: bool) -> None:
@@ -243,4 +243,4 @@ class Bench:
     def idle(self) -> bool:
         """Whether nothing is left of any sequence."""
         batcher = self.batcher
-        return not (batcher.open or batcher.pending or batcher._taken or batcher._live)
+        return not (batcher.open or batcher.pending or batcher._taken or batcher._live)  # noqa: SLF001 - what is left is seen only inside
