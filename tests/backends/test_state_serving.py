@@ -9,8 +9,9 @@ import onnx
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from tests.python_models.support import Array, Models, grpc_inputs, http_inputs, kill, serve_models, until
+from tests.python_models.support import Array, Models, grpc_inputs, http_inputs, kill, serve_models
 from tests.support import onnx_models
+from tests.support.waiting import wait_until
 
 TENSORS = """
     max_batch_size: 16
@@ -218,7 +219,7 @@ def ended(models: Models, model: str, count: int) -> list[str]:
         lines = path.read_text().splitlines() if path.exists() else []
         return lines if len(lines) >= count else []
 
-    lines: list[str] = until(told, f"{count} ends")
+    lines: list[str] = wait_until(told, f"{count} ends")
     return lines
 
 
@@ -246,7 +247,7 @@ def test_the_state_of_a_worker_that_died_is_never_replaced_by_a_fresh_one(models
     kill(process)
     with pytest.raises(InferenceServerException):
         send(1, 1)
-    until(lambda: models.pids(model) not in ([], [process]), "a new process")
+    wait_until(lambda: models.pids(model) not in ([], [process]), "a new process")
     assert send(1, 2, sequence_start=True).tolist() == [2, -2]
     assert send(1, 2).tolist() == [4, -4]
 
@@ -286,4 +287,4 @@ def test_states_are_given_back_when_sequences_end(models: Models) -> None:
         models.http.infer(
             model, http_inputs(INPUT=np.ones((1, 1), np.float32)), sequence_id=sequence, sequence_end=True
         )
-    until(lambda: held() == before, "the memory of the states")
+    wait_until(lambda: held() == before, "the memory of the states")

@@ -99,7 +99,7 @@ def test_the_same_sequences_in_the_same_order_take_what_was_computed_uncopied() 
         made.append(outputs["SUM"])
         return outputs
 
-    model._compute = remember
+    model._compute = remember  # noqa: SLF001 - the fake's own computation, of this package
     begin(model, 8)
     model.outputs(*[add(key, 1) for key in range(1, 9)])
     assert model.given["B_IN"] is not made[0]
@@ -139,10 +139,10 @@ def test_a_batch_without_a_response_that_fits_changes_nothing() -> None:
     model = Model()
     begin(model, 1, 5)
     batch = batch_of(model.signature, add(1, 1))
-    model._compute = lambda inputs: {"OUTPUT": np.zeros((3, 1), np.float32), "SUM": inputs["B_IN"] + 100}
+    model._compute = lambda inputs: {"OUTPUT": np.zeros((3, 1), np.float32), "SUM": inputs["B_IN"] + 100}  # noqa: SLF001 - the fake's own computation, of this package
     execute(model, batch)
     assert batch.failed
-    model._compute = sums
+    model._compute = sums  # noqa: SLF001 - the fake's own computation, of this package
     assert model.outputs(add(1, 1)) == [[[6]]]
 
 

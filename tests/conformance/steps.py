@@ -134,7 +134,7 @@ class Until:
             answer = self.step.take(subject) or {}
             if self.wanted(answer) or time.monotonic() > deadline:
                 return answer if self.compared else None
-            time.sleep(0.02)
+            time.sleep(0.02)  # sleeps: until the next try; an answer that is never as wanted is compared too
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Settled:
         last = self.step.take(subject)
         since = time.monotonic()
         while time.monotonic() < min(since + self.for_s, deadline):
-            time.sleep(0.05)
+            time.sleep(0.05)  # sleeps: until the next try
             answer = self.step.take(subject)
             if answer != last:
                 last, since = answer, time.monotonic()
@@ -170,7 +170,7 @@ class Together:
             begun = []
             for step in self.steps:
                 begun.append(pool.submit(step.take, subject))
-                time.sleep(self.apart_s)
+                time.sleep(self.apart_s)  # sleeps: until the request has arrived, which Triton does not tell
             taken = [one.result() or {} for one in begun]
         return {f"[{index}] {path}": value for index, one in enumerate(taken) for path, value in one.items()}
 

@@ -67,14 +67,14 @@ def test_only_wanted_outputs_are_computed(tmp_path: Path) -> None:
     model = load(tmp_path, onnx_model=onnx_models.add_sub(dims=(2,)))
     assert isinstance(model.instance, OnnxInstance)
     asked: list[list[str]] = []
-    run = model.instance._run
+    run = model.instance._run  # noqa: SLF001 - the framework's call, whose sharing or number no answer tells
     assert run is not None
 
     def spy(names: list[str], inputs: dict[str, Array], options: object) -> object:
         asked.append(names)
         return run(names, inputs, options)
 
-    model.instance._run = spy  # type: ignore[assignment]  # it returns what `run` returns
+    model.instance._run = spy  # type: ignore[assignment]  # it returns what `run` returns  # noqa: SLF001 - the framework's call, whose sharing or number no answer tells
     inputs = {"INPUT0": floats([1, 2]), "INPUT1": floats([10, 20])}
     assert list(model(("OUTPUT1",), **inputs)) == ["OUTPUT1"]
     first, second = model.run(request(dict(inputs), ("OUTPUT1",)), request(dict(inputs), ("OUTPUT1",)))
@@ -309,7 +309,7 @@ def test_instances_share_one_session_and_run_at_once(tmp_path: Path) -> None:
     model = Loaded(source)
     assert isinstance(model.backend, OnnxModel)
     instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
-    assert len(model.backend._sessions) == 1
+    assert len(model.backend._sessions) == 1  # noqa: SLF001 - that sessions are shared shows in memory only
     add_at_once(model, instances, "INPUT0", "INPUT1", "OUTPUT0")
 
 
@@ -317,7 +317,7 @@ def test_instances_made_at_once_load_the_model_once(tmp_path: Path, monkeypatch:
     source = source_of(tmp_path, "", onnx_models.identity(dims=(2,)))
     backend = OnnxModel(source, BackendOptions())
     loads: list[object] = []
-    load_session = backend._load
+    load_session = backend._load  # noqa: SLF001 - the step whose timing the test holds
 
     def counted(kind: str, device: int) -> object:
         loads.append((kind, device))
@@ -341,7 +341,7 @@ def test_cpu_instances_never_block(tmp_path: Path) -> None:
 def test_closing_gives_the_session_back(tmp_path: Path) -> None:
     model = load(tmp_path, onnx_model=onnx_models.identity(dims=(2,)))
     assert isinstance(model.backend, OnnxModel)
-    session = weakref.ref(next(iter(model.backend._sessions.values())))
+    session = weakref.ref(next(iter(model.backend._sessions.values())))  # noqa: SLF001 - that sessions are shared shows in memory only
     output = model(INPUT0=floats([1, 2]))["OUTPUT0"]
     model.close()
     gc.collect()

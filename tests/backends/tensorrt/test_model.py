@@ -97,7 +97,7 @@ def test_a_group_has_a_context_for_each_of_its_profiles(tensorrt: FakeTensorRT, 
     )
     assert opened.config.max_batch_size == 64
     instance: Any = opened.instance("g_0")
-    contexts = instance._contexts
+    contexts = instance._contexts  # noqa: SLF001 - how many contexts are free is told to nobody
     assert {index: context.profile for index, context in contexts.items()} == {0: 0, 1: 1}
     assert {context.strategy for context in contexts.values()} == {"ON_PROFILE_CHANGE"}
     for rows in (40, 2):

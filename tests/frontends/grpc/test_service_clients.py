@@ -327,7 +327,7 @@ def test_with_triton_grpc_error_a_stream_ends_with_the_status(url: str) -> None:
 
             async def requests() -> Any:
                 yield {"model_name": "text", "inputs": [tensor], "outputs": classes}
-                await asyncio.sleep(30)
+                await asyncio.Event().wait()  # until the stream is cancelled
 
             stream = client.stream_infer(requests(), headers={"triton_grpc_error": "true"})
             with pytest.raises(grpc.aio.AioRpcError) as caught:

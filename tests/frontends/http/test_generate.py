@@ -310,7 +310,7 @@ def test_a_client_that_leaves_cancels_its_request(held: Held, call: str) -> None
 
 def test_a_model_that_refuses_at_once_gets_no_event_stream(held: Held, client: Client) -> None:
     error = InferResponse(error=InvalidArgumentError("wrong shape"))
-    held.model._answer = lambda request: request.respond(error, True)
+    held.model._answer = lambda request: request.respond(error, True)  # noqa: SLF001 - the fake's own answer, of this package
     answer = client.ask(post(b"{}", "/v2/models/m/generate_stream"))
     assert (answer.status, answer.headers["content-type"]) == (400, "application/json")
     assert json.loads(answer.body) == {"error": "wrong shape"}

@@ -16,6 +16,7 @@ from halimede.core.buffers import BufferPool
 from halimede.frontends.relay import link as link_module
 from halimede.frontends.relay.link import Link
 from halimede_worker.messages.memory import segment_of
+from tests.support.waiting import wait_until_async
 
 LARGE = 200_000
 
@@ -35,13 +36,6 @@ class Ends:
 
     def _close(self, side: int) -> None:
         self.closed[side] = True
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        for _ in range(20_000):
-            if condition():
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("waited in vain")
 
 
 def run(test: Callable[[Ends], Awaitable[None]]) -> None:
@@ -70,7 +64,7 @@ def test_items_of_one_turn_of_the_loop_arrive_in_order() -> None:
     async def test(ends: Ends) -> None:
         for number in range(1000):
             ends.links[0].post(1, number)
-        await ends.until(lambda: len(ends.received[1]) == 1000)
+        await wait_until_async(lambda: len(ends.received[1]) == 1000)
         assert ends.received[1] == list(range(1000))
 
     run(test)
@@ -83,7 +77,7 @@ def test_payload_of_any_size_arrives(size: int) -> None:
     async def test(ends: Ends) -> None:
         for _ in range(20):
             ends.links[0].post(1, ends.links[0].payload(data))
-        await ends.until(lambda: len(ends.received[1]) == 20)
+        await wait_until_async(lambda: len(ends.received[1]) == 20)
         assert all(bytes(ends.links[1].bytes_of(each)) == data for each in ends.received[1])
 
     run(test)
@@ -95,7 +89,7 @@ def test_message_longer_than_a_packet_arrives() -> None:
     async def test(ends: Ends) -> None:
         ends.links[0].post(1, text)
         ends.links[1].post(1, text)
-        await ends.until(lambda: ends.received[0] and ends.received[1])
+        await wait_until_async(lambda: ends.received[0] and ends.received[1])
         assert ends.received == ([text], [text])
 
     run(test)
@@ -109,12 +103,12 @@ def test_received_body_is_not_copied_and_comes_back_as_it_is() -> None:
             body = pool.take(LARGE)
             body[:] = b"a" * LARGE
             front_end.post(1, front_end.payload(body))
-            await ends.until(lambda: ends.received[1])
+            await wait_until_async(lambda: ends.received[1])
             view = engine.bytes_of(ends.received[1].pop())
             body[0] = ord("b")
             assert view[0] == ord("b"), "both sides see the same memory"
             engine.post(1, engine.payload(view))
-            await ends.until(lambda: ends.received[0])
+            await wait_until_async(lambda: ends.received[0])
             back = front_end.bytes_of(ends.received[0].pop())
             body[1] = ord("c")
             assert bytes(back[:3]) == b"bca"
@@ -137,15 +131,15 @@ def test_segment_is_used_again_only_when_the_other_side_views_it_no_more(
             assert segment is not None
             number = segment.number
             del body, segment
-            await ends.until(lambda: ends.received[1])
+            await wait_until_async(lambda: ends.received[1])
             view = engine.bytes_of(ends.received[1].pop())
             engine.post(1, "with which it would be given back, were it not viewed")
-            await ends.until(lambda: ends.received[0])
+            await wait_until_async(lambda: ends.received[0])
             other = pool.take(LARGE)
             other[:] = b"b" * LARGE
             assert bytes(view) == b"a" * LARGE
             del view
-            await ends.until(lambda: pool.segment(LARGE).number == number)
+            await wait_until_async(lambda: pool.segment(LARGE).number == number)
 
         run(test)
 
@@ -162,7 +156,7 @@ def test_other_side_forgets_segments_that_are_no_more(monkeypatch: pytest.Monkey
             front_end, engine = ends.links
             body = pool.take(LARGE)
             front_end.post(1, front_end.payload(body))
-            await ends.until(lambda: ends.received[1])
+            await wait_until_async(lambda: ends.received[1])
             view = engine.bytes_of(ends.received[1].pop())
             assert mapped() == before + 2
             del body, view
@@ -172,7 +166,7 @@ def test_other_side_forgets_segments_that_are_no_more(monkeypatch: pytest.Monkey
                 pool.release()
                 return mapped() == before
 
-            await ends.until(released)
+            await wait_until_async(released)
 
         run(test)
 
@@ -181,7 +175,7 @@ def test_other_items_are_taken_when_one_fails(caplog: pytest.LogCaptureFixture) 
     async def test(ends: Ends) -> None:
         ends.links[0].post(99, "no such kind")
         ends.links[0].post(1, "next")
-        await ends.until(lambda: ends.received[1])
+        await wait_until_async(lambda: ends.received[1])
         assert ends.received[1] == ["next"]
 
     run(test)
@@ -191,7 +185,7 @@ def test_other_items_are_taken_when_one_fails(caplog: pytest.LogCaptureFixture) 
 def test_end_of_the_other_side_is_told_once_and_items_are_dropped() -> None:
     async def test(ends: Ends) -> None:
         ends.links[0].close()
-        await ends.until(lambda: ends.closed[1])
+        await wait_until_async(lambda: ends.closed[1])
         ends.links[1].post(1, "nobody hears it")
         await asyncio.sleep(0)
         assert ends.closed == [False, True]
@@ -205,7 +199,7 @@ def test_connections_are_handed_over_with_what_is_said_of_them() -> None:
         ends.links[1].on_connection = lambda *about: taken.append(about)
         client, server = socket.socketpair()
         ends.links[0].hand("http", 3, descriptor=server.detach())
-        await ends.until(lambda: taken)
+        await wait_until_async(lambda: taken)
         (protocol, elsewhere, descriptor) = taken[0]
         assert (protocol, elsewhere) == ("http", 3)
         os.write(descriptor, b"hello")

@@ -75,8 +75,8 @@ def test_a_file_that_cannot_be_written_any_more_is_told_once(
 def test_a_process_that_dies_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "access.log"
     writer = open_writer("text", path)
-    os.kill(writer._process.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, writer._process.pid, os.WEXITED | os.WNOWAIT)
+    os.kill(writer._process.pid, signal.SIGKILL)  # noqa: SLF001 - a crash of the process is simulated
+    os.waitid(os.P_PID, writer._process.pid, os.WEXITED | os.WNOWAIT)  # noqa: SLF001 - a crash of the process is simulated
     with caplog.at_level(logging.ERROR, "halimede"):
         writer.write(batch("/1"), 1)
         writer.close(30)

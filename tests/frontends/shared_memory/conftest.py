@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.frontends.shared_memory.support import SIZE, Client, Memory, grpc, http, serving, until
+from tests.frontends.shared_memory.support import SIZE, Client, Memory, grpc, http, serving
 from tests.support.server import ServerProcess
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -36,4 +37,4 @@ def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Cl
     opened = made(server)
     yield opened
     opened.close()
-    until(lambda: server.get("/v2/systemsharedmemory/status")[1] == b"[]", "the regions to be released")
+    wait_until(lambda: server.get("/v2/systemsharedmemory/status")[1] == b"[]", "the regions to be released")

@@ -1,8 +1,7 @@
 """A server of models of every kind, and clients with regions of shared memory."""
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -195,11 +194,3 @@ def http(server: ServerProcess) -> Client:
 def grpc(server: ServerProcess) -> Client:
     """A client over gRPC."""
     return Client(grpcclient, server.grpc)
-
-
-def until(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
-    """Return once the condition holds."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)

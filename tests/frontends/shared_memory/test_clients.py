@@ -17,9 +17,9 @@ from tests.frontends.shared_memory.support import (
     Client,
     Memory,
     grpc,
-    until,
 )
 from tests.support.server import ServerProcess
+from tests.support.waiting import wait_until
 
 VALUES = np.arange(FLOAT_COUNT, dtype=np.float32)
 SMALL = 4
@@ -210,7 +210,7 @@ def test_unregistered_region_stays_until_its_last_request_is_over(
     with ThreadPoolExecutor(1) as threads:
         parameters = {"begun": str(begun), "go": str(go)}
         running = threads.submit(client.infer_apart, "waits", tensor, output, parameters=parameters)
-        until(begun.exists, "the model to begin")
+        wait_until(begun.exists, "the model to begin")
         client.triton.unregister_system_shared_memory(**({} if all_at_once else {"name": "in"}))
         client.triton.unregister_system_shared_memory(name="out")
         assert client.status() == ["in", "out"]
@@ -222,7 +222,7 @@ def test_unregistered_region_stays_until_its_last_request_is_over(
         go.touch()
         running.result(60)
     assert np.array_equal(target.array, VALUES + 1)
-    until(lambda: client.status() == [], "the regions to be released")
+    wait_until(lambda: client.status() == [], "the regions to be released")
 
 
 def test_worker_maps_a_region_once_and_until_it_is_unregistered(
@@ -239,6 +239,6 @@ def test_worker_maps_a_region_once_and_until_it_is_unregistered(
 
     assert [mappings("in") for _ in range(3)] == [1, 1, 1]
     client.triton.unregister_system_shared_memory(name="in")
-    until(lambda: mappings("other") == 0, "the mapping to go")
+    wait_until(lambda: mappings("other") == 0, "the mapping to go")
     descriptors = Path(f"/proc/{server.process.pid}/fd")
     assert not any(name in str(each.readlink()) for each in descriptors.iterdir() if each.is_symlink())

@@ -21,11 +21,11 @@ from tests.frontends.shared_memory.support import (
     Memory,
     grpc,
     http,
-    until,
     write_models,
 )
 from tests.python_models.support import FLOATS, answering, python_model
 from tests.support.server import ServerProcess, running, start_server
+from tests.support.waiting import wait_until
 
 VALUES = np.arange(FLOAT_COUNT, dtype=np.float32)
 Make = Callable[..., Memory]
@@ -72,7 +72,7 @@ def test_region_that_is_cut_short_while_it_is_read_costs_a_worker_at_most(
     parameters = {"begun": str(begun), "go": str(go)}
     with ThreadPoolExecutor(1) as threads:
         failing = threads.submit(client.infer_apart, "waits", tensor, parameters=parameters)
-        until(begun.exists, "the model to have its input")
+        wait_until(begun.exists, "the model to have its input")
         os.truncate(source.path, 0)
         go.touch()
         with pytest.raises(InferenceServerException) as error:

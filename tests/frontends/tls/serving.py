@@ -100,9 +100,3 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Run it on a loop like the server's."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(scenario, WITHIN_S))
-
-
-async def until(condition: Any) -> None:
-    """Return once the condition holds."""
-    while not condition():  # noqa: ASYNC110 - what it waits for tells nobody
-        await asyncio.sleep(0.005)

@@ -9,8 +9,9 @@ import pytest
 from halimede.frontends.tls.certificates import TlsFiles
 from halimede.frontends.tls.connection import TlsConnection
 from halimede.frontends.tls.identity import Identity
-from tests.frontends.tls.serving import EchoServer, asked, client, run, until
+from tests.frontends.tls.serving import EchoServer, asked, client, run
 from tests.support.certificates import Authority
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def failure_of(
                 writer.close()
             except OSError:
                 pass
-            await until(lambda: log.records)
+            await wait_until_async(lambda: log.records, "a record of the log")
 
     run(scenario())
     [record] = log.records
@@ -138,7 +139,7 @@ def test_a_client_that_refuses_the_servers_certificate_is_told_of(
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             await process.wait()
-            await until(lambda: log.records)
+            await wait_until_async(lambda: log.records, "a record of the log")
 
     run(scenario())
     assert (
@@ -182,7 +183,7 @@ def test_a_client_may_not_negotiate_again(authority: Authority, server_files: tu
             )  # fmt: skip
             assert process.stdin is not None
             assert process.stdout is not None
-            await until(lambda: server.connections)
+            await wait_until_async(lambda: server.connections, "the connection")
             process.stdin.write(b"R\n")
             output = await process.stdout.read()
             await process.wait()
@@ -202,7 +203,7 @@ def test_a_client_may_have_keys_changed(authority: Authority, server_files: tupl
             )  # fmt: skip
             assert process.stdin is not None
             assert process.stdout is not None
-            await until(lambda: server.connections)
+            await wait_until_async(lambda: server.connections, "the connection")
             process.stdin.write(b"K\n")
             await process.stdout.readuntil(b"KEYUPDATE\n")
             process.stdin.write(b"hello\n")
@@ -248,7 +249,7 @@ def test_closing_breaks_unfinished_handshakes_off(server_files: tuple[Path, Path
     async def scenario() -> None:
         async with EchoServer(Identity(TlsFiles(*server_files), "h2")) as server:
             reader, writer = await server.connect()
-            await until(lambda: server.handshakes.under_way)
+            await wait_until_async(lambda: server.handshakes.under_way, "the handshake to begin")
             server.handshakes.close()
             assert await reader.read() == b""
             writer.close()
@@ -323,7 +324,7 @@ def test_a_client_that_just_leaves_is_not_worth_a_line(
             _, writer = await server.connect()
             writer.close()
             assert await server.is_served(client(authority.certificate))
-            await until(lambda: not server.handshakes.under_way)
+            await wait_until_async(lambda: not server.handshakes.under_way, "the handshakes to end")
 
     run(scenario())
     assert not log.records

@@ -7,8 +7,9 @@ import pytest
 
 from halimede.frontends.tls.certificates import CertificateError, TlsFiles
 from halimede.frontends.tls.identity import Identity
-from tests.frontends.tls.serving import EchoServer, asked, client, run, until
+from tests.frontends.tls.serving import EchoServer, asked, client, run
 from tests.support.certificates import Authority, make_certificate
+from tests.support.waiting import wait_until_async
 
 INTERVAL_S = 0.01
 
@@ -70,7 +71,7 @@ def test_changed_files_are_used_for_new_connections_while_others_go_on(
             before = identity.context
             for target, source in zip((certificate, key), new.issue("server"), strict=True):
                 replace(target, source)
-            await until(lambda: identity.context is not before)
+            await wait_until_async(lambda: identity.context is not before, "the files to be read")
             assert await server.is_served(client(new.certificate))
             assert not await server.is_served(client(old.certificate))
             assert await asked(reader, writer)
@@ -95,7 +96,7 @@ def test_a_secret_that_kubernetes_updates_is_read_again(
             assert await server.is_served(client(old.certificate))
             before = identity.context
             kubernetes_secret(mount, "second", new.issue("server"))
-            await until(lambda: identity.context is not before)
+            await wait_until_async(lambda: identity.context is not before, "the files to be read")
             assert await server.is_served(client(new.certificate))
         identity.close()
 
@@ -115,7 +116,7 @@ def test_changed_roots_let_other_clients_in(old: Authority, new: Authority, tmp_
             assert not await server.is_served(theirs[new])
             before = identity.context
             by_rename(roots, new.certificate)
-            await until(lambda: identity.context is not before)
+            await wait_until_async(lambda: identity.context is not before, "the files to be read")
             assert await server.is_served(theirs[new])
             assert not await server.is_served(theirs[old])  # nor by a session that it might resume
         identity.close()
@@ -134,11 +135,11 @@ def test_changed_files_that_cannot_be_used_are_told_once_and_change_nothing(
             identity.start()
             before = identity.context
             key.write_text("damaged")
-            await until(lambda: caplog.records)
+            await wait_until_async(lambda: caplog.records, "a record of the log")
             assert identity.context is before
             assert await server.is_served(client(old.certificate))
             certificate.unlink()
-            await until(lambda: len(caplog.records) > 1)
+            await wait_until_async(lambda: len(caplog.records) > 1, "a record of the log")
             assert await server.is_served(client(old.certificate))
         identity.close()
 
@@ -162,10 +163,10 @@ def test_a_certificate_whose_key_follows_later_is_used_once_the_key_is_there(
             identity.start()
             before = identity.context
             by_rename(certificate, new_certificate)
-            await until(lambda: caplog.records)
+            await wait_until_async(lambda: caplog.records, "a record of the log")
             assert await server.is_served(client(old.certificate))
             by_rename(key, new_key)
-            await until(lambda: identity.context is not before)
+            await wait_until_async(lambda: identity.context is not before, "the files to be read")
             assert await server.is_served(client(new.certificate))
         identity.close()
 
@@ -192,12 +193,12 @@ def test_a_certificate_that_is_still_being_written_is_not_used(
             by_rename(key, new_key)
             for end in (0, len(whole) // 4, len(whole) * 3 // 4):  # the last in the middle of the root
                 certificate.write_bytes(whole[:end])
-                await until(lambda: caplog.records)
+                await wait_until_async(lambda: caplog.records, "a record of the log")
                 caplog.clear()
                 assert identity.context is before
                 assert await server.is_served(client(old.certificate))
             certificate.write_bytes(whole)
-            await until(lambda: identity.context is not before)
+            await wait_until_async(lambda: identity.context is not before, "the files to be read")
             assert await server.is_served(client(new.certificate))
         identity.close()
 
@@ -219,7 +220,7 @@ def test_an_expired_certificate_is_warned_of_again(old: Authority, caplog: pytes
 
     async def scenario() -> None:
         identity.start()
-        await until(lambda: len(caplog.records) > 2)
+        await wait_until_async(lambda: len(caplog.records) > 2, "a record of the log")
         identity.close()
 
     run(scenario())

@@ -12,9 +12,9 @@ import pytest
 
 from halimede.frontends.vertex.content_type import BINARY
 from tests.frontends.http.serving import Answer, Client
-from tests.python_models.support import until
 from tests.support.onnx_models import write_model
 from tests.support.server import ServerProcess, run_command, running, start_server
+from tests.support.waiting import wait_until
 
 ECHO = """
 backend: "identity"
@@ -255,7 +255,7 @@ def test_the_environment_turns_it_on(repository: Path) -> None:
         command = [sys.executable, "-m", "halimede", "serve", *flags, "--vertex-ai-default-model=echo"]
         with running(command, 2, ready=False) as server:
             assert (server.http, server.grpc) == ("", "")
-            until(lambda: ask(server, b"", path="/v1/health", method="GET").status == 200, "readiness", 60)
+            wait_until(lambda: ask(server, b"", path="/v1/health", method="GET").status == 200, "readiness")
             assert ask(server, JSON).status == 200
 
 

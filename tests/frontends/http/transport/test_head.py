@@ -122,5 +122,7 @@ def test_tls_is_recognised_by_its_first_bytes() -> None:
 
 
 def test_beginning_of_a_request_is_accepted() -> None:
-    check_beginning(b"POS")
-    check_beginning(b"\r\n")
+    for beginning in (b"POS", b"\r\n"):
+        check_beginning(beginning)
+        with pytest.raises(Refusal, match="malformed HTTP request"):
+            check_beginning(b"\x16\x03\x01" + beginning)

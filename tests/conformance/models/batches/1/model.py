@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         hold = [pb_utils.get_input_tensor_by_name(one, "HOLD").as_numpy() for one in requests]
-        time.sleep(max(one.max() for one in hold) / 1000)
+        time.sleep(max(one.max() for one in hold) / 1000)  # sleeps: the work of a slow model
         rows = sum(len(one) for one in hold)
         responses = []
         for one in hold:
