@@ -1,10 +1,9 @@
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.buckets.servers import IDENTITY
+from tests.cli.buckets.servers import IDENTITY, new_bucket
 from tests.support.buckets import Bucket, Proxy, proxy
 from tests.support.host import start_host
 
@@ -19,10 +18,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def bucket(store: str) -> Bucket:
     """A bucket with the models a and b."""
-    found = Bucket(store, f"models-{secrets.token_hex(8)}")
-    for name in "ab":
-        found.put_all({f"{name}/config.pbtxt": IDENTITY, f"{name}/1/weights": name * 1000})
-    return found
+    return new_bucket(store)
 
 
 @pytest.fixture

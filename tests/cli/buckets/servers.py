@@ -1,6 +1,7 @@
 """Servers whose models are in buckets, and requests to them."""
 
 import json
+import secrets
 import sys
 import urllib.error
 import urllib.request
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.buckets import Answer, environment
+from tests.support.buckets import Answer, Bucket, environment
 from tests.support.server import ServerProcess, running
 
 IDENTITY = """backend: "identity"
@@ -28,6 +29,14 @@ def serving(
     ]  # fmt: skip
     with running(command, 1, ready=ready, environment=environment(**(variables or {}))) as server:
         yield server
+
+
+def new_bucket(store: str) -> Bucket:
+    """A bucket with the models a and b."""
+    bucket = Bucket(store, f"models-{secrets.token_hex(8)}")
+    for name in "ab":
+        bucket.put_all({f"{name}/config.pbtxt": IDENTITY, f"{name}/1/weights": name * 1000})
+    return bucket
 
 
 def post(server: ServerProcess, path: str, body: object = None) -> tuple[int, Any]:

@@ -1,12 +1,14 @@
 """Servers that start while a bucket is away, and what is served meanwhile."""
 
+import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.buckets.servers import IDENTITY, away, forbidden, index, infer, load, post, serving
+from tests.cli.buckets.servers import IDENTITY, away, forbidden, index, infer, load, new_bucket, post, serving
 from tests.support.azurite import ACCOUNT, KEY, azurite, make_container, put_all
 from tests.support.buckets import Answer, Bucket, Proxy, Request, proxy, unchanged
 from tests.support.gcs import BUCKET, gcs_emulator
@@ -39,13 +41,35 @@ def hold(gate: threading.Event, asked: threading.Event) -> Any:
     return fault
 
 
+class Fetched(NamedTuple):
+    """A bucket, the proxy in front of it, and a cache into which its models were fetched."""
+
+    bucket: Bucket
+    front: Proxy
+    cache: Path
+
+
+@pytest.fixture(scope="module")
+def fetched_once(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fetched]:
+    """A bucket with the models a and b, which a server has fetched."""
+    with proxy(store) as front:
+        found = Fetched(new_bucket(store), front, tmp_path_factory.mktemp("fetched") / "cache")
+        with serving(found.cache, repository(found.bucket, front)) as server:
+            assert server.stop() == 0
+        yield found
+
+
+@pytest.fixture
+def fetched(fetched_once: Fetched, tmp_path: Path) -> Iterator[Fetched]:
+    """The same, whose cache is the test's own; what it puts into the bucket is replaced afterwards."""
+    yield fetched_once._replace(cache=shutil.copytree(fetched_once.cache, tmp_path / "cache"))
+    fetched_once.front.fault = unchanged
+    fetched_once.bucket.put("repository/a/1/weights", "a" * 1000)
+
+
 @pytest.mark.parametrize("fault", [away, forbidden])
-def test_what_was_fetched_earlier_is_served_while_the_bucket_is_away(
-    fault: Any, bucket: Bucket, front: Proxy, tmp_path: Path
-) -> None:
-    cache = tmp_path / "cache"
-    with serving(cache, repository(bucket, front)) as server:
-        assert server.stop() == 0
+def test_what_was_fetched_earlier_is_served_while_the_bucket_is_away(fault: Any, fetched: Fetched) -> None:
+    bucket, front, cache = fetched
     front.fault = fault
     with serving(cache, repository(bucket, front)) as server:
         assert index(server) == {"a": "READY", "b": "READY"}
@@ -99,18 +123,15 @@ def test_an_ensemble_and_its_models_are_loaded_as_they_were_fetched_earlier(
         assert infer(server, "b") == [1, 2]
 
 
-def test_a_client_that_loads_a_model_gets_what_the_bucket_has_once_it_is_back(
-    bucket: Bucket, front: Proxy, tmp_path: Path
-) -> None:
+def test_a_client_that_loads_a_model_gets_what_the_bucket_has_once_it_is_back(fetched: Fetched) -> None:
+    bucket, front, cache = fetched
     flags = [repository(bucket, front), "--model-control-mode=explicit", "--repository-poll-secs=600"]
-    with serving(tmp_path / "cache", *flags, "--load-model=a") as server:
-        assert server.stop() == 0
     front.fault = away
-    with serving(tmp_path / "cache", *flags) as server:
+    with serving(cache, *flags) as server:
         bucket.put("repository/a/1/weights", "new")
         front.fault = unchanged
         assert load(server, "a") == (200, None)
-        [weights] = (tmp_path / "cache").glob("*/models/a/1/weights")
+        [weights] = cache.glob("*/models/a/1/weights")
         assert weights.read_text() == "new"
 
 
@@ -130,12 +151,11 @@ def test_on_demand_a_model_is_loaded_as_it_was_fetched_earlier(
         assert "gives no proper answer" in answer["error"]
 
 
-def test_polling_goes_on_from_what_was_fetched_earlier(bucket: Bucket, front: Proxy, tmp_path: Path) -> None:
+def test_polling_goes_on_from_what_was_fetched_earlier(fetched: Fetched) -> None:
+    bucket, front, cache = fetched
     flags = [repository(bucket, front), "--model-control-mode=poll", "--repository-poll-secs=1"]
-    with serving(tmp_path / "cache", *flags) as server:
-        assert server.stop() == 0
     front.fault = away
-    with serving(tmp_path / "cache", *flags) as server:
+    with serving(cache, *flags) as server:
         bucket.put("repository/a/1/weights", "new")
         front.fault = unchanged
         server.wait_for(BACK)
