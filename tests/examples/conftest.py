@@ -7,14 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from examples.build import build
 from tests.support.server import ServerProcess, start_server
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """NumPy's processes have one thread each: on a busy machine several wait for each other all the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
+        yield
 
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory that `make serve` builds: `models` and the picture."""
+    from examples.build import build  # scikit-learn and ONNX, which few tests need
+
     directory = tmp_path_factory.mktemp("examples")
+    build(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def hosting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that `make host` builds: archives and the picture."""
+    from examples.hosting.build import build
+
+    directory = tmp_path_factory.mktemp("hosting")
     build(directory)
     return directory
 
@@ -26,9 +45,9 @@ def server(examples: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def controlled_server(examples: Path) -> Iterator[ServerProcess]:
-    """A server that has loaded nothing yet."""
+    """A server that loads what it is told to."""
     with start_server(examples / "models", "--model-control-mode=explicit") as running:
         yield running
 

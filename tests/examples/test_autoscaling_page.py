@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.hosting.build import build
 from tests.support.host import start_host
 
 pytestmark = pytest.mark.timeout(200)
@@ -19,9 +18,8 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)
 
 
-def test_page_says_what_its_programs_print(tmp_path: Path) -> None:
-    build(tmp_path / "hosting")
-    create = blocks("hosting.md", "python")[0].replace("build/hosting", str(tmp_path / "hosting"))
+def test_page_says_what_its_programs_print(tmp_path: Path, hosting: Path) -> None:
+    create = blocks("hosting.md", "python")[0].replace("build/hosting", str(hosting))
     _, *printed = blocks("autoscaling.md", "text")  # the first one is the example's
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         program = "\n".join([create, *blocks("autoscaling.md", "python")])

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.hosting.build import build
 from tests.examples.test_autoscaling_page import blocks
 from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
@@ -18,13 +17,6 @@ pytestmark = pytest.mark.timeout(200)
 
 PAGE = "batch-transform.md"
 TIMES = re.compile(r"\d{4}-\d\d-\d\d[ -]\d\d[:-]\d\d[:-]\d\d")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("hosting")
-    build(directory)
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +41,21 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
 
 
 def test_page_says_what_its_program_and_its_commands_print(
-    environment: Mapping[str, str], built: Path
+    environment: Mapping[str, str], hosting: Path
 ) -> None:
     [program] = blocks(PAGE, "python")
     printed, _ = blocks(PAGE, "text")
-    assert run([sys.executable, "-c", program.replace("build/hosting", str(built))], environment) == printed
+    assert run([sys.executable, "-c", program.replace("build/hosting", str(hosting))], environment) == printed
     for command in commands(PAGE):
         found = run(["bash", "-c", command.line], environment)
         assert TIMES.sub("then", found) == TIMES.sub("then", command.output)
 
 
 def test_the_walk_through_reads_digits_and_leaves_nothing(
-    environment: Mapping[str, str], host: HostProcess, built: Path
+    environment: Mapping[str, str], host: HostProcess, hosting: Path
 ) -> None:
     before = host.client("s3").list_buckets()["Buckets"]
-    found = run([sys.executable, "-m", "examples.hosting.batch_transform", str(built)], environment)
+    found = run([sys.executable, "-m", "examples.hosting.batch_transform", str(hosting)], environment)
     first, right, last = found.splitlines()
     assert re.fullmatch(r"read-digits-[-\d]+: Completed", first)
     assert re.fullmatch(r"right: 17\d\d of 1797", right)

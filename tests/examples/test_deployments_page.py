@@ -3,14 +3,13 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from examples.hosting.build import build
 from tests.examples.test_autoscaling_page import blocks
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -31,9 +30,8 @@ def without_times(shown: str) -> str:
     return re.sub(r"-+|  +", " ", shown)
 
 
-def test_page_shows_an_update_as_it_is_shown(tmp_path: Path) -> None:
-    build(tmp_path / "hosting")
-    create = blocks("hosting.md", "python")[0].replace("build/hosting", str(tmp_path / "hosting"))
+def test_page_shows_an_update_as_it_is_shown(tmp_path: Path, hosting: Path) -> None:
+    create = blocks("hosting.md", "python")[0].replace("build/hosting", str(hosting))
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         run(host, "-c", create)
         sagemaker = host.client("sagemaker")
@@ -50,6 +48,8 @@ def test_page_shows_an_update_as_it_is_shown(tmp_path: Path) -> None:
 
         [text] = [each for each in blocks("deployments.md", "text") if each.startswith("$ halimede")]
         command, _, wanted = text.removeprefix("$ halimede ").partition("\n")
-        deadline = time.monotonic() + 60
-        while without_times(shown := run(host, "-m", "halimede", *command.split())) != without_times(wanted):
-            assert time.monotonic() < deadline, shown
+        wanted = without_times(wanted)
+        wait_until(
+            lambda: without_times(run(host, "-m", "halimede", *command.split())) == wanted,
+            "the command to show what the page shows",
+        )

@@ -1,65 +1,94 @@
-"""The walk-throughs of SageMaker, against a fresh host that they find by AWS_ENDPOINT_URL alone."""
+"""The walk-throughs of SageMaker, against a fresh host that they find by AWS_ENDPOINT_URL alone.
+
+CloudWatch counts by the minute; a minute of this host takes a second.
+"""
 
 import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from examples.hosting.build import build
 from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
 
 NAMES = ("single_model", "multi_model", "ab_test", "shadow")
 AUTOSCALING = "autoscaling"
 CANARY = "canary"
+CAPTURING = ("data_capture", "monitoring")
 ASYNCHRONOUS = "async_inference"
 SHORT = ("pipeline", "sessions", "text_stream")
 """Those that wait for nothing."""
 
-ASKING_S = 25.0
-"""The walk-throughs take so long until they wait for the end of a minute; where they take longer, it is the next."""
+FLAGS = ("--metric-period=1", "--oversubscription=32")
 
-# CloudWatch counts by the minute, and all that a walk-through asks for comes after one
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(hosting: Path) -> Path:
     """What `make host` builds."""
-    directory = tmp_path_factory.mktemp("hosting")
-    build(directory)
-    return directory
+    return hosting
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Iterator[HostProcess]:
-    """A fresh host, whose minute is over soon after the walk-throughs have asked what they ask."""
-    ahead_s = (60.0 - ASKING_S - time.time()) % 60.0
-    with start_host(
-        tmp_path_factory.mktemp("host") / "host", "--oversubscription=32", ahead_s=ahead_s
-    ) as running:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the host keeps everything."""
+    return tmp_path_factory.mktemp("host") / "host"
+
+
+@pytest.fixture(scope="module")
+def host(directory: Path) -> Iterator[HostProcess]:
+    """A fresh host."""
+    with start_host(directory, *FLAGS) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def started(host: HostProcess, built: Path) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
-    """The walk-throughs, all at once: they wait for each other's minute."""
+Processes = dict[str, "subprocess.Popen[str]"]
+
+
+@contextmanager
+def walking(host: HostProcess, built: Path, *commands: tuple[str, ...]) -> Iterator[Processes]:
+    """Walk-throughs, all at once, by their names: they wait most of the time."""
     running = {
         name: subprocess.Popen(
-            [sys.executable, "-m", f"examples.hosting.{name}", str(built)],
+            [sys.executable, "-m", f"examples.hosting.{name}", str(built), *arguments],
             env=dict(host.environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        for name in NAMES
+        for name, *arguments in commands
     }  # fmt: skip
     yield running
     for process in running.values():
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def started(host: HostProcess, built: Path) -> Iterator[Processes]:
+    """The walk-throughs of endpoints."""
+    with walking(host, built, *((name,) for name in NAMES)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def long(host: HostProcess, built: Path) -> Iterator[Processes]:
+    """The walk-throughs that wait longer."""
+    with walking(host, built, (AUTOSCALING,), (ASYNCHRONOUS,), (CANARY, "15")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def capturing(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Iterator[Processes]:
+    """The walk-throughs of data capture, on a host whose hours are not shorter than others'."""
+    with (
+        start_host(tmp_path_factory.mktemp("capturing") / "host", "--capture-file-seconds=1") as host,
+        walking(host, built, *((name,) for name in CAPTURING)) as running,
+    ):
+        yield running
 
 
 def printed(process: "subprocess.Popen[str]") -> list[str]:
@@ -69,22 +98,24 @@ def printed(process: "subprocess.Popen[str]") -> list[str]:
     return output.splitlines()
 
 
-def test_ensemble_on_an_endpoint_of_its_own(started: dict[str, "subprocess.Popen[str]"]) -> None:
+def test_ensemble_on_an_endpoint_of_its_own(started: Processes) -> None:
     first, *rest = printed(started["single_model"])
     assert re.fullmatch(r"read-digit-[-\d]+: InService", first)
     assert rest == ["as JSON: seven", "as bytes: seven", "deleted"]
 
 
-# meanwhile the minute goes on that the others wait for
+def variables(host: HostProcess) -> dict[str, str]:
+    """Variables for commands that use a host."""
+    environment = dict(host.environment)
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return environment
 
 
 @pytest.fixture
 def other_host(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Variables for commands, and a host of their own."""
     with start_host(tmp_path / "host") as running:
-        environment = dict(running.environment)
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        yield environment
+        yield variables(running)
 
 
 def test_page_says_what_its_commands_print(other_host: dict[str, str], built: Path) -> None:
@@ -142,7 +173,7 @@ def test_wrong_answer_ends_a_walk_through_with_an_error(
     assert done.stderr == "wrong answer: the picture shows a seven\n"
 
 
-def test_models_of_several_frameworks_on_one_endpoint(started: dict[str, "subprocess.Popen[str]"]) -> None:
+def test_models_of_several_frameworks_on_one_endpoint(started: Processes) -> None:
     first, *rounds, loaded, hits, last = printed(started["multi_model"])
     assert re.fullmatch(r"many-models-[-\d]+: InService", first)
     assert len(rounds) == 5
@@ -151,7 +182,7 @@ def test_models_of_several_frameworks_on_one_endpoint(started: dict[str, "subpro
     assert (loaded, hits, last) == ("LoadedModelCount: 3", "ModelCacheHit: 12 of 15", "deleted")
 
 
-def test_two_variants_of_which_the_better_one_wins(started: dict[str, "subprocess.Popen[str]"]) -> None:
+def test_two_variants_of_which_the_better_one_wins(started: Processes) -> None:
     first, by_weight, right, second, counts, last = printed(started["ab_test"])
     assert first.endswith(": InService; weights: current 3, candidate 1")
     assert by_weight.startswith("by weight: current 1")
@@ -162,19 +193,14 @@ def test_two_variants_of_which_the_better_one_wins(started: dict[str, "subproces
     assert (current + candidate, last) == (800, "deleted")
 
 
-def test_what_was_asked_and_answered_is_captured(tmp_path: Path, built: Path) -> None:
-    with start_host(tmp_path / "host", "--capture-file-seconds=1") as host:
-        done = subprocess.run(
-            [sys.executable, "-m", "examples.hosting.data_capture", str(built)],
-            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_what_was_asked_and_answered_is_captured(capturing: Processes) -> None:
+    shown = "\n".join(printed(capturing["data_capture"]))
     page = Path("docs/capture.md").read_text()
     stamp = re.compile(r"\d{4}(-\d\d){5}")
-    assert stamp.sub("then", done.stdout) in stamp.sub("then", page)
+    assert stamp.sub("then", shown) in stamp.sub("then", page)
 
 
-def test_a_classifier_that_is_tried_on_anothers_traffic(started: dict[str, "subprocess.Popen[str]"]) -> None:
+def test_a_classifier_that_is_tried_on_anothers_traffic(started: Processes) -> None:
     lines = printed(started["shadow"])
     first, counts, current, candidate, quarter = lines[:5]
     assert first.endswith(": InService; shadow variant: candidate, weight 1")
@@ -191,13 +217,8 @@ def test_a_classifier_that_is_tried_on_anothers_traffic(started: dict[str, "subp
     assert last == "deleted"
 
 
-def test_pictures_that_have_changed_are_noticed(tmp_path: Path, built: Path) -> None:
-    with start_host(tmp_path / "host", "--capture-file-seconds=1") as host:
-        done = subprocess.run(
-            [sys.executable, "-m", "examples.hosting.monitoring", str(built)],
-            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_pictures_that_have_changed_are_noticed(capturing: Processes, built: Path) -> None:
+    found = "\n".join(printed(capturing["monitoring"]))
     page = Path("docs/drift.md").read_text()
 
     def outline(text: str) -> list[str]:
@@ -206,7 +227,7 @@ def test_pictures_that_have_changed_are_noticed(tmp_path: Path, built: Path) -> 
         return sorted(line.partition("_check: ")[0] for line in lines)
 
     [shown] = [text for text in re.findall(r"^```text\n(.*?)^```", page, re.M | re.S) if "execution" in text]
-    assert outline(done.stdout) == outline(shown)
+    assert outline(found) == outline(shown)
     assert "13 of 13 columns have changed" in (built / "drift-report.html").read_text()
 
 
@@ -244,51 +265,55 @@ def test_sessions_that_stay_at_their_instances(host: HostProcess, built: Path) -
     assert ids.sub("Session ID ", refusal) == ids.sub("Session ID ", shown[-2])
 
 
-def test_a_variant_that_follows_its_load(tmp_path: Path, built: Path) -> None:
-    with start_host(tmp_path / "host", "--metric-period=1") as host:
-        done = subprocess.run(
-            [sys.executable, "-m", f"examples.hosting.{AUTOSCALING}", str(built)],
-            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        first, alarms, *counts_and_activities, last = done.stdout.splitlines()
-        assert re.fullmatch(r"scaled-[-\d]+: InService", first)
-        counts = [int(line.split()[1]) for line in counts_and_activities if line.startswith("instances: ")]
-        activities = counts_and_activities[len(counts) :]
-        assert (alarms, last) == ("alarms: 2", "deleted")
-        assert (counts[0], max(counts), counts[-1]) == (1, 3, 1)
-        highest = counts.index(3)
-        assert counts == sorted(counts[: highest + 1]) + sorted(counts[highest + 1 :], reverse=True)
-        assert "Successful: Setting desired instance count to 3. (AlarmHigh)" in activities
-        assert activities[-1] == "Successful: Setting desired instance count to 1. (AlarmLow)"
-        assert host.client("s3").list_buckets()["Buckets"] == []
+def test_a_variant_that_follows_its_load(long: Processes) -> None:
+    first, alarms, *counts_and_activities, last = printed(long[AUTOSCALING])
+    assert re.fullmatch(r"scaled-[-\d]+: InService", first)
+    counts = [int(line.split()[1]) for line in counts_and_activities if line.startswith("instances: ")]
+    activities = counts_and_activities[len(counts) :]
+    assert (alarms, last) == ("alarms: 2", "deleted")
+    assert (counts[0], max(counts), counts[-1]) == (1, 3, 1)
+    highest = counts.index(3)
+    assert counts == sorted(counts[: highest + 1]) + sorted(counts[highest + 1 :], reverse=True)
+    assert "Successful: Setting desired instance count to 3. (AlarmHigh)" in activities
+    assert activities[-1] == "Successful: Setting desired instance count to 1. (AlarmLow)"
 
 
-def test_requests_that_wait_in_a_queue(tmp_path: Path, built: Path) -> None:
-    with start_host(tmp_path / "host", "--metric-period=1") as host:
-        done = subprocess.run(
-            [sys.executable, "-m", f"examples.hosting.{ASYNCHRONOUS}", str(built)],
-            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        first, *rest = done.stdout.splitlines()
-        assert re.fullmatch(r"async-[-\d]+: InService", first)
-        assert rest == [
-            "19 of 20 results are right",
-            "instances: 0, InService",
-            "accepted without an instance: 202",
-            "a 7",
-            "Setting desired instance count to 0. policy backlog",
-            "Setting desired instance count to 1. policy from-zero",
-            "deleted",
-        ]
-        [log] = (tmp_path / "host" / "notifications").glob("*/*/*.log")
-        assert len(log.read_text().splitlines()) == 21
-        assert host.client("s3").list_buckets()["Buckets"] == []
+def test_requests_that_wait_in_a_queue(long: Processes, directory: Path) -> None:
+    first, *rest = printed(long[ASYNCHRONOUS])
+    assert re.fullmatch(r"async-[-\d]+: InService", first)
+    assert rest == [
+        "19 of 20 results are right",
+        "instances: 0, InService",
+        "accepted without an instance: 202",
+        "a 7",
+        "Setting desired instance count to 0. policy backlog",
+        "Setting desired instance count to 1. policy from-zero",
+        "deleted",
+    ]
+    [log] = (directory / "notifications").glob("*/*/*.log")
+    assert len(log.read_text().splitlines()) == 21
 
 
-def test_walk_throughs_leave_nothing(host: HostProcess, started: dict[str, "subprocess.Popen[str]"]) -> None:
-    for process in started.values():
+def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(long: Processes) -> None:
+    output = "\n".join([*printed(long[CANARY]), ""])
+    text = re.sub(r"-\d{4}(-\d\d){5}", "", output)
+    lines = [line for line in text.splitlines() if ": Creating," not in line]
+    assert "  Updating: Baking, 25 % of the requests" in lines
+    assert "  Updating: Baking, 100 % of the requests" in lines
+    rolled_back, came_about = text.split("canary: updating to candidate")
+    assert (
+        "canary: InService with current\n  The deployment was rolled back: the CloudWatch alarm "
+        in rolled_back
+    )
+    assert "'faulty-5xx' went to ALARM" in rolled_back
+    assert "ModelError, " in rolled_back
+    assert "canary: InService with candidate\n" in came_about
+    assert "ModelError" not in came_about
+    assert re.search(r"requests: \d+ answered\ndeleted\n$", came_about)
+
+
+def test_walk_throughs_leave_nothing(host: HostProcess, started: Processes, long: Processes) -> None:
+    for process in (*started.values(), *long.values()):
         process.communicate(timeout=280)
     sagemaker = host.client("sagemaker")
     assert sagemaker.list_models()["Models"] == []
@@ -305,26 +330,3 @@ def test_clients_are_made_as_published_code_makes_them() -> None:
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)
         assert "endpoint_url" not in source
-
-
-def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(tmp_path: Path, built: Path) -> None:
-    with start_host(tmp_path / "host", "--metric-period=1") as host:
-        done = subprocess.run(
-            [sys.executable, "-m", f"examples.hosting.{CANARY}", str(built), "15"],
-            env=dict(host.environment), capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        text = re.sub(r"-\d{4}(-\d\d){5}", "", done.stdout)
-        lines = [line for line in text.splitlines() if ": Creating," not in line]
-        assert "  Updating: Baking, 25 % of the requests" in lines
-        assert "  Updating: Baking, 100 % of the requests" in lines
-        rolled_back, came_about = text.split("canary: updating to candidate")
-        assert (
-            "canary: InService with current\n  The deployment was rolled back: the CloudWatch alarm "
-            in rolled_back
-        )
-        assert "'faulty-5xx' went to ALARM" in rolled_back
-        assert "ModelError, " in rolled_back
-        assert "canary: InService with candidate\n" in came_about
-        assert "ModelError" not in came_about
-        assert re.search(r"requests: \d+ answered\ndeleted\n$", came_about)

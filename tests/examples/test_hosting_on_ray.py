@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.hosting.build import build
 from halimede.hosting.substrates.processes import marked
 from tests.support.host import start_host
 
@@ -15,13 +14,14 @@ NAMES = ("single_model", "multi_model", "ab_test", "autoscaling", "batch_transfo
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_walk_throughs_print_on_a_cluster_what_they_print_on_one_machine(tmp_path: Path) -> None:
-    build(tmp_path / "hosting")
+def test_walk_throughs_print_on_a_cluster_what_they_print_on_one_machine(
+    tmp_path: Path, hosting: Path
+) -> None:
     flags = ("--substrate=ray", f"--node-directory={tmp_path / 'nodes'}", "--metric-period=1")
     with start_host(tmp_path / "host", *flags) as host:
         running = {
             name: subprocess.Popen(
-                [sys.executable, "-m", f"examples.hosting.{name}", str(tmp_path / "hosting")],
+                [sys.executable, "-m", f"examples.hosting.{name}", str(hosting)],
                 env=dict(host.environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
             for name in NAMES

@@ -1,6 +1,7 @@
 """What the Makefile's targets would run, which `make --dry-run` prints."""
 
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -74,30 +75,51 @@ def test_port_in_use_says_how_make_is_told_another(tmp_path: Path, monkeypatch: 
     assert "choose another port with --http-port, as in: make serve ARGS=--http-port=0" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["single_model", "multi_model", "ab_test", "data_capture", "pipeline", "sessions", "text_stream"],
+WALK_THROUGHS = (
+    "single_model",
+    "multi_model",
+    "ab_test",
+    "data_capture",
+    "pipeline",
+    "sessions",
+    "text_stream",
 )
-@pytest.mark.parametrize(
-    ("variables", "missing"),
-    [
-        ({}, "AWS_ENDPOINT_URL, AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
-        (
-            {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"},
-            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
-        ),
-    ],
+MISSING = (
+    ({}, "AWS_ENDPOINT_URL, AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
+    (
+        {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"},
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
+    ),
 )
+
+
+def not_set(missing: str) -> str:
+    return (
+        f"not set: {missing}; for a host on this machine (`halimede host`), say first:\n"
+        '    eval "$(.venv/bin/halimede host --print-env)"'
+    )
+
+
+@pytest.mark.parametrize("name", WALK_THROUGHS)
+@pytest.mark.parametrize(("variables", "missing"), MISSING)
 def test_walk_through_without_its_variables_says_what_is_missing(
-    name: str, variables: dict[str, str], missing: str, tmp_path: Path
+    name: str, variables: dict[str, str], missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for each in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(each)
+    for each, value in variables.items():
+        monkeypatch.setenv(each, value)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(f"examples/hosting/{name}.py", run_name="__main__")
+    assert ended.value.code == not_set(missing)
+
+
+def test_process_of_a_walk_through_without_its_variables_fails(tmp_path: Path) -> None:
+    [(variables, missing), _] = MISSING
     done = subprocess.run(
-        [sys.executable, "-m", f"examples.hosting.{name}"],
+        [sys.executable, "-m", "examples.hosting.single_model"],
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **variables},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == (
-        f"not set: {missing}; for a host on this machine (`halimede host`), say first:\n"
-        '    eval "$(.venv/bin/halimede host --print-env)"\n'
-    )
+    assert done.stderr == f"{not_set(missing)}\n"
