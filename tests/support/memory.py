@@ -29,6 +29,8 @@ def tmp_path() -> Iterator[Path]:
 
     Instances of real hosts have a `/dev/shm` of their own, so what they run has to be elsewhere.
     """
-    path = Path(tempfile.mkdtemp(prefix="halimede-test-", dir=directory_in_memory()))
+    parent = Path(tempfile.mkdtemp(prefix="halimede-test-", dir=directory_in_memory()))
+    path = parent / "test"  # some put files beside it
+    path.mkdir()
     yield path
-    shutil.rmtree(path)
+    shutil.rmtree(parent)

@@ -75,9 +75,6 @@ def on_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     return run
 
 
-until = wait_until_async
-
-
 def set_writable(database: Database, writable: bool) -> None:
     """Let a database be written, or only be read, as on a disk that is full."""
     connection = database._connection  # noqa: SLF001 - SQLite refuses to write what it is told not to
