@@ -23,7 +23,7 @@ def memory() -> Iterator[Callable[..., Memory]]:
         each.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that lets clients share memory."""
     with serving(tmp_path_factory.mktemp("repository")) as started:
