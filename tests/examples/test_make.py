@@ -84,7 +84,7 @@ WALK_THROUGHS = (
     "sessions",
     "text_stream",
 )
-MISSING = (
+MISSING: tuple[tuple[dict[str, str], str], ...] = (
     ({}, "AWS_ENDPOINT_URL, AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
     (
         {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"},

@@ -16,9 +16,6 @@ from tests.support.waiting import let_pass, wait_until
 SHORT = ConnectionLimits(head_timeout=0.2, body_timeout=0.2, send_timeout=0.2, linger=0.2)
 
 
-until = wait_until
-
-
 def pieces_of(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 

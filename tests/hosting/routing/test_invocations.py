@@ -417,7 +417,12 @@ class TestTimes:
         clock = Clock(monkeypatch)
         paused = threading.Event()
         pause = UpstreamConnection.pause
-        monkeypatch.setattr(UpstreamConnection, "pause", lambda self: (pause(self), paused.set()))
+
+        def pause_and_tell(connection: UpstreamConnection) -> None:
+            pause(connection)
+            paused.set()
+
+        monkeypatch.setattr(UpstreamConnection, "pause", pause_and_tell)
         size = 16 << 20
         with one_instance() as (host, instance), host.raw() as client:
             instance.invoke = lambda _: Reply(200, b"x" * size)
