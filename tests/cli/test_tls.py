@@ -14,7 +14,7 @@ import tritonclient.http as httpclient
 
 from tests.cli.echo import REQUEST
 from tests.support.certificates import Authority, make_certificate
-from tests.support.server import ServerProcess, run_command, start_server
+from tests.support.server import FRONT_ENDS, ServerProcess, run_command, start_server
 
 
 def flags(protocol: str, files: tuple[Path, Path], roots: Path | None = None) -> list[str]:
@@ -265,13 +265,15 @@ def test_a_renewed_certificate_is_shown_without_breaking_connections(
             for name, address in (("HTTP", server.http), ("gRPC", server.grpc)):
                 certificate, key = files[name.lower()]
                 server.wait_for(
-                    f"TLS of {name}: new connections use the changed files '{certificate}', '{key}'"
+                    f"TLS of {name}: new connections use the changed files '{certificate}', '{key}'",
+                    times=FRONT_ENDS,  # each reads them
                 )
                 assert "subject=CN = second" in s_client(address, "-alpn", "h2")
             key = files["http"][1]
             key.write_text("damaged")
             server.wait_for(
-                f"TLS of HTTP: changed files are not used, those read before still are: '{key}' holds no private key"
+                f"TLS of HTTP: changed files are not used, those read before still are: '{key}' holds no private key",
+                times=FRONT_ENDS,
             )
             assert "subject=CN = second" in s_client(server.http)
             assert kept.is_server_live()
