@@ -183,7 +183,7 @@ def test_threads_are_the_parameter_or_the_pipelines_within_those_of_the_server(
     )
     model = load(tmp_path, pipeline, X + Y + config, BackendOptions(cpu_threads=2))
     running: Any = model.instance
-    assert running._pipeline.num_threads == threads
+    assert running._pipeline.num_threads == threads  # noqa: SLF001 - DALI's pipeline, whose threads nothing else shows
 
 
 def test_the_default_batch_size_is_not_used_where_the_pipeline_has_one(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_instances_share_the_forest(tmp_path: Path) -> None:
     second = model.backend.create_instance(InstanceSpec("m_1", 1))
     assert isinstance(model.instance, OnnxInstance)
     assert isinstance(second, OnnxInstance)
-    first, other = (getattr(each._run, "__self__", None) for each in (model.instance, second))
+    first, other = (getattr(each._run, "__self__", None) for each in (model.instance, second))  # noqa: SLF001 - the framework's call, whose sharing or number no answer tells
     assert first is not None
     assert first is other
 
@@ -220,7 +220,7 @@ def test_closing_gives_the_forest_back(tmp_path: Path) -> None:
     booster, _ = _categorical()
     model = load_forest(tmp_path, "xgboost.json", booster.save_model)
     assert isinstance(model.backend, FilModel)
-    held = weakref.ref(model.backend._forest)
+    held = weakref.ref(model.backend._forest)  # noqa: SLF001 - that it is freed shows in a weak reference only
     model.close()
     gc.collect()
     assert held() is None

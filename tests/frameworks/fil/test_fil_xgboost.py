@@ -146,7 +146,7 @@ def test_bytes_that_are_no_forest_are_an_error() -> None:
 def test_closing_gives_the_booster_back(tmp_path: Path) -> None:
     model = load_forest(tmp_path, "xgboost.json", boosted("binary", "binary:logistic").save_model)
     assert isinstance(model.instance, XgboostInstance)
-    held = weakref.ref(model.instance._booster)
+    held = weakref.ref(model.instance._booster)  # noqa: SLF001 - that it is freed shows in a weak reference only
     model.close()
     gc.collect()
     assert held() is None

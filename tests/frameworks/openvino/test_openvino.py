@@ -161,7 +161,7 @@ def test_big_inputs_are_read_in_place_and_never_written(tmp_path: Path) -> None:
     values = np.linspace(-1, 1, 20_000, dtype=np.float32).reshape(1, -1)
     sent = wire(values)
     assert np.array_equal(model(X=sent)["Y"], -np.maximum(values, 0))
-    held = model.instance._request.get_input_tensor(0).data
+    held = model.instance._request.get_input_tensor(0).data  # noqa: SLF001 - OpenVINO's own memory, which no answer shows
     assert np.shares_memory(held, np.frombuffer(sent.data, np.uint8))
     assert bytes(sent.data) == values.tobytes()
 
@@ -288,7 +288,7 @@ def test_model_made_for_batches_of_another_size_is_refused(tmp_path: Path, large
 def test_model_that_need_not_stay_fixed_at_max_batch_size_is_freed(tmp_path: Path) -> None:
     model = load_ir(tmp_path, fixed_identity(4), "max_batch_size: 4")
     assert isinstance(model.instance, OpenVinoInstance)
-    assert model.instance._rows == 0
+    assert model.instance._rows == 0  # noqa: SLF001 - that it was freed from its batch size shows in no answer
     assert model(INPUT0=floats([1, 2]))["OUTPUT0"].tolist() == [[1, 2]]
 
 
@@ -424,7 +424,7 @@ def test_instances_of_kind_gpu_are_refused(tmp_path: Path) -> None:
 
 def compiled_with(model: Loaded, name: str) -> object:
     assert isinstance(model.backend, OpenVinoModel)
-    return model.backend._compiled.get_property(name)
+    return model.backend._compiled.get_property(name)  # noqa: SLF001 - OpenVINO's compiled model, whose properties nothing else shows
 
 
 def test_threads_and_streams_are_those_of_server_and_instances(tmp_path: Path) -> None:
@@ -578,7 +578,7 @@ def test_run_that_fails_is_an_error_and_the_next_one_runs(tmp_path: Path, thread
 def test_closing_gives_the_compiled_model_back(tmp_path: Path) -> None:
     model = load_onnx(tmp_path, onnx_models.identity(dims=(2,)))
     assert isinstance(model.backend, OpenVinoModel)
-    compiled = weakref.ref(model.backend._compiled)
+    compiled = weakref.ref(model.backend._compiled)  # noqa: SLF001 - OpenVINO's compiled model, whose properties nothing else shows
     model.close()
     gc.collect()
     assert compiled() is None

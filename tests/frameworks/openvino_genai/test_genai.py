@@ -176,7 +176,7 @@ class TestDrafts:
 
 def test_after_a_step_that_fails_later_texts_are_written(model: tuple[Path, Any]) -> None:
     found = Opened(model[0], cache_size="1", **EXACT)
-    engine: Any = found.instance._engine  # type: ignore[attr-defined]
+    engine: Any = found.instance._engine  # type: ignore[attr-defined]  # noqa: SLF001 - a step of the engine is to fail
     engine.check = lambda sampling: None  # so that the form is compiled within the step
     bad = greedy(PROMPTS[0], structured_outputs={"json": {"type": "zzz"}})
     found.ask(bad)

@@ -164,7 +164,7 @@ def test_big_inputs_go_in_uncopied_and_an_echo_of_one_is_a_copy(tmp_path: Path) 
     sent = wire(np.ones((1, 1000), np.float32))
     batch = model.batch(request({"x": sent}))
     seen: list[int] = []
-    program = model.instance._program  # type: ignore[attr-defined]
+    program = model.instance._program  # type: ignore[attr-defined]  # noqa: SLF001 - that it is shared or freed shows in memory only
     call = program.call
 
     def spy(values: Any) -> Any:
@@ -374,7 +374,7 @@ def test_weights_are_shared_where_the_parameter_says_so(tmp_path: Path) -> None:
             parameters={"ENABLE_WEIGHT_SHARING": value},
         )
         other = model.backend.create_instance(InstanceSpec("m_1", 1))
-        assert (other._program is model.instance._program) is shared  # type: ignore[attr-defined]
+        assert (other._program is model.instance._program) is shared  # type: ignore[attr-defined]  # noqa: SLF001 - that it is shared or freed shows in memory only
 
 
 def test_threads_may_run_one_module_at_once(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_threads_may_run_one_module_at_once(tmp_path: Path) -> None:
 
 def test_closing_gives_the_module_back(tmp_path: Path) -> None:
     model = load(tmp_path, torch_models.Linear(2), {"x": "FP32 [2]"}, {"y": "FP32 [2]"})
-    module = weakref.ref(model.instance._program._module)  # type: ignore[attr-defined]
+    module = weakref.ref(model.instance._program._module)  # type: ignore[attr-defined]  # noqa: SLF001 - that it is freed shows in a weak reference only
     output = model(x=floats([1, 2]))["y"]
     model.close()
     gc.collect()

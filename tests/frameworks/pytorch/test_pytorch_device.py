@@ -58,7 +58,7 @@ def forbid_copies(tensor: Tensor) -> DeviceTensor:
     """The tensor, which is on the device, and must not be copied to the host."""
     assert isinstance(tensor, DeviceTensor)
     assert tensor.device == DEVICE
-    tensor._copied = lambda: pytest.fail("it was copied to the host")  # type: ignore[assignment]
+    tensor._copied = lambda: pytest.fail("it was copied to the host")  # type: ignore[assignment]  # noqa: SLF001 - a copy to the host is invisible otherwise
     return tensor
 
 

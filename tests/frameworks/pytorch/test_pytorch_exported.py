@@ -199,7 +199,7 @@ def test_a_program_is_compiled_where_the_parameter_says_so(tmp_path: Path) -> No
     example = [{"a": torch.ones(3, 2), "b": torch.ones(3, 2)}]
     text = """parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS" value { string_value: '{"backend": "eager"}' } }"""
     model = load(tmp_path, torch_models.Keyed(), example, BARE + text)
-    frames = torch._dynamo.utils.counters["frames"]
+    frames = torch._dynamo.utils.counters["frames"]  # noqa: SLF001 - PyTorch has no public name for it
     before = frames["ok"]
     for rows in (floats([1, 2]), floats([1, 2], [3, 4])):
         assert model(a=rows, b=rows)["sum"].tolist() == (2 * rows).tolist()

@@ -299,7 +299,7 @@ def test_kind_model_leaves_the_placement_to_the_module(tmp_path: Path) -> None:
 
     model = PyTorchModel(source, BackendOptions())
     instance = model.create_instance(InstanceSpec("m_0", kind="KIND_MODEL"))
-    assert instance._device is None  # type: ignore[attr-defined]
+    assert instance._device is None  # type: ignore[attr-defined]  # noqa: SLF001 - where it runs, which no answer tells
     with pytest.raises(InternalError, match="moved"):
         model.create_instance(InstanceSpec("m_1", kind="KIND_CPU"))
     model.close()
@@ -308,7 +308,7 @@ def test_kind_model_leaves_the_placement_to_the_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", ['{"backend": "eager"}', '{"backend": "eager", "dynamic": true}'])
 def test_a_module_is_compiled_where_the_parameter_says_so(tmp_path: Path, arguments: str) -> None:
     more = f" parameters {{ key: \"TORCH_COMPILE_OPTIONAL_PARAMETERS\" value {{ string_value: '{arguments}' }} }}"
-    frames = torch._dynamo.utils.counters["frames"]
+    frames = torch._dynamo.utils.counters["frames"]  # noqa: SLF001 - PyTorch has no public name for it
     before = frames["ok"]
     model = load(
         tmp_path,

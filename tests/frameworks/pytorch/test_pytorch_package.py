@@ -84,7 +84,7 @@ def test_the_configuration_is_completed_from_the_package_and_a_run(repository: P
 
 def test_a_batch_of_fewer_rows_than_were_compiled_is_filled_up(repository: Path) -> None:
     model = Loaded(source_at(repository, BARE))
-    assert model.instance._least == 2  # type: ignore[attr-defined]
+    assert model.instance._least == 2  # type: ignore[attr-defined]  # noqa: SLF001 - how many rows a batch is filled up to shows in no answer
     inputs = rows(1)
     assert model(**inputs)["sum"].tolist() == expected_sum(inputs)
 
@@ -248,7 +248,7 @@ def test_shared_packages_run_from_several_threads(repository: Path) -> None:
     text = BARE + ' parameters { key: "ENABLE_WEIGHT_SHARING" value { string_value: "true" } }'
     model = Loaded(source_at(repository, text))
     other = model.backend.create_instance(InstanceSpec("m_1", 1))
-    assert other._program is model.instance._program  # type: ignore[attr-defined]
+    assert other._program is model.instance._program  # type: ignore[attr-defined]  # noqa: SLF001 - that it is shared or freed shows in memory only
     wrong: list[Any] = []
     inputs = rows(2)
 

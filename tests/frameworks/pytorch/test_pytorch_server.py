@@ -1,8 +1,6 @@
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
 
@@ -75,7 +74,14 @@ def test_code_runs_in_a_process_of_its_own_which_may_crash(tmp_path: Path) -> No
         pid = answer["outputs"][1]["data"][0]
         assert pid != server.process.pid
         assert post(server, infer, infer_body({"x": [[-5000.0, 2.0]]}))[0] == 500
-        status, answer = eventually(lambda: post(server, infer, infer_body({"x": [[3.0, 4.0]]})))
+        answers: list[tuple[int, Any]] = []
+
+        def answered() -> bool:
+            answers.append(post(server, infer, infer_body({"x": [[3.0, 4.0]]})))
+            return answers[-1][0] == 200
+
+        wait_until(answered, "the next process to answer")
+        answer = answers[-1][1]
         assert answer["outputs"][0]["data"] == [6.0, 8.0]
         assert answer["outputs"][1]["data"][0] != pid
 
@@ -98,17 +104,6 @@ def test_a_compiled_package_is_served_from_a_process_of_its_own(tmp_path: Path, 
         maps = Path(f"/proc/{server.process.pid}/maps")
         assert "libtorch" not in maps.read_text()
         assert post(server, "/v2/repository/models/package/unload", {})[0] == 200
-
-
-def eventually(call: Callable[[], tuple[int, Any]], seconds: float = 30) -> tuple[int, Any]:
-    """What the call answers once it answers 200."""
-    until = time.monotonic() + seconds
-    while True:
-        status, answer = call()
-        if status == 200:
-            return status, answer
-        assert time.monotonic() < until, answer
-        time.sleep(0.1)
 
 
 def infer_body(tensors: dict[str, Any]) -> dict[str, Any]:

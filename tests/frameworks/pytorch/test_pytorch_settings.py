@@ -64,18 +64,18 @@ def test_runs_are_in_inference_mode_unless_a_parameter_says_otherwise(
         tmp_path, torch_models.Linear(2), {"x": "FP32 [2]"}, {"y": "FP32 [2]"}, parameters=parameters
     )
     seen: list[tuple[bool, bool, bool]] = []
-    program = model.instance._program  # type: ignore[attr-defined]
+    program = model.instance._program  # type: ignore[attr-defined]  # noqa: SLF001 - that it is shared or freed shows in memory only
     call = program.call
 
     def spy(values: Any) -> Any:
-        optimized = torch._C._get_graph_executor_optimize()
+        optimized = torch._C._get_graph_executor_optimize()  # noqa: SLF001 - PyTorch has no public name for it
         seen.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled(), optimized))
         return call(values)
 
     program.call = spy
     model(x=floats([1, 2]))
     assert seen == [(inference, False, "DISABLE_OPTIMIZED_EXECUTION" not in parameters)]
-    assert torch._C._get_graph_executor_optimize()
+    assert torch._C._get_graph_executor_optimize()  # noqa: SLF001 - PyTorch has no public name for it
 
 
 def test_a_parameter_without_effect_is_remarked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -161,7 +161,7 @@ def save_exported(
     """`module`, exported with that example, as `path`; the first dimension of every tensor is free if `batched`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     free: Any = {0: torch.export.Dim.AUTO}
-    shapes = torch.utils._pytree.tree_map(lambda _: free, tuple(example)) if batched else None
+    shapes = torch.utils._pytree.tree_map(lambda _: free, tuple(example)) if batched else None  # noqa: SLF001 - PyTorch has no public name for it
     torch.export.save(torch.export.export(module.eval(), tuple(example), dynamic_shapes=shapes), path)
     return path
 
@@ -176,7 +176,7 @@ def save_package(path: Path) -> Path:
         {"bias": torch.ones(3, 4)},
         dynamic_shapes={"x": rows, "tensors": {"a": rows}, "bias": rows},
     )
-    torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    torch._inductor.aoti_compile_and_package(program, package_path=str(path))  # noqa: SLF001 - PyTorch has no public name for it
     return path
 
 

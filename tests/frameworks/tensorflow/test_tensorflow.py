@@ -43,13 +43,13 @@ def identity(x: Any) -> dict[str, Any]:
 
 def state(model: Loaded) -> Any:
     assert isinstance(model.backend, TensorFlowModel)
-    return model.backend._sessions[0].state
+    return model.backend._sessions[0].state  # noqa: SLF001 - that sessions are shared shows in memory only
 
 
 def kinds(model: Loaded) -> set[str]:
     """Types of the operators that the session has."""
     assert isinstance(model.backend, TensorFlowModel)
-    return {each.type for each in model.backend._sessions[0]._session.graph.get_operations()}
+    return {each.type for each in model.backend._sessions[0]._session.graph.get_operations()}  # noqa: SLF001 - TensorFlow's own session, whose graph and options nothing else shows
 
 
 def test_saved_model_needs_no_configuration(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_instances_run_side_by_side_on_one_session(tmp_path: Path) -> None:
     model = load_saved(tmp_path, add_sub, ADD_SUB, options=BackendOptions(cpu_threads=2))
     instances = [model.backend.create_instance(InstanceSpec(f"m_{i}", i)) for i in range(4)]
     assert isinstance(model.backend, TensorFlowModel)
-    assert len(model.backend._sessions) == 1
+    assert len(model.backend._sessions) == 1  # noqa: SLF001 - that sessions are shared shows in memory only
     add_at_once(model, instances, "a", "b", "sum")
 
 

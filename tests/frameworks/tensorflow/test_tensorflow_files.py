@@ -53,7 +53,7 @@ def parameter(key: str, value: str) -> str:
 
 def sessions(model: Loaded) -> list[Any]:
     assert isinstance(model.backend, TensorFlowModel)
-    return model.backend._sessions
+    return model.backend._sessions  # noqa: SLF001 - that sessions are shared shows in memory only
 
 
 def test_missing_model_is_named_with_what_would_be_right(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_so_many_instances_share_a_session_as_the_model_says(tmp_path: Path, sha
 def test_operators_that_run_at_once_give_the_same(tmp_path: Path, own: str) -> None:
     text = parameter("TF_NUM_INTER_THREADS", "2") + parameter("TF_USE_PER_SESSION_THREADS", own)
     model = load_saved(tmp_path, add_sub, ADD_SUB, text)
-    options = sessions(model)[0]._session._config
+    options = sessions(model)[0]._session._config  # noqa: SLF001 - TensorFlow's own session, whose graph and options nothing else shows
     assert (options.inter_op_parallelism_threads, options.use_per_session_threads) == (2, own == "True")
     assert model(a=floats([1, 2]), b=floats([1, 1]))["sum"].tolist() == [[2, 3]]
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'halimede[tensorflow]'")
+pytest.importorskip(  # which imports it without Keras
+    "halimede.backends.tensorflow.runtime", reason="needs TensorFlow: pip install 'halimede[tensorflow]'"
+)
 
 from halimede.backends.tensorflow.runtime import v1
 from tests.backends.helpers import Loaded

@@ -226,7 +226,7 @@ class Failing(Forward):
 
 def failing_engine(kind: str, forward: Forward) -> TransformersEngine:
     usual = engine_of(kind)
-    return TransformersEngine(forward, ABILITIES[kind], transformers.DynamicCache, 512, ENDS, usual._grammars)
+    return TransformersEngine(forward, ABILITIES[kind], transformers.DynamicCache, 512, ENDS, usual._grammars)  # noqa: SLF001 - shared with another engine of the test
 
 
 def test_if_a_pass_fails_texts_are_written_by_themselves() -> None:

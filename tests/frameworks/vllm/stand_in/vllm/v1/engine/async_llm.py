@@ -125,7 +125,7 @@ class AsyncLLM(EngineClient):
         if len(tokens) >= context:
             raise ValueError(f"The decoder prompt is longer than the maximum model length of {context}.")
         while len(self._running) >= self.vllm_config.scheduler_config.max_num_seqs:  # noqa: ASYNC110
-            await asyncio.sleep(_STEP_S)
+            await asyncio.sleep(_STEP_S)  # sleeps: a step of the engine
         self._running.add(request_id)
         try:
             async for output in self._written(text, tokens, sampling_params, request_id, lora_request):
@@ -152,7 +152,7 @@ class AsyncLLM(EngineClient):
         began = last = time.monotonic()
         finish: str | None = None
         while finish is None:
-            await asyncio.sleep(_STEP_S)
+            await asyncio.sleep(_STEP_S)  # sleeps: a step of the engine
             if DIES in told:
                 self.errored = True
             await self.check_health()
