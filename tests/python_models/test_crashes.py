@@ -56,6 +56,13 @@ class TritonPythonModel:
 FINE, EXIT, FAULT, KILLED, ABORT, SLEEP, SIGNAL, LOOP = (np.full(1, i, np.float32) for i in range(8))
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    """A server that is ready: one of which another module has had a model fail to load is not any more."""
+    with serve_models(tmp_path_factory.mktemp("models")) as models:
+        yield models
+
+
 def unhealthy(name: str, words: str, instance: str = "0") -> str:
     return f"Stub process '{name}_{instance}' is not healthy. It {words}"
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,8 +17,16 @@ from tests.python_models.support import (
     executing,
     grpc_inputs,
     kill,
+    serve_models,
 )
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    """A server that is ready: one of which another module has had a model fail to load is not any more."""
+    with serve_models(tmp_path_factory.mktemp("models")) as models:
+        yield models
 
 
 def asking(body: str) -> str:
@@ -201,6 +210,6 @@ def test_unloaded_model_is_not_ready(models: Models) -> None:
 def test_health_of_the_server_does_not_ask_models(models: Models) -> None:
     name = models.load(asking("return False"))
     assert not models.ready(name)
-    assert models.server.get("/v2/health/ready")[0] == 200
+    wait_until(lambda: models.server.get("/v2/health/ready")[0] == 200, "processes of other tests to be back")
     kill(models.pids(name)[0])
     wait_until(lambda: models.server.get("/v2/health/ready")[0] == 200, "the process to be back")

@@ -97,13 +97,10 @@ def test_steps_of_an_ensemble_and_calling_models_see_the_client_s_shape(models: 
         f'output_map {{ key: "OUT" value: "{target}" }} }}'
         for source, target in (("IN", "M"), ("M", "OUT"))
     )
-    directory = models.repository / "reshaping_ensemble"
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(
+    ensemble = models.load_config(
         f'platform: "ensemble" max_batch_size: 8 {plain} ensemble_scheduling {{ step [{steps}] }}'
     )
-    models.http.load_model(directory.name)
-    np.testing.assert_array_equal(models.infer(directory.name, sized(2, 4)), sized(2, 4))
+    np.testing.assert_array_equal(models.infer(ensemble, sized(2, 4)), sized(2, 4))
     caller = models.load(
         executing(f"""
             request = pb_utils.InferenceRequest(

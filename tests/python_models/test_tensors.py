@@ -359,14 +359,10 @@ def test_branch_that_writes_to_a_shared_input_does_not_disturb_the_other(models:
         return f'step {{ model_name: "{model}" model_version: -1 {maps} }}\n'
 
     steps = step(source, "IN", "MID") + step(first, "MID", "A") + step(second, "MID", "B")
-    config = TWO + 'platform: "ensemble"\nensemble_scheduling {\n' + steps + "}\n"
-    directory = models.repository / "branches"
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(config)
-    models.http.load_model("branches")
+    branches = models.load_config(TWO + 'platform: "ensemble"\nensemble_scheduling {\n' + steps + "}\n")
     for size in (4, 300_000):
         array = np.arange(size, dtype=np.float32)
         for _ in range(3):
-            result = models.http.infer("branches", http_inputs(IN=array))
+            result = models.http.infer(branches, http_inputs(IN=array))
             assert set(result.as_numpy("A")) == {7}
             np.testing.assert_array_equal(result.as_numpy("B"), array + 1)
