@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,23 +24,17 @@ ROOT = Path(__file__).parents[3]
 PICTURES = Path(sklearn.datasets.__file__).with_name("images")
 
 
-def run(*arguments: str, keras: bool = False) -> "subprocess.CompletedProcess[str]":
-    """A module of the example, run as its page says; TensorFlow shares no process with the tests.
-
-    It is imported without Keras, which costs as much again, unless the module needs it.
-    """
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A module of the example, run as its page says; TensorFlow shares no process with the tests."""
     command = [sys.executable, "-m", *arguments]
-    environment = dict(os.environ) if keras else {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200
-    )
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
     """The example, built and served, and its repository."""
     directory = tmp_path_factory.mktemp("inception")
-    built = run("examples.inception_ensemble.build", str(directory), keras=True)
+    built = run("examples.inception_ensemble.build", str(directory))
     assert built.returncode == 0, built.stderr
     flags = ("--model-control-mode=explicit", "--load-model=*")
     with start_server(directory / "models", *flags, ready=False) as server:
