@@ -1,4 +1,7 @@
-"""The processes of tests: those that have a certain variable in their environment, which they inherit."""
+"""The processes of tests: their environment, by which they and those that they start are found.
+
+Without PYTHONDONTWRITEBYTECODE, as a server that compiles its modules starts four times slower.
+"""
 
 import contextlib
 import os
@@ -9,6 +12,19 @@ from pathlib import Path
 
 END_S = 30.0
 """How long processes that tests have started may take to end after them."""
+
+
+def environment(record: Path, front_ends: int) -> dict[str, str]:
+    """The environment of tests that are recorded in a file, and whose servers have so many front ends."""
+    others = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {
+        # Idle threads of OpenBLAS compute while they wait, ten times as much as the small models of tests need.
+        "OPENBLAS_NUM_THREADS": "1",
+        **others,
+        "TEST_FRONT_ENDS": str(front_ends),
+        "TEST_RECORD": str(record),
+        "RAY_AUTH_MODE": "disabled",  # a token that another program of this user has left is none of these tests'
+    }
 
 
 def processes_with(variable: bytes) -> Iterator[int]:

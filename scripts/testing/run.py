@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.testing.processes import end_those_left
+from scripts.testing.processes import end_those_left, environment
 from scripts.testing.records import Record, read, summary
 from scripts.testing.units import ROOT, Unit, quick_units, units
 
@@ -111,12 +111,6 @@ def _run(unit: Unit, record: Path) -> Ended:
         for path in unit.paths
         for file in (sorted((ROOT / path).glob("test_*.py")) if (ROOT / path).is_dir() else [ROOT / path])
     ]
-    environment = {
-        **os.environ,
-        "TEST_FRONT_ENDS": str(unit.front_ends),
-        "TEST_RECORD": str(record),
-        "RAY_AUTH_MODE": "disabled",  # a token that another program of this user has left is none of these tests'
-    }
     begin = time.monotonic()
     log = record.with_suffix(".log")
     with log.open("wb") as output:
@@ -124,7 +118,7 @@ def _run(unit: Unit, record: Path) -> Ended:
         status = subprocess.run(  # noqa: S603 - the interpreter that runs this
             command,
             cwd=ROOT,
-            env=environment,
+            env=environment(record, unit.front_ends),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from scripts.testing.processes import end_those_left, processes_with
+from scripts.testing.processes import end_those_left, environment, processes_with
 from scripts.testing.records import Record, read
 from scripts.testing.units import ROOT
 
@@ -108,9 +108,6 @@ def run(
         sys.executable, "-m", "pytest", "-p", "tests.support.recording", "-p", "tests.support.stressing", "-q",
         f"--times={times}", f"--order={seed}", *tests,
     ]  # fmt: skip
-    environment = {
-        **os.environ, "TEST_RECORD": str(record), "TEST_FRONT_ENDS": str(front_ends), "RAY_AUTH_MODE": "disabled",
-    }  # fmt: skip
     done = threading.Event()
     variable = f"TEST_RECORD={record}".encode()
     stopping = threading.Thread(target=stop_now_and_then, args=(variable, random.Random(seed), done))  # noqa: S311 - as above
@@ -118,7 +115,7 @@ def run(
         process = subprocess.Popen(  # noqa: S603 - the interpreter that runs this
             command,
             cwd=ROOT,
-            env=environment,
+            env=environment(record, front_ends),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
