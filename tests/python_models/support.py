@@ -22,9 +22,6 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.support.server import ServerProcess, start_server
-from tests.support.waiting import wait_until
-
-until = wait_until  # the name by which tests of other directories know it
 
 Array = NDArray[Any]
 
