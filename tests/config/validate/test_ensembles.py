@@ -67,19 +67,19 @@ CASES: list[Case] = [
         ensemble(step({"a": "i"}, {"b": "o"}, model="")),
         "must specify 'model_name' in step 0 of ensemble 'm'",
         "ensemble_scheduling.step[0].model_name",
-        None,
+        'model_name: "..."',
     ),
     (
         ensemble(step({}, {"b": "o"})),
         "must specify 'input_map' in step 0 of ensemble 'm'",
         "ensemble_scheduling.step[0].input_map",
-        None,
+        'input_map { key: "..." value: "..." }',
     ),
     (
         ensemble(step({"a": "i"}, {"b": "o"}) + step({"a": "i"}, {})),
         "must specify 'output_map' in step 1 of ensemble 'm'",
         "ensemble_scheduling.step[1].output_map",
-        None,
+        'output_map { key: "..." value: "..." }',
     ),
     (
         ensemble(step({"a": "i"}, {"b": "o"}) * 2),

@@ -6,7 +6,7 @@ import pytest
 
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
-from halimede.config.validate import find_warnings, validate
+from halimede.config.validate import Problem, find_warnings, validate
 
 TENSORS = """
     input { name: "INPUT" data_type: TYPE_FP32 dims: 1 }
@@ -85,8 +85,7 @@ def test_what_may_not_do_what_it_looks_like_is_told_and_logged(
 ) -> None:
     config = parse_text(text, "test")
     normalise(config)
-    [warning] = find_warnings(config)
-    assert (warning.message, warning.where, warning.fix) == (message, where, fix)
+    assert find_warnings(config) == [Problem("m", where, message, fix)]
     with caplog.at_level(logging.WARNING):
         validate(config)
     assert caplog.messages == [f"model 'm': {message}"]

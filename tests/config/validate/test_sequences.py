@@ -241,6 +241,7 @@ def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
         f"{control(START)}",
         control("kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING"),
         controls("direct { minimum_slot_utilization: 0 }"),
+        controls("direct { minimum_slot_utilization: 1 }"),
         state(initial()),
     ],
 )

@@ -28,6 +28,12 @@ def tensor_cases() -> list[Case]:
             ),
             ('name: "t" data_type: TYPE_FP32', f"{named} must specify 'dims'", "dims", "dims: [ 1 ]"),
             (
+                'name: "t" data_type: TYPE_FP32 reshape { shape: [ 2 ] }',
+                f"{named} has different size for dims and reshape",
+                "reshape",
+                "reshape { shape: [ ] }",
+            ),
+            (
                 'name: "t" data_type: TYPE_FP32 dims: [ 2, 0 ]',
                 f"{named} dimension must be integer >= 1, or -1 to indicate a variable-size dimension",
                 "dims",

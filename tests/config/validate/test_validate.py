@@ -9,12 +9,14 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
 from halimede.config.validate import Problem, find_problems, validate
+from halimede.core.errors import InvalidArgumentError
 from tests.config.strategies import configs
 from tests.config.validate.helpers import (
     BASE,
     BATCHING,
     ENSEMBLE,
     ONE_STEP,
+    OUTPUT,
     PLAIN,
     Case,
     assert_told,
@@ -172,6 +174,15 @@ CASES: list[Case] = [
         "remove profile",
     ),
     (
+        f'{PLAIN} platform: "onnxruntime_onnx" instance_group {{ profile: "1" }}',
+        (
+            "instance group m_0 of model m and platform onnxruntime_onnx specifies profile field which is only "
+            "supported for TensorRT models"
+        ),
+        "instance_group[0].profile",
+        "remove profile",
+    ),
+    (
         f"{PLAIN} instance_group [ {{ passive: true }}, {{ passive: true }} ]",
         "all instance groups of model m are passive: no instance would take its requests",
         "instance_group[0].passive",
@@ -183,6 +194,12 @@ CASES: list[Case] = [
         "batch input kind 'BATCH_ITEM_SHAPE' expects 1 source input, got 0 for m",
         "batch_input[0].source_input",
         'source_input: "i"',
+    ),
+    (
+        f'{BASE} max_batch_size: 8 {OUTPUT} batch_input {{ target_name: "n" data_type: TYPE_FP32 }}',
+        "batch input kind 'BATCH_ELEMENT_COUNT' expects 1 source input, got 0 for m",
+        "batch_input[0].source_input",
+        "",
     ),
     (
         f'{BATCHING} batch_input {{ data_type: TYPE_FP32 source_input: "z" }}',
@@ -338,6 +355,29 @@ def test_gpus_that_are_not_there_are_told_with_those_that_are() -> None:
     (problem,) = problems(f"{PLAIN} instance_group {{ gpus: [ 1, 9 ] }}", gpus=(0, 1))
     assert problem == Problem("m", "instance_group[0].gpus[1]", GPU_9, "gpus: [ 0, 1 ]")
     assert problems(f"{PLAIN} instance_group {{ }}", gpus=(0, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "start"),
+    [
+        ("kind: KIND_GPU", "has kind KIND_GPU but no GPUs are available"),
+        (
+            "gpus: 0 kind: KIND_GPU",
+            (
+                "specifies invalid or unsupported gpu id 0. GPUs with at least the minimum required CUDA compute "
+                "compatibility of 6.000000 are: none"
+            ),
+        ),
+        ("gpus: 0 kind: KIND_CPU", "has kind KIND_CPU but specifies one or more GPUs. None can be used"),
+    ],
+)
+def test_why_there_are_no_gpus_is_told_where_some_are_asked_for(group: str, start: str) -> None:
+    config = parse_text(f"{PLAIN} instance_group {{ {group} }}", "m")
+    normalise(config)
+    (problem,) = find_problems(config, missing="the driver is too old")
+    assert problem.message == f"instance group m_0 of model m {start}: the driver is too old"
+    with pytest.raises(InvalidArgumentError, match=r": the driver is too old$"):
+        validate(config, missing="the driver is too old")
 
 
 def test_every_problem_is_told_at_once() -> None:
