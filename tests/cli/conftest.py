@@ -8,10 +8,6 @@ from tests.support.server import FRONT_ENDS
 _HERE = Path(__file__).parent
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "front_ends: what the test shows may differ with several front ends")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """If servers have several front ends, run only the tests for which that makes a difference."""
     if FRONT_ENDS == 1:

@@ -117,7 +117,7 @@ def test_a_request_with_numbers_is_sent_and_its_answer_is_a_table(page: Page, se
     expect(values).to_have_text(["3", "1", "4", "1", "5"])
     page.get_by_label("Values of numbers").fill("1 two")
     page.get_by_role("button", name="Send").click()
-    expect(page.get_by_text("'two' is not a whole number")).to_be_visible()
+    expect(page.get_by_text("'two' is not a whole number", exact=True)).to_be_visible()
 
 
 def test_classes_are_bars_with_labels(page: Page, server: ServerProcess) -> None:
