@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from halimede.config.signature import Signature, TensorSpec
-from halimede.core.datatypes import BYTES, FP32, INT64, UINT8
+from halimede.core.datatypes import BYTES, FP32, FP64, INT8, INT32, INT64, UINT8, UINT32, UINT64, Datatype
 from halimede.core.errors import HalimedeError
 from halimede.frontends.http.codec import generate_request, json_numbers, request_plan
 from halimede.frontends.http.codec.generate_request import read_generate_request
@@ -173,6 +173,17 @@ def test_arrays_of_numbers_do_not_become_objects() -> None:
     members = read_members(b'{"F":[1,2],"id":"a","n":1}')
     assert members is not None
     assert [type(value) for _, value in members] == [JsonArray, str, int]
+
+
+@pytest.mark.parametrize("datatype", [FP32, FP64, INT8, INT32, INT64, UINT8, UINT32, UINT64], ids=str)
+def test_numbers_come_in_an_array_of_their_datatype(datatype: Datatype) -> None:
+    document = read_document(request("[1,[2],100]", str(datatype)))
+    assert document is not None
+    numbers = document["inputs"][0]["data"].numbers(datatype, 3)
+    assert numbers.dtype == datatype.numpy
+    assert numbers.tolist() == [1, 2, 100]
+    assert not numbers.flags.writeable
+    assert document["inputs"][0]["data"].numbers(datatype, 2) is None
 
 
 @pytest.mark.parametrize(

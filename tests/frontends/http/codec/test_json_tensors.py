@@ -215,8 +215,9 @@ def test_half_precision_needs_binary_data(datatype: Datatype) -> None:
     [
         (FP32, (2**32, 2**32), [1], "causes total element count to exceed maximum size of"),
         (FP32, (2**61,), [1], "byte size overflow for input 'IN'"),
-        (FP32, (26,), [1], "exceeds the maximum allowed value of 100 bytes"),
-        (BYTES, (1,), ["x" * 100], "exceeds the maximum allowed value of 100 bytes"),
+        (FP32, (26,), [1], "input 'IN' of 104 bytes exceeds the maximum allowed value of 100 bytes"),
+        (BYTES, (26,), [""] * 26, "input 'IN' of 104 bytes exceeds the maximum allowed value of 100 bytes"),
+        (BYTES, (1,), ["x" * 100], "input 'IN' of 104 bytes exceeds the maximum allowed value of 100 bytes"),
     ],
 )
 def test_oversized_tensor_is_refused(
@@ -255,6 +256,11 @@ def test_numbers_that_are_not_finite_keep_their_places(datatype: Datatype, dtype
 def test_transposed_output_is_written_row_major() -> None:
     tensor = Tensor.from_array(INT8, np.array([[1, 2], [3, 4]], dtype=np.int8).T)
     assert json_from_tensor("OUT", tensor).tolist() == [1, 3, 2, 4]
+
+
+def test_strings_of_python_models_are_written_as_they_are() -> None:
+    tensor = Tensor.from_array(BYTES, np.array(["ü", b"a", 5], dtype=object))
+    assert json_from_tensor("OUT", tensor) == ["ü", "a", "5"]
 
 
 def test_string_that_is_not_utf8_is_refused() -> None:

@@ -18,8 +18,11 @@ class FakeModel:
     """What the codec needs of a model."""
 
     name = "m"
-    version = 3
-    signature = Signature(8, {}, {}, decoupled=False)
+
+    def __init__(self, version: int = 3, max_batch_size: int = 8) -> None:
+        self.version = version
+        self.signature = Signature(max_batch_size, {}, {}, decoupled=False)
+
     labels = {"OUT": ["cat", "dog"]}  # noqa: RUF012 - never changed
 
 
@@ -36,11 +39,15 @@ def out(values: Any = ((1, 2),), datatype: Any = FP32) -> Tensor:
 
 
 def encode(
-    outputs: dict[str, Tensor], wanted: RequestPlan, identifier: str = "", **parameters: Any
+    outputs: dict[str, Tensor],
+    wanted: RequestPlan,
+    identifier: str = "",
+    model: FakeModel | None = None,
+    **parameters: Any,
 ) -> tuple[Any, bytes, Encoded]:
     """The JSON, the bytes after it, and all of it."""
     response = InferResponse(outputs, parameters)
-    encoded = encode_response(response, FakeModel(), wanted, identifier)  # type: ignore[arg-type]  # a fake
+    encoded = encode_response(response, model or FakeModel(), wanted, identifier)  # type: ignore[arg-type]  # a fake
     head, *rest = encoded[0]
     return orjson.loads(head), b"".join(rest), encoded
 
@@ -130,6 +137,14 @@ def test_classes_come_instead_of_values() -> None:
     ]
 
 
+@pytest.mark.parametrize(("max_batch_size", "shape"), [(0, [2]), (1, [2, 1]), (8, [2, 1])])
+def test_rows_of_a_batch_are_classified_apart(max_batch_size: int, shape: list[int]) -> None:
+    wanted = plan(OUT=OutputPlan(binary=False, classes=1 if max_batch_size else 2))
+    values = [[1], [2]] if max_batch_size else [1, 2]
+    document, _, _ = encode({"OUT": out(values)}, wanted, model=FakeModel(max_batch_size=max_batch_size))
+    assert document["outputs"][0]["shape"] == shape
+
+
 def test_half_precision_needs_binary_data() -> None:
     with pytest.raises(InvalidArgumentError, match="sending FP16 data via JSON is not supported"):
         encode({"A": out(datatype=FP16)}, plan())
@@ -140,6 +155,31 @@ def test_shapes_are_remembered_apart() -> None:
     for size in (1, 2, 1):
         document, _, _ = encode({"A": out([[1] * size])}, plan(default_binary=True))
         assert document["outputs"][0]["shape"] == [1, size]
+
+
+@pytest.mark.parametrize("tensor", [out(), PlacedTensor(out())])
+def test_json_of_a_response_that_differs_in_bytes_only_is_not_written_again(tensor: Tensor) -> None:
+    wanted = plan(A=OutputPlan(binary=not isinstance(tensor, PlacedTensor), placed=True))
+    heads = [encode({"A": tensor}, wanted)[2][0][0] for _ in range(2)]
+    assert heads[0] is heads[1]
+
+
+@pytest.mark.parametrize("before", [{"identifier": "x"}, {"a": 1}, {"model": FakeModel(4)}])
+def test_nothing_of_the_last_response_to_the_same_request_comes_again(before: dict[str, Any]) -> None:
+    alone, _, _ = encode({"A": out()}, plan(default_binary=True))
+    wanted = plan(default_binary=True)
+    other, _, _ = encode({"A": out()}, wanted, **before)
+    assert other != alone
+    assert encode({"A": out()}, wanted)[0] == alone
+    assert encode({"A": out()}, wanted, **before)[0] == other
+
+
+def test_responses_with_more_or_fewer_outputs_are_told_apart() -> None:
+    wanted = plan(default_binary=True)
+    for names in ("A", "AB", "A"):
+        document, data, _ = encode(dict.fromkeys(names, out()), wanted)
+        assert [output["name"] for output in document["outputs"]] == list(names)
+        assert len(data) == 8 * len(names)
 
 
 def test_output_in_a_region_is_described_as_it_is_each_time() -> None:
