@@ -6,6 +6,7 @@ It runs in that directory, where mutmut keeps the changed code, `mutants`, and t
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import random
@@ -25,6 +26,7 @@ from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_so
 from mutmut.utils.format_utils import mangled_name_from_mutant_name
 from mutmut.workers.isolation import MutantRunner, get_mutant_runner
 
+from scripts.testing.mutation import AT_IMPORT
 from scripts.testing.run import say
 
 NOTICED = ("killed", "timeout")
@@ -54,7 +56,7 @@ def main() -> int:
         runner = make(given.jobs)
     say(f"made the mutants and ran the tests without one in {time.monotonic() - begin:.0f} s")
     data, _ = collect_source_file_mutation_data(mutant_names=[])
-    paths = {name: Path(source.path) for source, name, _ in data if not UNSEEN.search(name)}
+    paths = {name: Path(source.path) for source, name, _ in data if can_be_noticed(name)}
     chosen = sorted(paths)
     last: dict[str, str] = {}
     if given.again:
@@ -88,6 +90,19 @@ def main() -> int:
         say("neither noticed nor survived:", *(f"  {name}: {status}" for name, status in others.items()))
     say(f"survivors: {Path('survivors.diff').resolve()}")
     return 0
+
+
+def can_be_noticed(name: str) -> bool:
+    """Whether a test could notice a mutant: not if the function is called by imports only, which come before."""
+    function = mangled_name_from_mutant_name(name)
+    has_tests = bool(state().tests_by_mangled_function_name.get(function))
+    return not UNSEEN.search(name) and (has_tests or function not in at_import())
+
+
+@functools.cache
+def at_import() -> frozenset[str]:
+    """The functions that modules call when they are imported."""
+    return frozenset(json.loads((Path("mutants") / AT_IMPORT).read_text()))
 
 
 @contextlib.contextmanager

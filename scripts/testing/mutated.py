@@ -1,11 +1,15 @@
 """A pytest plugin for tests of mutants: the quickest modules run first, and property tests try the same examples."""
 
 import json
+import os
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+from mutmut.state import state
+
+from scripts.testing.mutation import AT_IMPORT
 
 # Examples are not made smaller: that one fails is enough. tests/conftest.py asks for a profile of this name.
 settings.register_profile(
@@ -35,3 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(MORE_S + LONGER * taken))
         seconds[item.path] += taken
     items.sort(key=lambda item: (seconds[item.path], item.path, item.location[1] or 0))
+
+
+def pytest_collection_finish() -> None:
+    """Keep apart what modules call when they are imported, before there is a mutant: the first test would have it."""
+    if os.environ["MUTANT_UNDER_TEST"] == "stats":
+        called = state()._stats  # noqa: SLF001 - mutmut has no other place for it
+        Path(AT_IMPORT).write_text(json.dumps(sorted(called)))
+        called.clear()

@@ -56,6 +56,9 @@ SETTINGS = {
     "on_dependency_change": "ignore",
 }
 
+AT_IMPORT = "at_import.json"
+"""Where a run keeps which functions are called when modules are imported."""
+
 HEADINGS = ("", "mutants", "run", "killed", "timeouts", "survived", "no tests", "score")
 
 
