@@ -26,7 +26,7 @@ SEED = 1
 MINUTES = 30.0
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "engine/scheduling": ("tests/engine/scheduling", "tests/engine"),
+    "engine/scheduling": ("tests/engine/scheduling", "tests/engine", "tests/engine/calls/test_loans.py"),
     "engine/lifecycle": ("tests/engine/lifecycle",),
     "hosting/control": ("tests/hosting/control", "tests/hosting/experiments"),
     "config/validate": ("tests/config", "tests/repository/test_resolve.py"),

@@ -488,6 +488,38 @@ async def test_a_rolling_update_is_rolled_back_batch_by_batch(
         assert shares(world) == [1.0]
 
 
+@on_loop
+async def test_a_rollback_goes_on_after_a_restart_with_the_instances_that_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=4))
+        (old,) = per_fleet(world)
+        await world.create_config("c2", variant(count=4))
+        world.put_alarm("errors")
+        await update(world, rolling(instances(1), LONG_S), "errors")
+        await wait_until_async(lambda: shares(world)[1:] == [0.25])
+        await pass_time(world)
+        await wait_until_async(lambda: shares(world)[1:] == [0.5])
+        assert sorted(per_fleet(world).values()) == [2, 3]
+        before = set(world.substrate.instances)
+        kept = {target.id for target in world.targets()}
+        world.substrate.gate.clear()
+        world.put_alarm("errors", AlarmState.ALARM)
+        await wait_until_async(lambda: stage(world) is Stage.GROWING_BACK)
+        await world.restart()
+        assert set(world.substrate.instances) == before
+        await wait_until_async(lambda: len(world.targets()) == 3 and shares(world) == [0.75, 0.25])
+        assert stage(world) is Stage.GROWING_BACK
+        world.substrate.gate.set()
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert "went to ALARM" in described["FailureReason"]
+        assert per_fleet(world) == {old: 4}
+        assert kept < set(world.substrate.instances)
+        assert not [each for each in caplog.records if each.exc_info]
+
+
 async def mix(world: World) -> None:
     """Have a rolling update that cannot be rolled back: 2 instances of the old fleet, and 4 of the new one."""
     await world.serve(variant(count=4))

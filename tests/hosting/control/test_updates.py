@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from halimede.hosting.errors import ApiError, invalid
-from tests.hosting.control.fakes import QUICK, World, on_loop, variant
+from halimede.hosting.identity import EndpointId
+from tests.hosting.control.fakes import CALLER, QUICK, World, on_loop, variant
 from tests.support.waiting import let_pass_async, wait_until_async
 
 
@@ -71,6 +72,37 @@ async def test_describe_tells_of_the_update_that_is_pending(tmp_path: Path) -> N
         world.substrate.gate.set()
         await wait_until_async(lambda: world.now() == "InService")
         assert "PendingDeploymentSummary" not in await world.describe()
+
+
+@on_loop
+async def test_what_is_deployed_is_what_serves_or_else_what_is_coming(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        endpoint = EndpointId(*CALLER.scope, "e")
+        assert world.controller.deployed(endpoint) is None
+        await world.create_model()
+        await world.create_config("c")
+        await world.create_config("c2", variant(count=2))
+        world.substrate.gate.clear()
+        await world.create_endpoint()
+        coming = world.controller.deployed(endpoint)
+        assert coming is not None
+        assert (coming.status, coming.config_name, coming.reason) == ("Creating", "c", "")
+        assert [each["InitialInstanceCount"] for each in coming.config["ProductionVariants"]] == [1]
+        world.substrate.gate.set()
+        assert await world.status() == "InService"
+        world.substrate.refusal = invalid("there is no such image")
+        await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
+        updating = world.controller.deployed(endpoint)
+        assert updating is not None
+        assert (updating.status, updating.config_name, updating.config) == ("Updating", "c", coming.config)
+        assert await world.status() == "InService"
+        failed = world.controller.deployed(endpoint)
+        assert failed is not None
+        assert (failed.status, failed.config_name, failed.reason) == (
+            "InService",
+            "c",
+            "there is no such image",
+        )
 
 
 @on_loop

@@ -404,6 +404,8 @@ def test_at_an_unload_requests_that_wait_run(single: Bench) -> None:
     single.send(1)
     single.send(2, "S")
     single.batcher.end_sequences()
+    late = single.send(3, "S")
+    assert "has stopped accepting new inference requests" in single.errors[late]
     for _ in range(3):
         single.finish()
     assert single.answers == ["1.1", "1.2", "2.1"]
