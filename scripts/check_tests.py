@@ -43,7 +43,11 @@ def sleeps(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
         return
     lines = path.read_text().splitlines()
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep")):
+        if not (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep"
+        ):
+            continue
+        if ast.unparse(node.func) not in ("time.sleep", "asyncio.sleep"):
             continue
         gives_way = ast.unparse(node) == "asyncio.sleep(0)"
         if not gives_way and not any(
@@ -71,8 +75,8 @@ def _asserts(function: Function, asserting: set[str]) -> bool:
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
             return True
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
             if _FAILING.match(name) or name in asserting:
                 return True
     return False
