@@ -502,21 +502,22 @@ async def test_a_rollback_goes_on_after_a_restart_with_the_instances_that_are_th
         await pass_time(world)
         await wait_until_async(lambda: shares(world)[1:] == [0.5])
         assert sorted(per_fleet(world).values()) == [2, 3]
-        before = set(world.substrate.instances)
-        kept = {target.id for target in world.targets()}
-        world.substrate.gate.clear()
+        served = {target.id for target in world.targets()}
+        world.substrate.ping = 503
         world.put_alarm("errors", AlarmState.ALARM)
-        await wait_until_async(lambda: stage(world) is Stage.GROWING_BACK)
+        await wait_until_async(lambda: per_fleet(world)[old] == 4)
+        before = set(world.substrate.instances)
         await world.restart()
         assert set(world.substrate.instances) == before
-        await wait_until_async(lambda: len(world.targets()) == 3 and shares(world) == [0.75, 0.25])
-        assert stage(world) is Stage.GROWING_BACK
-        world.substrate.gate.set()
+        await wait_until_async(lambda: {target.id for target in world.targets()} == served)
+        assert (stage(world), shares(world)) == (Stage.GROWING_BACK, [0.75, 0.25])
+        for instance in world.substrate.instances.values():
+            instance.ping = 200
         described = await settled(world)
         assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
         assert "went to ALARM" in described["FailureReason"]
         assert per_fleet(world) == {old: 4}
-        assert kept < set(world.substrate.instances)
+        assert set(world.substrate.instances) < before, "none was started again"
         assert not [each for each in caplog.records if each.exc_info]
 
 
