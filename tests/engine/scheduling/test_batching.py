@@ -1,7 +1,7 @@
 import pytest
 
 from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
-from halimede.core.clock import MICROSECOND
+from halimede.core.clock import MICROSECOND, SECOND
 from halimede.core.errors import CancelledError, UnavailableError
 from halimede.engine.statistics import FailureReason
 from tests.engine.scheduling.helpers import Bench, signature, spec
@@ -51,6 +51,13 @@ def test_a_preferred_size_is_sent_as_soon_as_it_is_reached() -> None:
     assert bench.batches == []
     bench.send("d")
     assert bench.batches == ["abcd"]
+
+
+def test_a_preferred_size_is_sent_before_the_delay_is_over_however_late_it_is() -> None:
+    bench = Bench(dynamic((2,), delay=100))
+    bench.wait(1000)
+    bench.send("abc")
+    assert bench.batches == ["ab"]
 
 
 def test_the_largest_preferred_size_that_is_complete_wins() -> None:
@@ -172,6 +179,41 @@ def test_a_full_queue_refuses_at_once() -> None:
     assert bench.batches == ["x", "ab"]
 
 
+def test_a_full_queue_says_when_there_may_be_room() -> None:
+    policy = ModelQueuePolicy(max_queue_size=2)
+    bench = Bench(dynamic(default_queue_policy=policy), signature(spec("IN"), max_batch_size=1))
+
+    def send(names: str) -> None:
+        for name in names:
+            bench.send(name, timeout_us=60 * SECOND // MICROSECOND)
+
+    def finish() -> None:
+        bench.wait(3 * SECOND // MICROSECOND)
+        bench.finish()
+
+    for name in "abcd":  # before that, it is not known how long executions take
+        send(name)
+        finish()
+    send("efgH")
+    finish()
+    send("iJ")
+    known = {name: getattr(error, "retry_after_s", None) for name, error in bench.refused_requests.items()}
+    assert known == {"H": 3, "J": 9}, "at H it is not yet known how many rows a batch takes from the queue"
+
+
+def test_an_instance_that_is_not_free_when_its_batch_ends_gets_no_other() -> None:
+    bench = Bench()
+    bench.send("abc")
+    runner, batch = bench.running.pop()
+    assert not runner.free
+    bench.scheduler.finished(runner, batch)
+    bench.clock.run()
+    assert (bench.batches, bench.done) == (["a"], ["a"])
+    runner.free = True
+    bench.scheduler.changed(runner)
+    assert bench.batches == ["a", "b"]
+
+
 def test_each_priority_has_its_own_queue_size() -> None:
     policy = {1: ModelQueuePolicy(max_queue_size=1)}
     bench = Bench(dynamic(priority_levels=2, default_priority_level=2, priority_queue_policy=policy))
@@ -194,6 +236,19 @@ def test_a_timed_out_request_is_refused_when_its_time_is_over_not_later() -> Non
     assert bench.reasons["a"] is FailureReason.REJECTED
     bench.finish()
     assert bench.batches == ["x"]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_requests_that_come_together_time_out_in_their_order_and_leave_no_rows(rows: int) -> None:
+    model = signature(spec("IN"), max_batch_size=4 if rows else 0)
+    bench = Bench(dynamic(), model)
+    bench.send("a", rows=rows)
+    bench.send("bcd", rows=rows, timeout_us=100)
+    bench.send("e", rows=rows)
+    assert bench.scheduler.queue.size == 4 * max(rows, 1)
+    bench.wait(100)
+    assert list(bench.refused_requests) == ["b", "c", "d"]
+    assert bench.scheduler.queue.size == max(rows, 1)
 
 
 def test_a_timeout_of_a_microsecond_expires_before_a_free_instance_takes_the_request() -> None:

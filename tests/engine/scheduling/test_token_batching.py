@@ -1,6 +1,7 @@
 """Batches that are closed by tokens."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from string import ascii_letters
 
 import pytest
@@ -59,6 +60,17 @@ def test_padding_beyond_the_allowed_share_is_left_for_another_batch() -> None:
     for _ in range(3):
         bench.finish()
     assert bench.batches == ["x", "ab", "c", "d"]
+
+
+def test_requests_whose_other_inputs_differ_in_shape_do_not_share_a_batch() -> None:
+    of_tokens = model(100)
+    inputs = {**of_tokens.inputs, "OTHER": spec("OTHER", (-1,))}
+    bench = Bench(dynamic(), replace(of_tokens, inputs=inputs))
+    for name, length in {"x": 1, "a": 3, "b": 4, "c": 3, "d": 4}.items():
+        bench.send(name, shape=(length,), inputs=("IN", "OTHER"))
+    for _ in range(2):
+        bench.finish()
+    assert bench.batches == ["x", "ac", "bd"]
 
 
 def test_request_above_the_limit_runs_alone() -> None:

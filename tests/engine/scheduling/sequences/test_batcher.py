@@ -414,6 +414,17 @@ def test_at_an_unload_requests_that_wait_run(single: Bench) -> None:
     assert single.over == 1
 
 
+def test_at_an_unload_idle_sequences_end_at_once(bench: Bench) -> None:
+    bench.send(1, "S")
+    bench.finish()
+    assert bench.runner.ended == []
+    bench.batcher.end_sequences()
+    bench.clock.run()
+    assert bench.runner.ended == [(1, 1, "unload")]
+    assert bench.idle()
+    assert bench.over == 1
+
+
 def test_all_that_waits_can_be_refused(single: Bench) -> None:
     single.send(1, "S")
     single.send(1)

@@ -4,6 +4,9 @@ from itertools import chain
 
 import pytest
 
+from halimede.config.model_config_pb2 import TYPE_INT32, TYPE_STRING, TYPE_UINT32, TYPE_UINT64, ModelConfig
+from halimede.core.datatypes import BYTES
+from halimede.core.tensors import Tensor, encode_bytes
 from tests.engine.scheduling.sequences.bench import Bench, configuration
 
 DELAYED = "direct { max_queue_delay_microseconds: 100 minimum_slot_utilization: 0.75 }"
@@ -38,6 +41,57 @@ def test_controls_tell_where_in_its_sequence_a_request_stands() -> None:
     assert rows[0] == {"START": [1, 1], "READY": [True, True], "END": [0.0, 1.0], "ID": [7, 8]}
     assert rows[1] == {"START": [0], "READY": [True], "END": [1.0], "ID": [7]}
     assert rows[3] == {"START": [0, 0], "READY": [False, True], "END": [0.0, 0.0], "ID": [0, 10]}
+
+
+def with_id(datatype: int) -> ModelConfig:
+    """Controls whose correlation id has this datatype."""
+    config = configuration()
+    config.sequence_batching.control_input[3].control[0].data_type = datatype  # type: ignore[assignment]
+    return config
+
+
+def test_a_row_without_a_request_has_no_id_and_empty_texts() -> None:
+    config = with_id(TYPE_STRING)
+    config.input[0].data_type = TYPE_STRING
+    bench = Bench(config)
+
+    def send(correlation_id: str, flags: str, text: str) -> None:
+        name = bench.send(correlation_id, flags, settle=False)
+        tensor = Tensor(BYTES, (1, 1), encode_bytes([text.encode()]))
+        bench.requests[name].inputs |= {"IN": tensor}
+
+    send("one", "S", "a")
+    send("größer", "S", "b")
+    bench.clock.run()
+    send("größer", "", "c")
+    bench.finish()
+    both = [{name: inputs[name] for name in ("IN", "ID")} for inputs in bench.runner.inputs]
+    assert both == [
+        {"IN": [b"a", b"b"], "ID": [b"one", "größer".encode()]},
+        {"IN": [b"", b"c"], "ID": [b"", "größer".encode()]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "told"), [(TYPE_INT32, -5), (TYPE_UINT32, 2**32 - 5), (TYPE_UINT64, 2**40 - 5)]
+)
+def test_an_id_is_told_with_as_many_bits_as_its_control_has(datatype: int, told: int) -> None:
+    bench = Bench(with_id(datatype))
+    bench.send(2**40 - 5, "S")
+    assert bench.runner.inputs[0]["ID"] == [told]
+
+
+def test_a_batch_knows_its_bytes_and_its_rows_without_requests() -> None:
+    bench = Bench(configuration())
+    for number in (1, 2, 3):
+        bench.requests[bench.send(number, "S", settle=False)].byte_size = 10 * number
+    bench.clock.run()
+    bench.requests[bench.send(3, settle=False)].byte_size = 7
+    (batch,) = bench.runner.running
+    assert (batch.nulls, batch.byte_size) == (0, 60)
+    bench.finish()
+    (batch,) = bench.runner.running
+    assert (batch.nulls, batch.byte_size) == (2, 7)
 
 
 def test_requests_that_come_meanwhile_wait_for_the_next_batch() -> None:
