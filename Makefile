@@ -26,7 +26,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress-archives overload protos docs console-pictures docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress mutation test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress-archives overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -96,6 +96,9 @@ test-programs:
 	scripts/need-debian-package.sh chromium chromium
 	scripts/need-npm-package.sh azurite@3.35.0 azurite-blob
 	scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js
+
+mutation: $(VENV)/.test $(VENV)/.mutation ## Change the code in small ways and say what no test notices; PACKAGE=config/validate MUTANTS=50 narrows it
+	$(BIN)/python -m scripts.testing.mutation $(MUTANTS:%=--mutants=%) $(PACKAGE)
 
 test-front-ends: $(VENV)/.test ## Run the tests of Python models with two front ends
 	TEST_FRONT_ENDS=2 $(BIN)/pytest tests/python_models
