@@ -26,7 +26,7 @@ from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_so
 from mutmut.utils.format_utils import mangled_name_from_mutant_name
 from mutmut.workers.isolation import MutantRunner, get_mutant_runner
 
-from scripts.testing.mutation import AT_IMPORT
+from scripts.testing.mutation import AT_IMPORT, RESULTS
 from scripts.testing.run import say
 
 NOTICED = ("killed", "timeout")
@@ -60,7 +60,7 @@ def main() -> int:
     chosen = sorted(paths)
     last: dict[str, str] = {}
     if given.again:
-        statuses = json.loads(Path("results.json").read_text())["statuses"]
+        statuses = json.loads(Path(RESULTS).read_text())["statuses"]
         last = {name: status for name, status in statuses.items() if name in paths}
         chosen = [name for name in chosen if last.get(name) in SURVIVED]
     elif given.mutants:
@@ -74,7 +74,7 @@ def main() -> int:
             for name in survivors
         )
     )
-    Path("results.json").write_text(
+    Path(RESULTS).write_text(
         json.dumps(
             {
                 "mutants": len(paths),

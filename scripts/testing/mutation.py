@@ -59,6 +59,9 @@ SETTINGS = {
 AT_IMPORT = "at_import.json"
 """Where a run keeps which functions are called when modules are imported."""
 
+RESULTS = "results.json"
+"""What became of each mutant."""
+
 HEADINGS = ("", "mutants", "run", "killed", "timeouts", "survived", "no tests", "score")
 
 
@@ -86,9 +89,12 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.packages) - set(PACKAGES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PACKAGES)}")
+    packages = given.packages or list(PACKAGES)
+    if given.again and (missing := [each for each in packages if not (place(each) / RESULTS).exists()]):
+        parser.error(f"there are no survivors yet of {', '.join(missing)}")
     rows = []
-    for package in given.packages or PACKAGES:
-        directory = BUILD / package.replace("/", "-")
+    for package in packages:
+        directory = place(package)
         prepare(directory, package)
         command = [
             sys.executable, "-m", "scripts.testing.mutants",
@@ -101,9 +107,14 @@ def main() -> int:
         ).returncode
         if status != 0:
             return status
-        rows.append(row(package, json.loads((directory / "results.json").read_text())))
+        rows.append(row(package, json.loads((directory / RESULTS).read_text())))
         say(*table(rows))
     return 0
+
+
+def place(package: str) -> Path:
+    """The directory in which the mutants of a package run."""
+    return BUILD / package.replace("/", "-")
 
 
 def prepare(directory: Path, package: str) -> None:
@@ -111,7 +122,7 @@ def prepare(directory: Path, package: str) -> None:
 
     Only the last results stay there.
     """
-    results = directory / "results.json"
+    results = directory / RESULTS
     last = results.read_text() if results.exists() else None
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
