@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +61,9 @@ def test_archives_are_what_the_base_directory_holds(base: Path) -> None:
     assert sorted(path.name for path in (base / "model").iterdir()) == ["digits", "read_digit", "words"]
     tops = sorted(sorted(path.name for path in each.iterdir()) for each in base.glob("models/*/model"))
     assert tops == [["1", "config.pbtxt", "labels.txt"], ["add_sub"], ["digits", "read_digit", "words"]]
-    assert not list(base.rglob("__pycache__"))
+    for archive in (base / "archives").iterdir():
+        with tarfile.open(archive) as packed:
+            assert not [name for name in packed.getnames() if "__pycache__" in name]
 
 
 def test_script_of_the_image_is_the_server(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from halimede.core.ports import free_port
 from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.output import Output
 from halimede.hosting.http.upstream import UpstreamPool
@@ -96,11 +96,7 @@ class Container:
 
 def free_ports(count: int) -> Sequence[int]:
     """So many ports of the loopback at which nobody listens."""
-    listeners = [socket.socket() for _ in range(count)]
-    try:
-        for listener in listeners:
-            listener.bind((HOST, 0))
-        return [listener.getsockname()[1] for listener in listeners]
-    finally:
-        for listener in listeners:
-            listener.close()
+    ports: list[int] = []
+    for _ in range(count):
+        ports.append(free_port(HOST, ports))
+    return ports

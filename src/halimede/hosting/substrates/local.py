@@ -8,12 +8,12 @@ DIRECTORY/logs/ACCOUNT/REGION/ENDPOINT/VARIANT/ID.log  what it prints
 import asyncio
 import logging
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from halimede.core.ports import free_port
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import (
     InstanceRequest,
@@ -249,13 +249,7 @@ class LocalSubstrate:
 
     def _free_port(self) -> int:
         """A port that nobody listens at, and that no instance was given: an instance takes a while to listen."""
-        taken = {instance.port for instance in self._instances.values()}
-        while True:
-            with socket.socket() as listener:
-                listener.bind((HOST, 0))
-                port: int = listener.getsockname()[1]
-            if port not in taken:
-                return port
+        return free_port(HOST, {instance.port for instance in self._instances.values()})
 
     def waiting(self, _: str) -> str:
         """Nothing waits for room here: a launch without room fails."""

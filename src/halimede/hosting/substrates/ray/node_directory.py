@@ -10,10 +10,10 @@ DIRECTORY/HOST/NODE/ports/NUMBER    held by the actor whose instance listens the
 import fcntl
 import os
 import shutil
-import socket
 from contextlib import suppress
 from pathlib import Path
 
+from halimede.core.ports import free_port
 from halimede.hosting.substrates.program import can_isolate
 from halimede.hosting.substrates.ray.launch import NodeSettings
 
@@ -62,9 +62,7 @@ class NodeDirectory:
             OSError: there is none.
         """
         while True:
-            with socket.socket() as listener:
-                listener.bind((address, 0))
-                port: int = listener.getsockname()[1]
+            port = free_port(address)
             file = self._ports / str(port)
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

@@ -5,7 +5,6 @@ It outlives a host that is killed, and is found again by the file that it leaves
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,12 +14,14 @@ from pathlib import Path
 
 import orjson
 
+from halimede.core.ports import free_port
 from halimede.hosting.substrates.processes import Watched, start_time
 from halimede.hosting.substrates.ray.engine_process import EngineError
 
 _STARTING_S = 90.0
 _ENDING_S = 20.0
 _POLL_S = 0.1
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 - where Ray listens
 _OBJECT_STORE_BYTES = 80 << 20
 """The least that Ray allows: nothing that is large goes through it."""
 
@@ -64,11 +65,12 @@ class OwnCluster:
         if found is not None:
             return found
         self.variables = {_AUTH_MODE: _auth_mode()}
-        port = _free_port()
+        port = free_port(_EVERYWHERE)
+        client_port = free_port(_EVERYWHERE, [port])
         command = [
             str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}",
             "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={self._sessions}",
-            f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={_free_port()}",
+            f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={client_port}",
         ]  # fmt: skip
         process = await asyncio.to_thread(self._spawn, command)
         self._watched = Watched(process.pid, lambda: self._ended(process))
@@ -156,10 +158,3 @@ def _auth_mode() -> str:
         return mode
     is_given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     return "token" if is_given or (Path.home() / ".ray" / "auth_token").exists() else "disabled"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        port: int = listener.getsockname()[1]
-        return port
