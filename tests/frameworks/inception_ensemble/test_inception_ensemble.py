@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,18 +25,45 @@ ROOT = Path(__file__).parents[3]
 PICTURES = Path(sklearn.datasets.__file__).with_name("images")
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A module of the example, run as its page says; TensorFlow shares no process with the tests."""
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+class Modules:
+    """A process that runs modules of the example as its page says; TensorFlow shares no process with the tests."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """The exit status of a module, what it printed, and its errors."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps(arguments)}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the process has ended; its errors are in the output of the test"
+        status, printed, errors = json.loads(answer)
+        return status, printed, errors
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
+def modules() -> Iterator[Modules]:
+    """The process."""
+    command = [sys.executable, "-m", "tests.frameworks.inception_ensemble.modules"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:  # it ends when its input does
+        yield Modules(process)
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, modules: Modules
+) -> Iterator[tuple[ServerProcess, Path]]:
     """The example, built and served, and its repository."""
     directory = tmp_path_factory.mktemp("inception")
-    built = run("examples.inception_ensemble.build", str(directory))
-    assert built.returncode == 0, built.stderr
+    status, printed, errors = modules.run("examples.inception_ensemble.build", str(directory))
+    assert (status, printed.splitlines()) == (
+        0,
+        [f"{directory / 'models'}: preprocess, inception and the ensemble inception_ensemble"],
+    ), errors
     flags = ("--model-control-mode=explicit", "--load-model=*")
     with start_server(directory / "models", *flags, ready=False) as server:
         server.wait_until_ready(200)
@@ -58,10 +86,12 @@ def picture(name: str) -> Array:
     return np.frombuffer((PICTURES / name).read_bytes(), np.uint8)
 
 
-def test_the_client_finds_the_answers_of_the_frameworks(server: tuple[ServerProcess, Path]) -> None:
-    done = run("examples.inception_ensemble.client", "--http", server[0].http)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_the_client_finds_the_answers_of_the_frameworks(
+    server: tuple[ServerProcess, Path], modules: Modules
+) -> None:
+    status, printed, errors = modules.run("examples.inception_ensemble.client", "--http", server[0].http)
+    assert status == 0, errors
+    lines = printed.splitlines()
     assert lines[0].startswith("china.jpg: temple 0.99")
     assert lines[1].startswith("flower.jpg: flower 0.99")
     assert lines[2].startswith("2 pictures: probabilities are within ")
@@ -91,13 +121,13 @@ def test_what_is_no_picture_is_refused_by_the_step_that_reads_it(server: tuple[S
     assert "cannot decode the image" in str(caught.value)
 
 
-def test_the_client_notices_wrong_preprocessing(server: tuple[ServerProcess, Path]) -> None:
+def test_the_client_notices_wrong_preprocessing(server: tuple[ServerProcess, Path], modules: Modules) -> None:
     module = server[1] / "preprocess" / "1" / "dali.py"
     text = module.read_text()
     assert "types.RGB" in text
     module.write_text(text.replace("types.RGB", "types.BGR"))
     load = Request(f"http://{server[0].http}/v2/repository/models/preprocess/load", b"{}", method="POST")
     with urlopen(load, timeout=60):
-        done = run("examples.inception_ensemble.client", "--http", server[0].http)
-    assert done.returncode == 1
-    assert "wrong pixels: those of" in done.stderr
+        status, _, errors = modules.run("examples.inception_ensemble.client", "--http", server[0].http)
+    assert status == 1
+    assert "wrong pixels: those of" in errors
