@@ -206,6 +206,7 @@ def endless(real: Monitored) -> Iterator[Path]:
                 with path.open("wb") as file:
                     while not over.is_set():
                         file.write(lines)
+                        over.wait(0.01)
             except BrokenPipeError:  # its reader has gone; there may be another one
                 continue
 

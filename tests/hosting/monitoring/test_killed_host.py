@@ -92,10 +92,10 @@ def test_a_job_that_was_cut_off_by_kill_9_is_run_again(place: Path) -> None:
     os.mkfifo(file)  # whoever reads it waits
     with start_host(place / "host", f"--bucket=data={place / 'data'}") as host:
         monitor(host, place)
-        wait_until(lambda: statuses(host) == ["InProgress"] and jobs(place), "the job")
+        wait_until(lambda: statuses(host) == ["InProgress"] and jobs(place), "the job", longest_s=0.2)
         host.process.send_signal(signal.SIGKILL)
         host.process.wait(60)
-    wait_until(lambda: not jobs(place), "the end of the job, whose host is gone")
+    wait_until(lambda: not jobs(place), "the end of the job, whose host is gone", longest_s=0.2)
     file.unlink()
     write_file(file, records(50, begin))
     with start_host(place / "host", f"--bucket=data={place / 'data'}") as host:

@@ -451,7 +451,7 @@ class TestInstances:
             settle(rig)
 
     def test_a_hot_model_is_loaded_by_a_second_instance(self, tmp_path: Path) -> None:
-        settings = ResidencySettings(spill_inflight=2, spill_s=0.2)
+        settings = ResidencySettings(spill_inflight=2, spill_s=0.05)
 
         def slow(received: Received) -> Reply:
             time.sleep(0.02)  # sleeps: the work of the model
@@ -463,7 +463,7 @@ class TestInstances:
             ask(rig, "cold")
 
             def is_hot() -> bool:
-                list(threads.map(lambda _: ask(rig, "hot"), range(32)))
+                list(threads.map(lambda _: ask(rig, "hot"), range(64)))  # several times `spill_s`
                 return sum("hot" in rig.loaded(number) for number in range(3)) >= 2
 
             wait_until(is_hot, "a second instance that has the hot model")
