@@ -230,7 +230,9 @@ def test_batches_are_closed_by_tokens_and_padding_is_counted(
 
 def test_frameworks_are_chosen_by_the_files(repository: Path) -> None:
     files = {
-        name: sorted({each.name for each in (repository / f"{name}_encoder" / "1").iterdir()} - {"__pycache__"})
+        name: sorted(
+            {each.name for each in (repository / f"{name}_encoder" / "1").iterdir()} - {"__pycache__"}
+        )
         for name in EMBEDDERS
     }
     assert files["mean"] == files["both"] == files["onnx"] == ["model.onnx"]
