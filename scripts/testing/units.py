@@ -21,7 +21,48 @@ WITH_FRONT_ENDS = ("tests/cli", "tests/frontends/shared_memory")
 """Directories whose tests of whole servers run a second time, with two front ends; see also `make test-front-ends`."""
 
 
-QUICK: tuple[tuple[str, ...], ...] = (("tests/core",),)
+QUICK: tuple[tuple[str, ...], ...] = (
+    (
+        "tests/api",
+        "tests/backends/onnx",
+        "tests/backends/testing",
+        "tests/files",
+        "tests/frontends/grpc",
+        "tests/frontends/grpc/transport",
+        "tests/frontends/http",
+        "tests/frontends/http/codec",
+        "tests/frontends/http/transport",
+        "tests/functions",
+        "tests/repository",
+        "tests/worker_site",
+    ),
+    (
+        "tests/hosting/access",
+        "tests/hosting/api",
+        "tests/hosting/control",
+        "tests/hosting/http",
+        "tests/hosting/routing",
+        "tests/hosting/scaling",
+    ),
+    (
+        "tests/config",
+        "tests/config/validate",
+        "tests/core",
+        "tests/engine",
+        "tests/engine/cache",
+        "tests/engine/calls",
+        "tests/engine/ensembles",
+        "tests/engine/scheduling",
+        "tests/engine/scheduling/sequences",
+    ),
+    (
+        "tests/cli/hosting/test_clients.py",
+        "tests/cli/test_serve.py",
+        "tests/frontends/sagemaker/test_end_to_end.py",
+        "tests/python_models/test_sequences.py",
+        "tests/python_models/test_tensors.py",
+    ),
+)
 """What `make test-quick` runs: directories and files of every layer, which need no framework but ONNX Runtime."""
 
 
