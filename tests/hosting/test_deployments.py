@@ -19,6 +19,8 @@ from tests.support.host import HostProcess, start_host
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 CLIENTS = 3
+PAUSE_S = 0.01
+"""Each client's, between two requests: what they show takes many, but not all that the machine can do."""
 
 PROGRAM = """#!{python} -SE
 import os, sys, threading, time
@@ -152,7 +154,7 @@ class Host:
 
 
 class Load:
-    """Clients that ask without a pause.
+    """Clients that ask again and again.
 
     Attributes:
         answers: what was answered: the text of an instance, or the status of an error.
@@ -180,6 +182,7 @@ class Load:
                 answer = "no host"
                 self._over.wait(0.05)
             self.answers[answer] += 1
+            self._over.wait(PAUSE_S)
 
     def share(self, of: str, count: int, until: Callable[[Callable[[], object]], None]) -> float:
         """The share of some instances in the next so many answers."""

@@ -137,12 +137,12 @@ class Host:
 
 def test_a_host_that_is_killed_goes_on_where_it_was(place: Path) -> None:
     chance = random.Random(6)
-    with _host(place) as host:
-        host.prepare()
     # what the endpoint may be now: whether an operation that was not answered has begun cannot be known
     possible: set[str | None] = {None}
-    for _ in range(6):
+    for life in range(6):
         with _host(place) as host:
+            if not life:
+                host.prepare()
             now = host.check(possible)
             if now is None:
                 name, after = "create_endpoint", "c1"
@@ -175,6 +175,7 @@ def test_instances_that_are_killed_are_replaced_and_updates_lose_no_request(plac
                     answers.append(host.invoke())
                 except ClientError as error:
                     failures.append(error)
+                over.wait(0.01)
 
         asking = threading.Thread(target=ask)
         asking.start()

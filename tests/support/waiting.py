@@ -13,6 +13,9 @@ T = TypeVar("T")
 
 _SHORTEST_S, _LONGEST_S = 0.001, 0.02
 
+_SHARE, _LONGEST_LATER_S = 0.03, 0.1
+"""Who has waited for long waits for longer: a share of the time so far, which lets others compute."""
+
 
 def wait_until(
     condition: Callable[[], T],
@@ -23,7 +26,7 @@ def wait_until(
     """Wait until the condition holds, and return its value, which is true.
 
     Args:
-        condition: called again and again, after pauses from 1 ms to the longest one.
+        condition: called again and again, after pauses from 1 ms to the longest one; those of long waits grow.
         what: what is waited for, for the error; or a function that says it when the deadline has passed.
         timeout: the deadline, in seconds.
         longest_s: the longest pause, in seconds; more than usual if to ask costs much and the wait is long.
@@ -69,10 +72,12 @@ async def let_pass_async(seconds: float, why: str) -> None:
 
 
 def _pauses(what: str | Callable[[], str], timeout: float, longest_s: float = _LONGEST_S) -> Iterator[float]:
-    deadline = time.monotonic() + timeout
+    begin = time.monotonic()
+    deadline = begin + timeout
     pause = _SHORTEST_S
     while True:
-        late = time.monotonic() >= deadline
+        now = time.monotonic()
+        late = now >= deadline
         yield pause
         assert not late, f"waited {timeout:g} s in vain for {what() if callable(what) else what}"
-        pause = min(pause * 1.5, longest_s)
+        pause = min(pause * 1.5, max(longest_s, min((now - begin) * _SHARE, _LONGEST_LATER_S)))

@@ -199,6 +199,7 @@ class TestAnEndpoint:
                 except (ClientError, BotoCoreError) as error:
                     failures.append(repr(error))
                 answers[0] += 1
+                stopped.wait(0.01)
 
         threads = [threading.Thread(target=run) for _ in range(4)]
         for each in threads:
