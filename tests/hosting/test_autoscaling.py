@@ -294,11 +294,11 @@ def test_a_host_that_is_killed_while_it_scales_goes_on(place: Path) -> None:
 
 def test_a_host_that_is_killed_at_any_moment_of_a_change_brings_it_to_its_end(place: Path) -> None:
     chance = random.Random(16)
-    with _host(place) as host:
-        host.serve()
-        host.autoscaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=1)
-    for count in (3, 1, 2):
+    for life, count in enumerate((3, 1, 2)):
         with _host(place) as host:
+            if not life:
+                host.serve()
+                host.autoscaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=1)
             host.check()
             timer = threading.Timer(chance.random() * 0.6, host.process.process.kill)
             timer.start()
