@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,18 +12,54 @@ import pytest
 from examples.chat.client import answer
 from examples.chat.pages import read_turns
 from tests.support.server import ServerProcess, start_server
-from tests.support.walkthroughs import run_module
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'halimede[transformers]'")
 
 
+BUILDS = """
+import runpy, sys
+
+_, directory, qwen = sys.argv
+for arguments in ([qwen, "--steps=0", "--kind=qwen2"], [directory, "--steps=2"]):
+    sys.argv[1:] = arguments
+    runpy.run_module("examples.chat.build", run_name="__main__")
+"""
+"""Makes a model of another kind, and then, as `make chat` does, one: PyTorch is imported for both at once."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was made.
+
+    Attributes:
+        directory, qwen: the two directories.
+        printed: what making the one of `directory` printed.
+        told: what was said of the other.
+    """
+
+    directory: Path
+    qwen: Path
+    printed: str
+    told: str
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """What `make chat` builds, with less training, and a model of another kind."""
+    directory, qwen = tmp_path_factory.mktemp("chat"), tmp_path_factory.mktemp("qwen")
+    done = subprocess.run(
+        [sys.executable, "-c", BUILDS, directory, qwen], capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    told, _, *printed = done.stdout.splitlines()
+    return Built(directory, qwen, "\n".join(printed), told)
+
+
+@pytest.fixture(scope="module")
+def server(built: Built) -> Iterator[ServerProcess]:
     """What `make chat` builds, with less training, and starts."""
-    directory = tmp_path_factory.mktemp("chat")
-    printed = run_module("examples.chat.build", directory, "--steps=2")
-    assert printed.endswith(f"{directory}/models: scribe")
-    with start_server(directory / "models", "--allow-openai=true") as running:
+    assert built.printed.endswith(f"{built.directory}/models: scribe")
+    with start_server(built.directory / "models", "--allow-openai=true") as running:
         yield running
 
 
@@ -44,10 +81,9 @@ def test_what_the_server_refuses_is_told(server: ServerProcess) -> None:
         list(answer(f"http://{server.http}/v1", "nobody", [{"role": "user", "content": "Hello"}]))
 
 
-def test_it_may_be_a_qwen(tmp_path: Path) -> None:
-    printed = run_module("examples.chat.build", tmp_path, "--steps=0", "--kind=qwen2")
-    assert printed.startswith("a qwen2 of ")
-    config = json.loads((tmp_path / "models" / "scribe" / "1" / "config.json").read_text())
+def test_it_may_be_a_qwen(built: Built) -> None:
+    assert built.told.startswith("a qwen2 of ")
+    config = json.loads((built.qwen / "models" / "scribe" / "1" / "config.json").read_text())
     assert config["architectures"] == ["Qwen2ForCausalLM"]
 
 
