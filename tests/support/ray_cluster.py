@@ -1,6 +1,7 @@
 """A Ray cluster of several nodes on this machine: `python -m tests.support.ray_cluster`, told by lines what to do.
 
-Ray's own processes are those of a real cluster; only the machine is one.
+Ray's own processes are those of a real cluster, but for nodes' agents (see `tests.support.ray_agent`); only the machine
+is one.
 """
 
 import json
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from halimede.hosting.substrates.processes import descendants
+from tests.support import ray_agent
 
 _OBJECT_STORE_BYTES = 80 << 20
 _QUICK = {
@@ -112,12 +114,13 @@ def ray_cluster(head_cpus: int = 0, **environment: str) -> Iterator[RayCluster]:
 
 def main() -> None:
     """Do what the lines of the standard input say."""
-    from ray._private import ray_constants
+    from ray._private import ray_constants, services
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.cluster_utils import Cluster
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints
+    _leave_out_agents(services, ray_constants)
     cluster: Any = Cluster(
         initialize_head=True,
         head_node_args={
@@ -154,6 +157,21 @@ def main() -> None:
                 _kill(nodes["head"], "gcs_server")
         answers.write(json.dumps(answer) + "\n")
     cluster.shutdown()
+
+
+def _leave_out_agents(services: Any, constants: Any) -> None:
+    """Have `tests.support.ray_agent` run instead of the agents of nodes, which cost more than all else there."""
+    agents = (constants.PROCESS_TYPE_DASHBOARD_AGENT, constants.PROCESS_TYPE_RUNTIME_ENV_AGENT)
+    name = "_build_python_executable_command_memory_profileable"
+    usual = getattr(services, name)
+
+    def command(component: str, *arguments: Any, **further: Any) -> list[str]:
+        if component in agents:
+            return [sys.executable, "-S", ray_agent.__file__]
+        found: list[str] = usual(component, *arguments, **further)
+        return found
+
+    setattr(services, name, command)
 
 
 def _signal(node: Any, number: int, stopped: dict[Any, list[int]]) -> None:
