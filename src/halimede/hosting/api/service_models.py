@@ -14,7 +14,6 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 
 _SHAPES = ("input", "output", "errors")
-_KIND = "service-2"
 
 
 @cache
@@ -25,10 +24,7 @@ def service_model(name: str, operations: frozenset[str]) -> ServiceModel:
         name: as botocore calls the service.
         operations: those whose shapes are wanted; none for those of all.
     """
-    loader = Loader()
-    # `load_service_model` looks at the directories of all services first, for each service anew
-    version = loader.determine_latest_version(name, _KIND)
-    document = loader.load_data(f"{name}/{version}/{_KIND}")
+    document = _document(name)
     wanted = operations or document["operations"].keys()
     kept = {
         each: _plain({key: part for key, part in operation.items() if each in wanted or key not in _SHAPES})
