@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -28,14 +29,19 @@ BASELINE = {
 }
 
 
-@pytest.fixture
-def baseline(real: Monitored) -> Path:
+@pytest.fixture(scope="module")
+def made_baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a baseline, made of data without drift."""
-    directory = real.bucket / "baseline"
-    directory.mkdir()
+    directory = tmp_path_factory.mktemp("baseline")
     lines = [*map(write_record, records(1_500, NOON, seed=1)), END]
     assert not run(Plan("e", "", "", "", "", "", "", str(directory)), lines).failure
     return directory
+
+
+@pytest.fixture
+def baseline(real: Monitored, made_baseline: Path) -> Path:
+    """The same files in the bucket, for the test to change."""
+    return shutil.copytree(made_baseline, real.bucket / "baseline")
 
 
 def start(host: Monitored, **further: Any) -> None:
