@@ -65,7 +65,8 @@ def main() -> int:
         chosen = [name for name in chosen if last.get(name) in SURVIVED]
     elif given.mutants:
         chosen = sorted(random.Random(given.seed).sample(chosen, min(given.mutants, len(chosen))))  # noqa: S311
-    statuses = {**last, **run(runner, chosen, begin + 60 * given.minutes)}
+    ran = run(runner, chosen, begin + 60 * given.minutes)
+    statuses = {**last, **ran}
     counts = Counter(statuses.values())
     survivors = [name for name, status in sorted(statuses.items()) if status in SURVIVED]
     Path("survivors.diff").write_text(
@@ -85,7 +86,7 @@ def main() -> int:
             indent=1,
         )
     )
-    say(f"{len(chosen)} of {len(paths)} mutants in {time.monotonic() - begin:.0f} s")
+    say(f"ran {len(ran)} of {len(chosen)} chosen mutants in {time.monotonic() - begin:.0f} s")
     if others := {name: status for name, status in statuses.items() if status not in (*NOTICED, *SURVIVED)}:
         say("neither noticed nor survived:", *(f"  {name}: {status}" for name, status in others.items()))
     say(f"survivors: {Path('survivors.diff').resolve()}")

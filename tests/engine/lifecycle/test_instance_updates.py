@@ -7,8 +7,9 @@ import pytest
 
 from halimede.backends.base import Instance, InstanceSpec
 from halimede.backends.batch import Batch
+from halimede.config.parse import parse_text
 from halimede.core.errors import InvalidArgumentError
-from halimede.engine.lifecycle.instance_updates import change_of
+from halimede.engine.lifecycle.instance_updates import can_change, change_of
 from halimede.engine.lifecycle.loading import WantedInstance
 from halimede.engine.loaded_version import LoadedInstance
 from halimede.engine.model import Model
@@ -132,3 +133,16 @@ def test_instances_that_cannot_be_made_leave_those_that_there_are(repository: Pa
         assert (row.state, row.reason) == ("READY", "")
 
     serve(repository, test)
+
+
+@pytest.mark.parametrize(
+    "placed", ['profile: "1"', "secondary_devices { kind: KIND_NVDLA }", 'profile: "1" secondary_devices { }']
+)
+def test_groups_that_are_placed_in_other_ways_do_not_change(placed: str) -> None:
+    plain, other = (
+        parse_text(f'name: "m" backend: "identity" instance_group {{ kind: KIND_CPU {each} }}', "test")
+        for each in ("count: 2", placed)
+    )
+    assert can_change(plain, plain, ())
+    assert not can_change(plain, other, ())
+    assert not can_change(other, plain, ())

@@ -218,6 +218,24 @@ async def test_an_update_retains_what_it_is_asked_to(tmp_path: Path) -> None:
         assert (described["DesiredWeight"], described["DesiredInstanceCount"]) == (2.0, 1)
 
 
+@pytest.mark.parametrize("excluded", [[], [{"VariantPropertyType": "DesiredWeight"}]])
+@on_loop
+async def test_an_update_that_retains_has_a_new_variant_as_its_configuration_says(
+    tmp_path: Path, excluded: list[dict[str, str]]
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant("A", 2, InitialVariantWeight=3.0))
+        await _second_config(world, variant("A"), variant("B", InitialVariantWeight=5.0))
+        await _update(world, RetainAllVariantProperties=True, ExcludeRetainedVariantProperties=excluded)
+        described = await world.describe()
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        variants = [
+            (each["VariantName"], each["CurrentInstanceCount"], each["CurrentWeight"])
+            for each in described["ProductionVariants"]
+        ]
+        assert variants == [("A", 2, 1.0 if excluded else 3.0), ("B", 1, 5.0)]
+
+
 @on_loop
 async def test_a_variant_that_is_gone_after_the_update_takes_its_instances_along(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
