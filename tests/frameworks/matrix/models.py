@@ -247,6 +247,7 @@ BUILDERS: dict[str, Callable[[Path], Array]] = {
 FAST = {
     "TF_USE_LEGACY_KERAS": "1",  # TensorFlow is imported without Keras, which costs as much again
     "TORCHINDUCTOR_VEC_ISA_OK": "0",  # AOTInductor compiles no program for each kind of vectors, to try it
+    "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0",  # nor does the compiler take its time
 }
 
 

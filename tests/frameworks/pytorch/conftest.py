@@ -23,8 +23,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-W", "ignore", "-c", BUILD, str(path)]
     environment = {
         **os.environ,
-        "TORCHINDUCTOR_VEC_ISA_OK": "0",
-    }  # no kind of vectors is tried, which takes long
+        "TORCHINDUCTOR_VEC_ISA_OK": "0",  # no kind of vectors is tried, which takes long
+        "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0",
+    }
     done = subprocess.run(
         command, cwd=Path(__file__).parents[3], env=environment, capture_output=True, text=True, timeout=600
     )

@@ -46,7 +46,8 @@ def test_a_program_becomes_a_package_that_answers_as_it_does(
 ) -> None:
     program, package = export(tmp_path / "program.pt2"), tmp_path / "model.pt2"
     # no kind of vectors is tried, which takes long
-    with torch._inductor.config.patch("cpp.vec_isa_ok", False):  # noqa: SLF001 - PyTorch has no public name for it
+    quick = {"cpp.vec_isa_ok": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
+    with torch._inductor.config.patch(quick):  # noqa: SLF001 - PyTorch has no public name for it
         build("--program", program, "--save-engine", package, "--device=cpu")
     assert "package for cpu, in " in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"program.pt2", "model.pt2"}
