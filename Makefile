@@ -98,7 +98,7 @@ test-programs:
 	scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js
 
 mutation: $(VENV)/.test $(VENV)/.mutation ## Change the code in small ways and say what no test notices; PACKAGE=config/validate MUTANTS=50 narrows it
-	$(BIN)/python -m scripts.testing.mutation $(MUTANTS:%=--mutants=%) $(PACKAGE)
+	$(BIN)/python -m scripts.testing.mutation $(MUTANTS:%=--mutants=%) $(JOBS:%=--jobs=%) $(MUTATION_ARGS) $(PACKAGE)
 
 test-front-ends: $(VENV)/.test ## Run the tests of Python models with two front ends
 	TEST_FRONT_ENDS=2 $(BIN)/pytest tests/python_models
