@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +53,10 @@ def run(
     tuning.keep_freed_memory()
     tuning.allow_open_files()
     # numpy and the frameworks take a third of a second to import; a wrong flag is told before that
-    import uvloop
+    with tuning.importing() if process is None or process.is_own else nullcontext():
+        import uvloop
 
-    from halimede.cli.process import serve
+        from halimede.cli.process import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(options, log, process))

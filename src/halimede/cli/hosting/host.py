@@ -34,6 +34,8 @@ _MIB = 1 << 20
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 _EXTRA = ("awscrt", "boto3", "botocore", "obstore", "regex")
+_LATER = ("boto3", "obstore")
+"""Those of them that are imported only where another S3 service is used."""
 
 
 @click.command()
@@ -323,7 +325,11 @@ def _account(account: str) -> str:
 def _check_extra() -> None:
     """Refuse to go on without what the extra brings."""
     try:
-        importlib.import_module("halimede.hosting.host")
+        with tuning.importing():
+            importlib.import_module("halimede.hosting.host")
+        for name in _LATER:
+            if importlib.util.find_spec(name) is None:
+                raise ModuleNotFoundError(name=name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0].lstrip("_")  # _awscrt is the compiled part of awscrt
         if missing not in _EXTRA:

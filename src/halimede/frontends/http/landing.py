@@ -1,11 +1,12 @@
 """The page at `/`, for a person who has opened the server's address in a browser.
 
-Programs get what they get of Triton there, 404: only a request that accepts HTML is answered with the page.
+Programs get what they get of Triton there, 404: only a request that accepts HTML is answered with the page. It is made
+with the first such request, since reading the package's metadata takes longer than all other routes together.
 """
 
 from base64 import b64encode
+from functools import cached_property
 from hashlib import sha256
-from importlib.metadata import metadata
 from typing import Final
 
 from halimede.frontends.http.routes import Route
@@ -54,11 +55,14 @@ class Landing:
     """
 
     def __init__(self, *, console: bool) -> None:
-        docs = _documentation()
-        links = [*([_CONSOLE] if console else []), *_LINKS]
-        if docs:
+        self._console = console
+
+    @cached_property
+    def _page(self) -> bytes:
+        links = [*([_CONSOLE] if self._console else []), *_LINKS]
+        if docs := _documentation():
             links.append((docs, "Documentation", "how to serve, configure and measure models"))
-        self._page = _page(links).encode()
+        return _page(links).encode()
 
     def answer(self, exchange: Exchange, _route: Route) -> None:
         """Answer with the page, or with 404 for a program."""
@@ -71,6 +75,8 @@ class Landing:
 
 def _documentation() -> str:
     """Where the documentation is, as the package says; "" if it does not."""
+    from importlib.metadata import metadata
+
     for each in metadata("halimede").get_all("Project-URL") or ():
         name, _, url = each.partition(", ")
         if name == "Documentation":

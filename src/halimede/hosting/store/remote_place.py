@@ -1,4 +1,8 @@
-"""Objects of an S3 service elsewhere, through `obstore`: fetched in ranges, several at a time."""
+"""Objects of an S3 service elsewhere, through `obstore`: fetched in ranges, several at a time.
+
+Only a host that has such a service imports this: it takes boto3, whose import is a tenth of the time in which a host
+starts.
+"""
 
 import asyncio
 import os
@@ -21,14 +25,12 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.errors import ApiError
+from halimede.hosting.store.endpoints import AWS
 from halimede.hosting.store.offers import LIFETIME_S
 from halimede.hosting.store.places import ListedObject, Location, failed
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.repository.private_directories import PrivateDirectory
-
-AWS = "aws"
-"""The endpoint that stands for AWS's own service, in the region that the environment says."""
 
 _PREFIX = ".halimede-downloading-"
 _PIECE_BYTES = 8 << 20
@@ -252,13 +254,3 @@ def _write(file: int, data: Any, offset: int) -> None:
 def _no_file(directory: Path, error: OSError) -> ApiError:
     msg = f"an object cannot be written below {directory}: {error.strerror}; free some of its disk"
     return ApiError("InsufficientStorage", msg, 507)
-
-
-def check_endpoint(endpoint: str) -> None:
-    """Refuse what is no endpoint.
-
-    Raises:
-        ApiError: it is none.
-    """
-    if endpoint != AWS and not endpoint.startswith(("http://", "https://")):
-        raise invalid(f"the endpoint of an S3 service is a URL, or '{AWS}'; got '{endpoint}'")

@@ -5,17 +5,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.directory_place import DirectoryPlace
+from halimede.hosting.store.endpoints import check_endpoint
 from halimede.hosting.store.extraction import extract
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.offers import OfferTokens
 from halimede.hosting.store.places import LocalPlace, Location, Place, failed, location_of, too_slow
 from halimede.hosting.store.records import SmallPut, StoredObject
-from halimede.hosting.store.remote_place import RemotePlace, check_endpoint
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
 from halimede.hosting.store.store_place import StorePlace
+
+if TYPE_CHECKING:
+    from halimede.hosting.store.remote_place import RemotePlace
 
 _EXTRACTIONS = 8
 """So many at a time; the others wait."""
@@ -39,11 +43,16 @@ def model_source(
     Raises:
         ApiError: the endpoint is none.
     """
-    if s3_endpoint:
-        check_endpoint(s3_endpoint)
+    remote = _remote(s3_endpoint) if s3_endpoint else None
     aliases = {bucket: DirectoryPlace(path) for bucket, path in (directories or {}).items()}
-    remote = RemotePlace(s3_endpoint) if s3_endpoint else None
     return Places(StorePlace(store), tokens, remote, aliases)
+
+
+def _remote(endpoint: str) -> "RemotePlace":
+    check_endpoint(endpoint)
+    from halimede.hosting.store.remote_place import RemotePlace
+
+    return RemotePlace(endpoint)
 
 
 class Places:
@@ -53,7 +62,7 @@ class Places:
         self,
         store: StorePlace,
         tokens: OfferTokens,
-        remote: RemotePlace | None,
+        remote: "RemotePlace | None",
         aliases: Mapping[str, LocalPlace],
     ) -> None:
         self._store = store
@@ -152,7 +161,7 @@ class Places:
             return alias
         return self._store if self._store.has(location.bucket) else None
 
-    def _elsewhere(self, location: Location) -> RemotePlace:
+    def _elsewhere(self, location: Location) -> "RemotePlace":
         if self._remote is None:
             raise _no_bucket(location)
         return self._remote

@@ -101,6 +101,7 @@ def serve(descriptor: str, main: str, suffix: str, numpy_directory: str) -> Call
     """
     control = socket.socket(fileno=int(descriptor))
     os.set_inheritable(control.fileno(), False)
+    gc.disable()  # imports leave no cycles worth looking for
     try:
         _import_numpy(suffix, numpy_directory)
     except ModuleNotFoundError as error:
@@ -112,8 +113,8 @@ def serve(descriptor: str, main: str, suffix: str, numpy_directory: str) -> Call
         sys.exit(1)
     module, _, function = main.partition(":")
     zygote = Zygote(control, getattr(importlib.import_module(module), function))
-    gc.collect()
     gc.freeze()  # the collector of a worker leaves these objects alone, so their pages stay shared
+    gc.enable()
     send(control, (STARTED,))
     return zygote.run()
 
