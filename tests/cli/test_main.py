@@ -104,37 +104,3 @@ def test_the_command_line_is_read_before_anything_heavy_is_imported() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
-
-
-_ENDS = """
-import atexit, sys, threading
-from halimede.cli.main import main
-
-def work():
-    threading.main_thread().join()
-    print("thread")
-
-atexit.register(print, "exit function")
-threading.Thread(target=work).start()
-sys.argv[1:] = [{argument!r}]
-main()
-"""
-
-
-@pytest.mark.parametrize(("argument", "status"), [("--version", 0), ("nonsense", 2)])
-def test_process_ends_with_its_threads_and_exit_functions(argument: str, status: int) -> None:
-    script = _ENDS.format(argument=argument)
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-
-    assert result.returncode == status
-    assert result.stdout.splitlines()[-2:] == ["thread", "exit function"]
-
-
-def test_profiler_tells_what_it_has_seen() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "cProfile", "-m", "halimede", "--version"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-
-    assert __version__ in result.stdout
-    assert "function calls" in result.stdout

@@ -1,12 +1,8 @@
 """The command `halimede`: its sub-commands, each imported only when it runs."""
 
-import atexit
 import difflib
 import importlib
-import logging
-import os
 import sys
-import threading
 from typing import NoReturn
 
 import click
@@ -74,36 +70,8 @@ def halimede() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit; what it got wrong is told in one line on standard error.
-
-    Args:
-        arguments: the command line; None for that of this process, which then ends.
-    """
-    try:
-        run_command(halimede, "halimede", arguments)
-    except SystemExit as end:
-        if arguments is None:
-            _end(end.code)
-        raise
-
-
-def _end(status: object) -> None:
-    """End the process as Python does, but without taking a thousand modules apart, which takes a tenth of a second.
-
-    Returns where Python had better do all of it, such as under a profiler or a debugger, which has something to do
-    after the program.
-    """
-    if not isinstance(status, int) or sys.flags.inspect or sys.getprofile() or sys.gettrace():
-        return
-    threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - what Python itself does first: waits for threads
-    atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does next; there is no public name for it
-    logging.shutdown()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # closed, or nobody reads: Python says so
-        return
-    os._exit(status)
+    """Run the command line and exit; what it got wrong is told in one line on standard error."""
+    run_command(halimede, "halimede", arguments)
 
 
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> NoReturn:
