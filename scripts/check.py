@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = Path(sys.executable).parent
 
 CHECKS = {
-    "types": ["mypy"],
+    "types": ["mypy", "--num-workers=2"],
     "imports": ["lint-imports"],
     "generated pages": ["python", "scripts/generate_docs.py", "--check"],
     "lint": ["ruff", "check"],

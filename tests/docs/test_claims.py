@@ -12,7 +12,7 @@ from tests.docs.pages import PAGES, README, ROOT, links, name, prose, section
 REPOSITORY_PAGE = ROOT / "docs/model-repository.md"
 GETTING_STARTED = ROOT / "docs/getting-started.md"
 FOR_TESTS = {"dyna_sequence", "identity", "implicit_state", "repeat", "sequence", "square"}
-FOR_DEVELOPERS = {"bench", "docs-site", "examples", "test", "test-sdks", "walkthroughs"}
+FOR_DEVELOPERS = {"mutation", "bench", "docs-site", "examples", "test", "test-sdks", "walkthroughs"}
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
