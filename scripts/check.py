@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from scripts.testing.run import say
+from scripts.testing.units import ROOT
+
 PROGRAMS = Path(sys.executable).parent
 
 CHECKS = {
@@ -55,12 +57,6 @@ def run(name: str) -> tuple[str, int, str, float]:
         [str(PROGRAMS / program), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return name, done.returncode, done.stdout + done.stderr, time.monotonic() - begin
-
-
-def say(*lines: str) -> None:
-    """Print lines at once, so that they can be followed in a pipe."""
-    for line in lines:
-        print(line, flush=True)  # noqa: T201 - what this program is for
 
 
 if __name__ == "__main__":

@@ -30,6 +30,11 @@ class Record:
     cpu_s: float = 0.0
     processes: int = 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether it failed, or its process ended before it did."""
+        return self.outcome in ("failed", "ended")
+
     def json(self) -> str:
         """A line that `Record(**json.loads(line))` makes it of."""
         return json.dumps(asdict(self))
@@ -95,5 +100,5 @@ def summary(records: list[Record]) -> Iterator[str]:
         listed = ", ".join(f"{package} ({count})" for package, count in sorted(missing.items()))
         yield f"Left out, modules or tests, as packages are missing: {listed}"
     outcomes = Counter(record.outcome for record in records)
-    failed = outcomes["failed"] + outcomes["ended"]
+    failed = sum(record.failed for record in records)
     yield f"{outcomes['passed']} passed, {failed} failed, {outcomes['skipped']} skipped"

@@ -44,11 +44,7 @@ class Ended:
     @property
     def failed(self) -> bool:
         """Whether a test failed, or the process did; 5 is pytest's status for modules that are all skipped."""
-        return (
-            self.status not in (0, 5)
-            or bool(self.left)
-            or any(record.outcome in ("failed", "ended") for record in self.records)
-        )
+        return self.status not in (0, 5) or bool(self.left) or any(record.failed for record in self.records)
 
 
 def main() -> int:
@@ -75,7 +71,7 @@ def main() -> int:
             failed.append(ended)
             say(f"== {ended.unit.title}", ended.output)
         say(f"{'FAILED' if ended.failed else 'ok':6}  {ended.wall_s:6.1f} s  {ended.unit.title}")
-    names = [record.id for record in records if record.outcome in ("failed", "ended")]
+    names = [record.id for record in records if record.failed]
     say("", *(f"FAILED {name}" for name in names))
     for each in failed:
         say(*(f"FAILED {each.unit.title}: left running: {command}" for command in each.left))

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from scripts.testing.processes import end_those_left, environment, processes_with
 from scripts.testing.records import Record, read
+from scripts.testing.run import say
 from scripts.testing.units import ROOT
 
 REPEATED = 10
@@ -75,7 +76,7 @@ def main() -> int:
         for future in as_completed(futures):
             seed, output, found = future.result()
             records += found
-            if failed := [record for record in found if record.outcome in ("failed", "ended")] or not found:
+            if failed := [record for record in found if record.failed] or not found:
                 say(output, f"== FAILED with the order of seed {seed}: {failed}")
     return tell(records)
 
@@ -83,7 +84,7 @@ def main() -> int:
 def tell(records: list[Record]) -> int:
     """Print how often each test that failed did, and how many there were; the exit status."""
     names = Counter(_name(record) for record in records)
-    failures = Counter(_name(record) for record in records if record.outcome in ("failed", "ended"))
+    failures = Counter(_name(record) for record in records if record.failed)
     say("", *(f"FAILED {count} of {names[name]}: {name}" for name, count in failures.most_common()))
     say(
         f"{len(names)} tests, each {min(names.values(), default=0)} to {max(names.values(), default=0)} times"
@@ -155,12 +156,6 @@ def in_the_way(directory: Path) -> Iterator[None]:
         for process in running:
             process.kill()
             process.wait()
-
-
-def say(*lines: str) -> None:
-    """Print lines at once, so that they can be followed in a pipe."""
-    for line in lines:
-        print(line, flush=True)  # noqa: T201 - what this program is for
 
 
 if __name__ == "__main__":

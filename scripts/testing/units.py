@@ -20,7 +20,6 @@ UNKNOWN_S = 5.0
 WITH_FRONT_ENDS = ("tests/cli", "tests/frontends/shared_memory")
 """Directories whose tests of whole servers run a second time, with two front ends; see also `make test-front-ends`."""
 
-
 QUICK: tuple[tuple[str, ...], ...] = (
     (
         "tests/api",

@@ -18,7 +18,8 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from numpy.typing import NDArray
 
-from tests.support.redis_server import RedisServer, free_port, redis_server
+from halimede.core.ports import free_port
+from tests.support.redis_server import RedisServer, redis_server
 from tests.support.server import ServerProcess, run_command, start_server
 from tests.support.waiting import wait_until
 

@@ -3,7 +3,6 @@
 The files below `earlier` are what such a host left when it was killed: its tables as SQL, and the file of an instance.
 """
 
-import socket
 import sqlite3
 import subprocess
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from halimede.core.ports import free_port
 from halimede.hosting import migration
 from halimede.hosting.control.database import DatabaseError
 from halimede.hosting.identity import Scope
@@ -80,14 +80,6 @@ def earlier(tmp_path: Path) -> Iterator[Earlier]:
     yield found
     end_marked(found.directory, 0.0)
     found.process.wait(60)
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def names(host: HostProcess, region: str) -> tuple[list[str], ...]:

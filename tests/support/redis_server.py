@@ -80,11 +80,3 @@ def redis_server(directory: Path, *flags: str, port: int = 0) -> Iterator[RedisS
         yield server
     finally:
         server.stop()
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -13,6 +13,7 @@ import pytest
 from halimede.core.clock import MILLISECOND, SECOND, LoopClock, VirtualClock
 from halimede.core.datatypes import FP32
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.ports import free_port
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.cache.bypass import FIRST_PAUSE_NS
@@ -21,7 +22,7 @@ from halimede.engine.cache.opening import open_cache
 from halimede.engine.cache.redis import RedisCache
 from halimede.engine.settings import RedisCacheSettings
 from tests.support.certificates import make_certificate
-from tests.support.redis_server import RedisServer, free_port, redis_server
+from tests.support.redis_server import RedisServer, redis_server
 
 ENTRY = Entry.of(InferResponse({"OUT": Tensor(FP32, (2,), b"12345678")}, {"p": 1}), set(), 1 << 30)
 KEY = bytes(32)

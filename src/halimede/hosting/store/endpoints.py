@@ -7,10 +7,10 @@ AWS = "aws"
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Refuse what is no endpoint.
+    """Refuse what is not an endpoint.
 
     Raises:
-        ApiError: it is none.
+        ApiError: it is not an endpoint.
     """
     if endpoint != AWS and not endpoint.startswith(("http://", "https://")):
         raise invalid(f"the endpoint of an S3 service is a URL, or '{AWS}'; got '{endpoint}'")
