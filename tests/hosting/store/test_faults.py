@@ -255,10 +255,11 @@ def test_a_file_is_not_read_faster_than_the_client_reads(host: StoreHost, s3: An
 def test_a_put_that_is_cancelled_while_it_is_kept_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish, begun = NewBlob.finish, threading.Event()
+    finish, begun, cancelled = NewBlob.finish, threading.Event(), threading.Event()
 
     def slow(self: NewBlob) -> None:
         begun.set()
+        assert cancelled.wait(60)
         finish(self)
 
     monkeypatch.setattr(NewBlob, "finish", slow)
@@ -272,6 +273,7 @@ def test_a_put_that_is_cancelled_while_it_is_kept_is_kept(
         put = asyncio.create_task(store.put("models", "a", blob, {}))
         await asyncio.to_thread(begun.wait)
         put.cancel()
+        cancelled.set()
         with pytest.raises(asyncio.CancelledError):
             await put
         _, file = await store.open_object("models", "a")
