@@ -6,12 +6,19 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 import pytest
+from typing_extensions import TypeAliasType
 
 from halimede.core.datatypes import BOOL, BYTES, FP32, FP64, INT64, UINT8, Datatype
 from halimede.functions.declaration import DeclarationError, ModelOptions, Tensor
 from halimede.functions.signature import Fields, Form, Value, read_signature
 
 Batch = Annotated[npt.NDArray[np.float32], Tensor("FP32", [-1, 4])]
+
+
+# As a `type` statement of Python 3.12 makes them.
+Row = TypeAliasType("Row", list[float])
+Vector = TypeAliasType("Vector", npt.NDArray[np.float32])
+SameVector = TypeAliasType("SameVector", Vector)
 
 
 class Named(NamedTuple):
@@ -58,6 +65,10 @@ def with_output(annotation: Any) -> Callable[..., Any]:
         (list[float], FP64, (-1,), Form.LIST),
         (list[list[int]], INT64, (-1, -1), Form.LIST),
         (list[str], BYTES, (-1,), Form.LIST),
+        (Row, FP64, (-1,), Form.LIST),
+        (list[Row], FP64, (-1, -1), Form.LIST),
+        (SameVector, FP32, (-1,), Form.ARRAY),
+        (Annotated[Row, Tensor("FP32", [3])], FP32, (3,), Form.LIST),
         (npt.NDArray[np.float32], FP32, (-1,), Form.ARRAY),
         (npt.NDArray[np.str_], BYTES, (-1,), Form.ARRAY),
         (np.ndarray[tuple[int, int], np.dtype[np.uint8]], UINT8, (-1, -1), Form.ARRAY),

@@ -115,7 +115,7 @@ def read_signature(target: Any, options: ModelOptions) -> FunctionSignature:
     function: Any = target.__call__ if is_class else target
     where = f"'{name}.__call__'" if is_class else f"'{name}'"
     try:
-        hints = typing.get_type_hints(function, include_extras=True)
+        hints = _hints(function)
     except Exception as error:  # of names in annotations, which may be anything
         raise DeclarationError(f"the annotations of {where} cannot be read: {error}") from None
     parameters = list(inspect.signature(function).parameters.values())[1 if is_class else 0 :]
@@ -136,6 +136,23 @@ def read_signature(target: Any, options: ModelOptions) -> FunctionSignature:
         streams,
         inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function),
     )
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """The annotations of a function or a class, by name."""
+    return {
+        name: _spelt_out(each) for name, each in typing.get_type_hints(target, include_extras=True).items()
+    }
+
+
+def _spelt_out(annotation: Any) -> Any:
+    """What the annotation stands for, if a `type` statement named it, as numpy does NDArray from Python 3.12 on."""
+    while True:
+        alias = get_origin(annotation) or annotation
+        if not hasattr(alias, "__value__"):
+            return annotation
+        arguments = get_args(annotation)
+        annotation = alias.__value__[arguments] if arguments else alias.__value__
 
 
 def dir_of(target: type) -> set[str]:
@@ -177,7 +194,7 @@ def _outputs(
             raise DeclarationError(
                 f"{where} is a generator; annotate its result as Iterator[...] or AsyncIterator[...] of what it yields"
             )
-        annotation = get_args(annotation)[0]
+        annotation = _spelt_out(get_args(annotation)[0])
     elif get_origin(annotation) in _STREAMS:
         raise DeclarationError(f"{what} is annotated as an iterator, but the function does not `yield`")
     fields, named = _named_outputs(annotation)
@@ -193,11 +210,11 @@ def _named_outputs(annotation: Any) -> tuple[Fields, dict[str, Any]]:
         return Fields.ITEMS, {f"output_{place}": each for place, each in enumerate(get_args(annotation))}
     if inspect.isclass(annotation):
         if typing.is_typeddict(annotation):
-            return Fields.KEYS, typing.get_type_hints(annotation, include_extras=True)
+            return Fields.KEYS, _hints(annotation)
         if issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
-            return Fields.ITEMS, typing.get_type_hints(annotation, include_extras=True)
+            return Fields.ITEMS, _hints(annotation)
         if dataclasses.is_dataclass(annotation):
-            hints = typing.get_type_hints(annotation, include_extras=True)
+            hints = _hints(annotation)
             return Fields.ATTRIBUTES, {each.name: hints[each.name] for each in dataclasses.fields(annotation)}
     return Fields.ONE, {"output": annotation}
 
@@ -207,7 +224,7 @@ def _without_none(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, types.UnionType):
         others = [each for each in get_args(annotation) if each is not type(None)]
         if len(others) == 1:
-            return others[0]
+            return _spelt_out(others[0])
     return annotation
 
 
@@ -230,8 +247,10 @@ def _value(name: str, annotation: Any, what: str, options: ModelOptions, optiona
 
 def _read(annotation: Any, what: str) -> tuple[Datatype, tuple[int, ...], Form, bool]:
     """Datatype, shape, form, and whether BYTES are text."""
+    annotation = _spelt_out(annotation)
     if get_origin(annotation) is Annotated:
         base, *extras = get_args(annotation)
+        base = _spelt_out(base)
         tensors = [each for each in extras if isinstance(each, Tensor)]
         if tensors:
             form = Form.LIST if base is list or get_origin(base) is list else Form.ARRAY
@@ -244,7 +263,7 @@ def _read(annotation: Any, what: str) -> tuple[Datatype, tuple[int, ...], Form, 
     if origin is list:
         inner, depth = annotation, 0
         while get_origin(inner) is list:
-            (inner,), depth = get_args(inner), depth + 1
+            inner, depth = _spelt_out(*get_args(inner)), depth + 1
         if inner in _SCALARS:
             return _SCALARS[inner], (-1,) * depth, Form.LIST, inner is str
     if origin is np.ndarray:
@@ -267,7 +286,7 @@ def _read(annotation: Any, what: str) -> tuple[Datatype, tuple[int, ...], Form, 
 
 def _innermost(annotation: Any) -> Any:
     while get_origin(annotation) is list:
-        (annotation,) = get_args(annotation)
+        annotation = _spelt_out(*get_args(annotation))
     return annotation
 
 

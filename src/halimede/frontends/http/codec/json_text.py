@@ -59,11 +59,13 @@ def exact_integers(data: Buffer) -> Any:
     """
     text = bytes(data).removeprefix(BOM_UTF8)
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise NestingError from None
     except ValueError as error:
         return _parse_with_tokens(text, error)
+    _check_nesting(value)
+    return value
 
 
 class Members(list[tuple[str, Any]]):
@@ -78,9 +80,10 @@ def parse_members(data: Buffer) -> Any:
     """
     text = bytes(data).removeprefix(BOM_UTF8)
     try:
-        orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         return _parse_with_tokens(text, error, Members)
+    _check_nesting(value)
     try:
         return json.loads(text, object_pairs_hook=Members)
     except RecursionError:
@@ -106,12 +109,32 @@ def _parse_with_tokens(
     rest = data[position:]
     try:
         # `json` is laxer than JSON in other ways, and recursive; what it reads is known to be right beforehand.
-        orjson.loads(b"".join((*strict, rest)))
+        _check_nesting(orjson.loads(b"".join((*strict, rest))))
         return json.loads(b"".join((*tokens, rest)), object_pairs_hook=pairs)
     except RecursionError:
         raise NestingError from None
     except ValueError as error:
         raise _error(error, data) from None
+
+
+def _check_nesting(value: Any) -> None:
+    """Refuse what `json` reads, or not, depending on the version of Python.
+
+    Raises:
+        NestingError: lists and objects are in each other more than `MAX_NESTING` deep.
+    """
+    level = [value] if isinstance(value, list | dict) else []
+    for _ in range(MAX_NESTING):
+        if not level:
+            return
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
+        ]
+    if level:
+        raise NestingError
 
 
 def _error(error: ValueError, data: bytes) -> InvalidArgumentError:
