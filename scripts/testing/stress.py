@@ -24,10 +24,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from scripts.testing.processes import end_those_left, environment, processes_with
-from scripts.testing.records import Record, read
+from scripts.testing.processes import Ended, processes_with, run_pytest, variable
+from scripts.testing.records import Record
 from scripts.testing.run import say
-from scripts.testing.units import ROOT
 
 REPEATED = 10
 """How many times one process runs the tests, at most: starting it takes longer than many a test."""
@@ -62,7 +61,7 @@ def main() -> int:
     seeds = random.Random().sample(  # noqa: S311 - an order
         range(10**6), -(-given.runs // REPEATED)
     )
-    records: list[Record] = []
+    all_ended: list[Ended] = []
     with (
         tempfile.TemporaryDirectory() as name,
         in_the_way(Path(name)),
@@ -74,24 +73,26 @@ def main() -> int:
             for seed in seeds
         ]
         for future in as_completed(futures):
-            seed, output, found = future.result()
-            records += found
-            if failed := [record for record in found if record.failed] or not found:
-                say(output, f"== FAILED with the order of seed {seed}: {failed}")
-    return tell(records)
+            seed, ended = future.result()
+            all_ended.append(ended)
+            if ended.failed:
+                say(ended.output, f"== FAILED with the order of seed {seed}")
+    return tell(all_ended)
 
 
-def tell(records: list[Record]) -> int:
-    """Print how often each test that failed did, and how many there were; the exit status."""
+def tell(all_ended: list[Ended]) -> int:
+    """Print how often each test that failed did, what was left running, and how many there were; the exit status."""
+    records = [record for ended in all_ended for record in ended.records]
     names = Counter(_name(record) for record in records)
     failures = Counter(_name(record) for record in records if record.failed)
     say("", *(f"FAILED {count} of {names[name]}: {name}" for name, count in failures.most_common()))
+    say(*(f"FAILED: left running: {command}" for ended in all_ended for command in ended.left))
     say(
         f"{len(names)} tests, each {min(names.values(), default=0)} to {max(names.values(), default=0)} times"
     )
     skipped = sum(record.outcome == "skipped" for record in records)
     say(f"{len(records) - failures.total() - skipped} passed, {failures.total()} failed, {skipped} skipped")
-    return 1 if failures or not records else 0
+    return 1 if any(ended.failed for ended in all_ended) or not records else 0
 
 
 def _name(record: Record) -> str:
@@ -99,40 +100,25 @@ def _name(record: Record) -> str:
     return re.sub(r"-?#\d+]$", "]", record.id).removesuffix("[]")
 
 
-def run(
-    tests: list[str], seed: int, times: int, front_ends: int, directory: Path
-) -> tuple[int, str, list[Record]]:
-    """Run the tests so many times in one process: the seed, what it wrote, and the records."""
+def run(tests: list[str], seed: int, times: int, front_ends: int, directory: Path) -> tuple[int, Ended]:
+    """The seed, and what became of the tests, which one process ran so many times in that order."""
     record = directory / f"{seed}.jsonl"
-    command = [
-        *(("ionice", "-c3") if shutil.which("ionice") else ()),
-        sys.executable, "-m", "pytest", "-p", "tests.support.recording", "-p", "tests.support.stressing", "-q",
-        f"--times={times}", f"--order={seed}", *tests,
-    ]  # fmt: skip
+    options = ["-p", "tests.support.stressing", "-q", f"--times={times}", f"--order={seed}"]
+    under = ["ionice", "-c3"] if shutil.which("ionice") else []
     done = threading.Event()
-    variable = f"TEST_RECORD={record}".encode()
-    stopping = threading.Thread(target=stop_now_and_then, args=(variable, random.Random(seed), done))  # noqa: S311 - as above
-    with record.with_suffix(".log").open("w+b") as output:
-        process = subprocess.Popen(  # noqa: S603 - the interpreter that runs this
-            command,
-            cwd=ROOT,
-            env=environment(record, front_ends),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        stopping.start()
-        process.wait()
+    stopping = threading.Thread(target=stop_now_and_then, args=(variable(record), random.Random(seed), done))  # noqa: S311 - as above
+    stopping.start()
+    try:
+        return seed, run_pytest([*options, *tests], record, front_ends, under)
+    finally:
         done.set()
         stopping.join()
-    end_those_left(variable)
-    return seed, record.with_suffix(".log").read_text(errors="replace"), list(read(record, front_ends))
 
 
-def stop_now_and_then(variable: bytes, chance: random.Random, done: threading.Event) -> None:
+def stop_now_and_then(of_tests: bytes, chance: random.Random, done: threading.Event) -> None:
     """Until it is done, stop one process after the other that has this in its environment, and let it go on."""
     while not done.wait(chance.uniform(*APART_S)):
-        found = list(processes_with(variable))
+        found = list(processes_with(of_tests))
         if not found:
             continue
         pid = chance.choice(found)
