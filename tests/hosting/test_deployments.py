@@ -19,7 +19,7 @@ from tests.support.host import HostProcess, start_host
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 CLIENTS = 3
-PAUSE_S = 0.01
+PAUSE_S = 0.03
 """Each client's, between two requests: what they show takes many, but not all that the machine can do."""
 
 PROGRAM = """#!{python} -SE
@@ -146,7 +146,7 @@ class Host:
     @contextmanager
     def load(self) -> Iterator["Load"]:
         """Requests, while the block runs."""
-        load = Load([self.process.client("sagemaker-runtime") for _ in range(CLIENTS)])
+        load = Load([self.process.another_client("sagemaker-runtime") for _ in range(CLIENTS)])
         try:
             yield load
         finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.clients import Clients
+from tests.support.forks import Process, start
 from tests.support.waiting import wait_until
 
 _STARTED = re.compile(r"Started SageMaker host at \S+:(\d+)")
@@ -29,11 +30,12 @@ class HostProcess:
         clients: those that were made.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", directory: Path, log: Path) -> None:
+    def __init__(self, process: Process, directory: Path, log: Path) -> None:
         self.process = process
         self.directory = directory
         self.url = ""
         self.clients = Clients()
+        self._known: dict[str, Any] = {}
         self._log = log
 
     @property
@@ -54,7 +56,17 @@ class HostProcess:
         }
 
     def client(self, service: str, **settings: Any) -> Any:
-        """A boto3 client, which tries nothing twice and is closed with the host."""
+        """A boto3 client, which tries nothing twice and is closed with the host: one for the same arguments.
+
+        To make a client takes ten times as long as a request. Threads can share one.
+        """
+        key = f"{service} {sorted(settings.items())}"
+        if key not in self._known:
+            self._known[key] = self.another_client(service, **settings)
+        return self._known[key]
+
+    def another_client(self, service: str, **settings: Any) -> Any:
+        """The same, but a new one: its connections are its own, so that another router process may have them."""
         return self.clients.make(service, self.url, **settings)
 
     def wait_until_ready(self, timeout: float = 60) -> None:
@@ -109,7 +121,7 @@ def start_host(directory: Path, *flags: str, ahead_s: float = 0.0) -> Iterator[H
     program = ["tests.support.host_ahead", str(ahead_s)] if ahead_s else ["halimede", "host"]
     command = [sys.executable, "-m", *program, f"--directory={directory}", "--port=0", *flags]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = start(command, output)
     host = HostProcess(process, directory, log)
     try:
         host.wait_until_ready()

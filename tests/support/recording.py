@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-_STARTS = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
+_STARTS = {"subprocess.Popen", "os.posix_spawn", "os.fork", "tests.support.forks.fork"}
 
 
 class Recorder:

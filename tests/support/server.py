@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tests.support.forks import Process, start
 from tests.support.waiting import wait_until
 
 FRONT_ENDS = int(os.environ.get("TEST_FRONT_ENDS", "1"))
@@ -31,7 +32,7 @@ class ServerProcess:
         http, grpc, metrics, sagemaker, vertex_ai: where it serves, as ``host:port``; "" for what it does not.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
+    def __init__(self, process: Process, log: IO[bytes]) -> None:
         self.process = process
         self._log = log
         self.http = self.grpc = self.metrics = self.sagemaker = self.vertex_ai = ""
@@ -128,9 +129,7 @@ def running(
         environment: its environment variables; those of this process if None.
     """
     with tempfile.NamedTemporaryFile() as log:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        )
+        process = start(command, log, environment=environment)
         try:
             server = ServerProcess(process, log)
             server.wait_until_open(endpoints)
@@ -149,7 +148,16 @@ def running(
 
 def run_command(*arguments: str, timeout: float = 30) -> "subprocess.CompletedProcess[str]":
     """What `halimede` with those arguments wrote, and its exit status."""
-    return subprocess.run(
-        [sys.executable, "-m", "halimede", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "halimede", *arguments]
+    with tempfile.TemporaryFile("w+b") as output, tempfile.TemporaryFile("w+b") as errors:
+        process = start(command, output, errors)
+        try:
+            status = process.wait(timeout)
+        finally:
+            process.kill()
+            process.wait()
+        written = []
+        for file in (output, errors):
+            file.seek(0)
+            written.append(file.read().decode())
+    return subprocess.CompletedProcess(command, status, *written)

@@ -148,7 +148,7 @@ def test_what_was_asked_and_answered_is_in_the_bucket(place: Path, processes: in
     """Small and large, exactly as it was; what failed is not; one process answers or several."""
     with start_host(place / "host", *flags(place), f"--router-processes={processes}") as host:
         create(host, place)
-        clients = [host.client("sagemaker-runtime") for _ in range(4)]  # of several router processes
+        clients = [host.another_client("sagemaker-runtime") for _ in range(4)]  # of several router processes
         bodies = [os.urandom(size) for size in (1_000, 1_000_000) for _ in range(10)]
         for number, body in enumerate(bodies):
             assert invoke(clients[number % 4], body) == body[::-1]
@@ -199,7 +199,7 @@ class Load:
             each.start()
 
     def _run(self, number: int) -> None:
-        client = self._host.client("sagemaker-runtime")
+        client = self._host.another_client("sagemaker-runtime")
         count = 0
         while not self._stopped.is_set():
             body = b"%d-%d-%d" % (self._life, number, count)

@@ -72,7 +72,7 @@ def _is_lost(runtime: Any, session: str) -> bool:
 def test_sessions_of_two_instances_and_one_that_is_killed(place: Path) -> None:
     with start_host(place / "host", "--router-processes=2") as host:
         create(host, place / "stateful", 2)
-        clients = [host.client("sagemaker-runtime") for _ in range(4)]
+        clients = [host.another_client("sagemaker-runtime") for _ in range(4)]
         sessions = [opened(clients[number % 4]) for number in range(10)]
         processes = {process for _, process in sessions}
         assert len(processes) == 2

@@ -89,7 +89,7 @@ def keyed_host(shared_keyed_host: HostProcess) -> Iterator[HostProcess]:
 
 def with_key(host: HostProcess, service: str, key: str = "AKIDEXAMPLE", secret: str = "right") -> Any:
     """A client that signs."""
-    return host.client(service, aws_access_key_id=key, aws_secret_access_key=secret)
+    return host.another_client(service, aws_access_key_id=key, aws_secret_access_key=secret)
 
 
 def clear(sagemaker: Any) -> None:
@@ -171,7 +171,7 @@ class TestAnEndpoint:
         self, host: HostProcess, shared_place: Path
     ) -> None:
         sagemaker = host.client("sagemaker")
-        clients = [host.client("sagemaker-runtime") for _ in range(4)]
+        clients = [host.another_client("sagemaker-runtime") for _ in range(4)]
         configure(sagemaker, shared_place)
         for client in clients:  # so that each router has some of the connections
             with pytest.raises(ClientError, match="not found"):
@@ -192,7 +192,7 @@ class TestAnEndpoint:
         stopped, answers, failures = threading.Event(), [0], []
 
         def run() -> None:
-            client = host.client("sagemaker-runtime")
+            client = host.another_client("sagemaker-runtime")
             while not stopped.is_set():
                 try:
                     client.invoke_endpoint(EndpointName="e", Body=b"x")["Body"].read()
@@ -222,7 +222,7 @@ class TestAnEndpoint:
             configure(sagemaker, shared_place)
             sagemaker.create_endpoint(EndpointName="counted", EndpointConfigName="c1")
             settled(sagemaker, "counted")
-            clients = [host.client("sagemaker-runtime") for _ in range(6)]
+            clients = [host.another_client("sagemaker-runtime") for _ in range(6)]
 
             def run(number: int) -> None:
                 clients[number % 6].invoke_endpoint(EndpointName="counted", Body=b"x")["Body"].read()
@@ -311,7 +311,7 @@ class TestKeys:
         key, secret, token = body.decode().split()
 
         def of_instance() -> Any:
-            return keyed_host.client(
+            return keyed_host.another_client(
                 "sagemaker-runtime",
                 aws_access_key_id=key,
                 aws_secret_access_key=secret,
