@@ -1,14 +1,13 @@
 """`halimede jobs`, and `halimede logs --job`."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from halimede.hosting.substrates.processes import end_marked
 from tests.hosting.transform.test_host import Host, host_in, write_program, write_rows
+from tests.support.commands import call_text_command
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -26,12 +25,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     end_marked(place / "host", 0.0)
 
 
-def ask(host: Host, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "halimede", *arguments],
-        env={**host.process.environment, "PYTHONUTF8": "1"},
-        capture_output=True, encoding="utf-8", timeout=120, check=False,
-    )  # fmt: skip
+def ask(host: Host, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    return call_text_command(*arguments, environment={**host.process.environment, **variables})
 
 
 def cells(printed: str) -> list[list[str]]:
@@ -40,11 +35,9 @@ def cells(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows[1:]]
 
 
-def test_there_are_no_jobs(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    with host_in(tmp_path) as empty:
-        shown = ask(empty, "jobs")
-        assert (shown.returncode, shown.stdout) == (0, "There are no transform jobs.\n")
+def test_there_are_no_jobs(host: Host) -> None:
+    shown = ask(host, "jobs", AWS_DEFAULT_REGION="eu-west-1")
+    assert (shown.returncode, shown.stdout) == (0, "There are no transform jobs.\n")
 
 
 def test_a_job_is_waited_for_and_shown(host: Host) -> None:
