@@ -18,7 +18,7 @@ from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.node.store import HeldModel, NodeStore
 from halimede.hosting.substrates.processes import Watched, end_marked
 from halimede.hosting.substrates.ray.keeper import dismiss, start_keeper
-from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, NodeSettings
+from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, NodeSettings, Progress
 from halimede.hosting.substrates.ray.node_directory import NodeDirectory
 from halimede.hosting.substrates.spawn import Place, spawn
 from halimede.hosting.substrates.usage.footprint import memory_of
@@ -34,8 +34,6 @@ _HOLD_S = 30.0
 
 _LOG_BYTES = 1 << 18
 """Of one answer."""
-
-Progress = tuple[str, int, int]
 
 
 class InstanceActor:
@@ -67,6 +65,10 @@ class InstanceActor:
     async def state(self) -> ActorState:
         """What there is of the instance."""
         return self._state
+
+    async def progress(self) -> Progress | None:
+        """Of the latest archive, whose it is, how many bytes there are, and of how many; None if none was fetched."""
+        return self._progress
 
     def _instances(self) -> Iterable[RunningInstance]:
         return () if self._state.running is None else (self._state.running,)

@@ -27,7 +27,7 @@ from halimede.core.memory import trim_memory
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance, log_of
 from halimede.hosting.substrates.ray.actor import InstanceActor
-from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, Shape
+from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, Progress, Shape
 from halimede.hosting.substrates.ray.messages import Answer, Call, Event, LostError, receive, send
 from halimede.hosting.substrates.ray.placement import Node, choose_node, shortage
 from halimede.hosting.substrates.use import InstanceUse
@@ -73,6 +73,7 @@ class _Held:
         log: the file on this machine that its log is written to.
         node: where it is; "" before it was placed.
         position: so much of its log is there.
+        progress: what was told last of an archive.
         watch: tells of it.
     """
 
@@ -82,6 +83,7 @@ class _Held:
     log: Path
     node: str = ""
     position: int = 0
+    progress: Progress | None = None
     watch: "asyncio.Task[None] | None" = None
 
 
@@ -196,6 +198,8 @@ class Engine:
             if state.running is not None:
                 return state.running
             running: RunningInstance = await _asked(actor.start.remote(launch))
+            # before it is known to run: nobody waits for more once it serves
+            self._tell_progress(name, held, await _asked(actor.progress.remote()))
             return running
         except BaseException:
             await self.terminate(name, 0.0)
@@ -314,7 +318,6 @@ class Engine:
 
     async def _watch(self, name: str, held: _Held) -> None:
         """Tell what becomes of an instance, and take its log, until it has ended."""
-        progress = None
         while True:
             try:
                 events: Events = await _asked(held.actor.events.remote(held.position))
@@ -329,12 +332,15 @@ class Engine:
             if events.log:
                 await asyncio.to_thread(_append, held.log, events.log)
                 held.position += len(events.log)
-            if events.progress is not None and events.progress != progress:
-                self._tell("progress", name, *events.progress)
-            progress = events.progress
+            self._tell_progress(name, held, events.progress)
             if events.exit_code is not None:
                 self._tell("exited", name, events.exit_code)
                 return
+
+    def _tell_progress(self, name: str, held: _Held, progress: Progress | None) -> None:
+        if progress is not None and progress != held.progress:
+            held.progress = progress
+            self._tell("progress", name, *progress)
 
     async def ask(self, name: str, method: str, *arguments: Any) -> Any:
         """What a method of an instance's actor gives.

@@ -8,6 +8,9 @@ from halimede.hosting.store.source import Offer
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
 from halimede.hosting.substrates.images import Images
 
+Progress = tuple[str, int, int]
+"""Of an archive: whose it is, how many bytes there are, and of how many."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
@@ -90,10 +93,10 @@ class Events:
 
     Attributes:
         log: what its process has printed, from the position that was asked for.
-        progress: of an archive, whose it is, how many bytes there are, and of how many; None if nothing was fetched.
+        progress: of the latest archive; None if nothing was fetched.
         exit_code: its process has ended by itself, as `subprocess` tells it; None if it runs, or was asked to end.
     """
 
     log: bytes
-    progress: tuple[str, int, int] | None = None
+    progress: Progress | None = None
     exit_code: int | None = None

@@ -67,9 +67,11 @@ class OwnCluster:
         self.variables = {_AUTH_MODE: _auth_mode()}
         port = free_port(_EVERYWHERE)
         client_port = free_port(_EVERYWHERE, [port])
+        # neither logs nor the autoscaler are looked at here
         command = [
             str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}",
-            "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={self._sessions}",
+            "--include-dashboard=false", "--include-log-monitor=false", "--no-monitor", "--disable-usage-stats",
+            f"--temp-dir={self._sessions}",
             f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--ray-client-server-port={client_port}",
         ]  # fmt: skip
         process = await asyncio.to_thread(self._spawn, command)
