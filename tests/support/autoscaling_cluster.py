@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import descendants
-from tests.support.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster, light_nodes
 from tests.support.waiting import wait_until
 
 _PORT = 6379
@@ -69,6 +69,7 @@ def autoscaling_cluster(directory: Path, most: int) -> Iterator[RayCluster]:
     ]  # fmt: skip
     environment = {
         **os.environ,
+        **light_nodes(),
         "RAY_FAKE_CLUSTER": "1",
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD,

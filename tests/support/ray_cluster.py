@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from halimede.hosting.substrates.processes import descendants
@@ -112,21 +113,54 @@ def ray_cluster(head_cpus: int = 0, **environment: str) -> Iterator[RayCluster]:
             process.stdout.close()
 
 
+def make_nodes_light() -> None:
+    """Have nodes that this process starts do without what the host has no use for, and which costs more than all else.
+
+    `tests.support.ray_agent` runs instead of their agents; and there are no log monitors, no server of the dashboard,
+    and no server of Ray's clients.
+    """
+    from ray._private import node, ray_constants, services
+
+    agents = (ray_constants.PROCESS_TYPE_DASHBOARD_AGENT, ray_constants.PROCESS_TYPE_RUNTIME_ENV_AGENT)
+    name = "_build_python_executable_command_memory_profileable"
+    usual = getattr(services, name)
+
+    def command(component: str, *arguments: Any, **further: Any) -> list[str]:
+        if component in agents:
+            return [sys.executable, "-S", ray_agent.__file__]
+        found: list[str] = usual(component, *arguments, **further)
+        return found
+
+    def start_nothing(*_: Any, **__: Any) -> None:
+        """Nobody asks it."""
+
+    setattr(services, name, command)
+    for name in ("start_log_monitor", "start_api_server", "start_ray_client_server"):
+        setattr(node.Node, name, start_nothing)
+
+
+def light_nodes() -> Mapping[str, str]:
+    """Variables with which Ray's own programs start such nodes: Python imports `sitecustomize` from its path."""
+    here = Path(__file__).parent
+    return {"PYTHONPATH": os.pathsep.join(map(str, (here.parent.parent, here / "ray_site")))}
+
+
 def main() -> None:
     """Do what the lines of the standard input say."""
-    from ray._private import ray_constants, services
+    from ray._private import ray_constants
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.cluster_utils import Cluster
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints
-    _leave_out_agents(services, ray_constants)
+    make_nodes_light()
     cluster: Any = Cluster(
         initialize_head=True,
         head_node_args={
             "num_cpus": int(sys.argv[1]),
             "object_store_memory": _OBJECT_STORE_BYTES,
             "include_dashboard": False,
+            "no_monitor": True,
             "_system_config": _QUICK,
         },
     )
@@ -157,21 +191,6 @@ def main() -> None:
                 _kill(nodes["head"], "gcs_server")
         answers.write(json.dumps(answer) + "\n")
     cluster.shutdown()
-
-
-def _leave_out_agents(services: Any, constants: Any) -> None:
-    """Have `tests.support.ray_agent` run instead of the agents of nodes, which cost more than all else there."""
-    agents = (constants.PROCESS_TYPE_DASHBOARD_AGENT, constants.PROCESS_TYPE_RUNTIME_ENV_AGENT)
-    name = "_build_python_executable_command_memory_profileable"
-    usual = getattr(services, name)
-
-    def command(component: str, *arguments: Any, **further: Any) -> list[str]:
-        if component in agents:
-            return [sys.executable, "-S", ray_agent.__file__]
-        found: list[str] = usual(component, *arguments, **further)
-        return found
-
-    setattr(services, name, command)
 
 
 def _signal(node: Any, number: int, stopped: dict[Any, list[int]]) -> None:

@@ -116,6 +116,12 @@ class Hosted:
         found: Mapping[str, Any] = self.sagemaker.describe_endpoint(EndpointName=name)
         return found
 
+    def waits(self, name: str = "e") -> str:
+        """What an endpoint waits for; "" if for nothing."""
+        summary = self.describe(name).get("PendingDeploymentSummary", {})
+        statuses = [each.get("VariantStatus", []) for each in summary.get("ProductionVariants", ())]
+        return "".join(status["StatusMessage"] for each in statuses for status in each)
+
     def settled(self, name: str = "e") -> str:
         """The state in which an endpoint settles."""
         until(
@@ -147,7 +153,12 @@ class Hosted:
             self.sagemaker.delete_endpoint_config(EndpointConfigName=each["EndpointConfigName"])
         for each in self.sagemaker.list_models()["Models"]:
             self.sagemaker.delete_model(ModelName=each["ModelName"])
+        self.wait_until_nothing_is_left()
+
+    def wait_until_nothing_is_left(self) -> None:
+        """Return once nothing of any instance is left on any node."""
         until(lambda: not marked(self.nodes), "the end of all processes")
+        until(lambda: not list(self.nodes.glob("*/*/instances/*")), "the end of all instances")
 
     def ask(self, body: str = "", name: str = "e") -> Mapping[str, Any]:
         """What an instance answers."""
@@ -201,6 +212,6 @@ def hosted(directory: Path, cluster: RayCluster | None, *flags: str, at: str = "
     with start_host(
         directory / at, "--substrate=ray", *ray, f"--node-directory={nodes}", "--describe-hold=0", *flags
     ) as host:
-        yield Hosted(host, directory / at, program, nodes)
-    until(lambda: not marked(nodes), "the end of all processes")
-    until(lambda: not list(nodes.glob("*/*/instances/*")), "the end of all instances")
+        of = Hosted(host, directory / at, program, nodes)
+        yield of
+    of.wait_until_nothing_is_left()

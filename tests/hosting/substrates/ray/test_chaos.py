@@ -37,47 +37,46 @@ def _settle(of: Hosted, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nodes_are_killed_at_any_moment(tmp_path: Path, cluster: RayCluster, seed: int) -> None:
+def test_nodes_are_killed_at_any_moment(of: Hosted, cluster: RayCluster, seed: int) -> None:
     draw = random.Random(seed)
     cluster.add("kept")
-    with hosted(tmp_path, cluster) as of:
-        of.configure("e", 2)
-        of.configure("f", 2)
+    of.configure("e", 2)
+    of.configure("f", 2)
 
-        def kill_later(name: str, delay: float) -> threading.Timer:
-            timer = threading.Timer(delay, cluster.kill, [name])
-            timer.start()
-            return timer
+    def kill_later(name: str, delay: float) -> threading.Timer:
+        timer = threading.Timer(delay, cluster.kill, [name])
+        timer.start()
+        return timer
 
-        cluster.add("first")
-        timer = kill_later("first", draw.uniform(0, 2))
-        of.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="e")
-        timer.join()
-        _settle(of, 2)
+    cluster.add("first")
+    timer = kill_later("first", draw.uniform(0, 2))
+    of.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="e")
+    timer.join()
+    _settle(of, 2)
 
-        cluster.add("second")
-        timer = kill_later("second", draw.uniform(0, 1.5))
+    cluster.add("second")
+    timer = kill_later("second", draw.uniform(0, 1.5))
+    of.scale(4)
+    timer.join()
+    of.settled()
+    if of.describe()["ProductionVariants"][0]["DesiredInstanceCount"] != 4:
         of.scale(4)
-        timer.join()
-        of.settled()
-        if of.describe()["ProductionVariants"][0]["DesiredInstanceCount"] != 4:
-            of.scale(4)
-        _settle(of, 4)
+    _settle(of, 4)
 
-        cluster.add("third")
-        timer = kill_later("third", draw.uniform(0, 1.5))
-        of.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="f")
-        timer.join()
-        of.settled()
-        _settle(of, of.describe()["ProductionVariants"][0]["DesiredInstanceCount"])
+    cluster.add("third")
+    timer = kill_later("third", draw.uniform(0, 1.5))
+    of.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="f")
+    timer.join()
+    of.settled()
+    _settle(of, of.describe()["ProductionVariants"][0]["DesiredInstanceCount"])
 
-        cluster.add("fourth")
-        of.scale(3)
-        of.settled()
-        timer = kill_later("fourth", draw.uniform(0, 0.5))
-        of.delete()
-        timer.join()
-        until(lambda: not of.nodes_of())
+    cluster.add("fourth")
+    of.scale(3)
+    of.settled()
+    timer = kill_later("fourth", draw.uniform(0, 0.5))
+    of.delete()
+    timer.join()
+    until(lambda: not of.nodes_of())
 
 
 @pytest.mark.parametrize("seed", SEEDS)

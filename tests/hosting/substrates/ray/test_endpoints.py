@@ -7,28 +7,20 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.substrates.processes import marked
-from tests.hosting.substrates.ray.serving import VARIANT, Hosted, hosted, until
+from tests.hosting.substrates.ray.serving import VARIANT, Hosted, until
 from tests.support.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.timeout(400)  # clusters start in seconds, and several at a time in many
 
 
-@pytest.fixture(scope="module")
-def shared(shared_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
-    """A host on a cluster of two nodes, which tests share."""
+@pytest.fixture(scope="module", autouse=True)
+def nodes(shared_cluster: RayCluster) -> Iterator[None]:
+    """Two nodes, which tests share."""
     for name in ("one", "two"):
         shared_cluster.add(name)
-    with hosted(tmp_path_factory.mktemp("ray"), shared_cluster, "--metric-period=1") as found:
-        yield found
+    yield
     for name in ("one", "two"):
         shared_cluster.remove(name)
-
-
-@pytest.fixture
-def of(shared: Hosted) -> Iterator[Hosted]:
-    """The host, which has no endpoints."""
-    yield shared
-    shared.clear()
 
 
 def groups(of: Hosted) -> list[str]:
@@ -70,7 +62,7 @@ def test_what_instances_print_is_read_here(of: Hosted) -> None:
 
 def test_a_node_fetches_an_archive_once_for_its_instances(of: Hosted) -> None:
     before = set(of.nodes.glob("*/*/store/model-*"))
-    of.create(count=4, ModelDataUrl=of.put_archive(size=5_000_000))
+    of.create(count=3, ModelDataUrl=of.put_archive(size=5_000_000))
     assert of.ask()["names"] == ["weights.bin"]
     fetched = set(of.nodes.glob("*/*/store/model-*")) - before
     assert len(fetched) == len({each.parent for each in fetched}) == 2

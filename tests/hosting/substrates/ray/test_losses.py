@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from halimede.hosting.substrates.processes import descendants, marked
 from tests.hosting.substrates.ray.serving import Hosted, hosted, until
-from tests.support.ray_cluster import RayCluster, ray_cluster
+from tests.support.ray_cluster import RayCluster, light_nodes, ray_cluster
 
 pytestmark = pytest.mark.timeout(400)  # clusters start in seconds, and several at a time in many
 
@@ -58,27 +58,26 @@ class Load:
         until(lambda: self.answers.total() >= enough)
 
 
-def test_instances_of_a_killed_node_come_back_elsewhere(tmp_path: Path, cluster: RayCluster) -> None:
-    for name in ("one", "two", "three"):
+def test_instances_of_a_killed_node_come_back_elsewhere(of: Hosted, cluster: RayCluster) -> None:
+    for name in ("one", "two"):
         cluster.add(name)
-    with hosted(tmp_path, cluster) as of:
-        of.create(count=6)
-        before = of.nodes_of()
-        pids = of.pids(asks=60)
-        assert len(pids) == 6
-        with Load(of).running() as load:
-            load.goes_on()
-            cluster.kill("two")
-            until(lambda: len(set(of.nodes_of()) - set(before)) == 2 and len(of.nodes_of()) == 6)
-            until(lambda: len(load.answers.keys() - pids) == 2)
-            load.goes_on()
-        gone = [instance for instance, node in before.items() if node not in cluster.nodes.values()]
-        assert len(gone) == 2
-        assert not set(gone) & of.nodes_of().keys()
-        # those under way on the node, and those whose connection it had not closed yet: they were sent
-        assert len(load.failures) <= 4 * len(gone), load.failures
-        assert all("No response from container" in each for each in load.failures), load.failures
-        assert of.describe()["EndpointStatus"] == "InService"
+    of.create(count=4)
+    before = of.nodes_of()
+    pids = of.pids(asks=40)
+    assert len(pids) == 4
+    with Load(of).running() as load:
+        load.goes_on()
+        cluster.kill("two")
+        until(lambda: len(set(of.nodes_of()) - set(before)) == 2 and len(of.nodes_of()) == 4)
+        until(lambda: len(load.answers.keys() - pids) == 2)
+        load.goes_on()
+    gone = [instance for instance, node in before.items() if node not in cluster.nodes.values()]
+    assert len(gone) == 2
+    assert not set(gone) & of.nodes_of().keys()
+    # those under way on the node, and those whose connection it had not closed yet: they were sent
+    assert len(load.failures) <= 4 * len(gone), load.failures
+    assert all("No response from container" in each for each in load.failures), load.failures
+    assert of.describe()["EndpointStatus"] == "InService"
 
 
 def test_instances_of_a_node_that_stands_still_come_back_elsewhere(
@@ -119,26 +118,23 @@ def test_a_killed_host_finds_its_instances_and_no_request_fails(tmp_path: Path, 
             again.delete()
 
 
-def test_requests_go_on_while_the_engine_is_killed_and_comes_back(
-    tmp_path: Path, cluster: RayCluster
-) -> None:
+def test_requests_go_on_while_the_engine_is_killed_and_comes_back(of: Hosted, cluster: RayCluster) -> None:
     cluster.add("one")
     cluster.add("two")
-    with hosted(tmp_path, cluster) as of:
-        of.create(count=2)
-        before = of.nodes_of()
-        with Load(of).running() as load:
-            load.goes_on()
-            _kill_engine(of)
-            of.scale(3)  # which waits for the next engine
-            assert of.settled() == "InService"
-            load.goes_on()
-        assert not load.failures
-        assert before.items() <= of.nodes_of().items()
-        assert len(of.nodes_of()) == 3
+    of.create(count=2)
+    before = of.nodes_of()
+    with Load(of).running() as load:
+        load.goes_on()
         _kill_engine(of)
-        of.delete()
-        until(lambda: not marked(of.nodes))
+        of.scale(3)  # which waits for the next engine
+        assert of.settled() == "InService"
+        load.goes_on()
+    assert not load.failures
+    assert before.items() <= of.nodes_of().items()
+    assert len(of.nodes_of()) == 3
+    _kill_engine(of)
+    of.delete()
+    until(lambda: not marked(of.nodes))
 
 
 def _kill_engine(of: Hosted) -> None:
@@ -154,7 +150,11 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def test_a_host_with_a_cluster_of_its_own_starts_another_when_that_is_gone(tmp_path: Path) -> None:
+def test_a_host_with_a_cluster_of_its_own_starts_another_when_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in light_nodes().items():
+        monkeypatch.setenv(name, value)
     with hosted(tmp_path, None) as of:
         of.create()
         [head] = [pid for pid in descendants(of.host.process.pid) if b"start\0--head" in _command(pid)]

@@ -5,16 +5,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from tests.hosting.substrates.ray.serving import VARIANT, Hosted, hosted
+from tests.hosting.substrates.ray.serving import VARIANT, Hosted
 from tests.support.ray_cluster import RayCluster
 
 MB = 1_000_000
 
 
 @contextmanager
-def waiting(of: Hosted, name: str = "e") -> Iterator["subprocess.Popen[str]"]:
+def waiting(of: Hosted, name: str) -> Iterator["subprocess.Popen[str]"]:
     """A process that waits for an endpoint."""
     process = subprocess.Popen(
         [sys.executable, "-m", "halimede", "endpoints", name, "--wait"],
@@ -26,30 +25,28 @@ def waiting(of: Hosted, name: str = "e") -> Iterator["subprocess.Popen[str]"]:
 
 
 def test_waiting_shows_why_there_is_no_room_and_how_far_the_model_is_fetched(
-    tmp_path: Path, cluster: RayCluster
+    of: Hosted, cluster: RayCluster
 ) -> None:
-    with hosted(tmp_path, cluster) as of:
-        of.create(wait=False, ModelDataUrl=of.put_archive(size=5 * MB))
-        with waiting(of) as process:
-            assert process.stderr is not None
-            assert process.stderr.readline() == "e: Creating …\n"
-            line = process.stderr.readline()
-            assert line.startswith(f"e: {VARIANT} waits: InsufficientInstanceCapacity: "), line
-            cluster.add("one")
-            table, told = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert "| e        | InService |" in table
-        url = "s3://models/model.tar.gz"
-        assert f"fetching {url}\n" in told
-        found = re.search(rf"fetched (\S+) of (\S+) MB of {url}\n", told)
-        assert found is not None, told
-        assert (found[1], found[2]) == ("5.0", "5.0")
-
-
-def test_answers_are_not_held_while_an_endpoint_waits_for_room(tmp_path: Path, cluster: RayCluster) -> None:
-    with hosted(tmp_path, cluster, "--describe-hold=50") as of:
-        of.create(wait=False)
-        [variant] = of.describe()["PendingDeploymentSummary"]["ProductionVariants"]
-        assert variant["VariantStatus"][0]["StatusMessage"].startswith("InsufficientInstanceCapacity: ")
+    of.create("waits", wait=False, ModelDataUrl=of.put_archive(size=5 * MB))
+    with waiting(of, "waits") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "waits: Creating …\n"
+        line = process.stderr.readline()
+        assert line.startswith(f"waits: {VARIANT} waits: InsufficientInstanceCapacity: "), line
         cluster.add("one")
-        assert of.settled() == "InService"
+        table, told = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "| waits    | InService |" in table
+    url = "s3://models/model.tar.gz"
+    assert f"fetching {url}\n" in told
+    found = re.search(rf"fetched (\S+) of (\S+) MB of {url}\n", told)
+    assert found is not None, told
+    assert (found[1], found[2]) == ("5.0", "5.0")
+
+
+def test_answers_are_not_held_while_an_endpoint_waits_for_room(of: Hosted, cluster: RayCluster) -> None:
+    of.create(wait=False)
+    [variant] = of.describe()["PendingDeploymentSummary"]["ProductionVariants"]
+    assert variant["VariantStatus"][0]["StatusMessage"].startswith("InsufficientInstanceCapacity: ")
+    cluster.add("one")
+    assert of.settled() == "InService"
