@@ -10,6 +10,7 @@ from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode
 from tests.engine.lifecycle.fakes import FakeModel, World, gone, is_live, make_world, rows
 from tests.repository.agents.agents import agents_text, write_agent
+from tests.support.waiting import wait_until_async
 
 METHODS = ("load", "load_complete", "load_fail", "unload", "unload_complete")
 
@@ -44,11 +45,15 @@ class Agents:
         write_agent(self.directory, name, "\n".join(methods), head)
         return name
 
+    def noted(self) -> list[str]:
+        """What the agents noted since `told` was called last."""
+        return self._notes.read_text().splitlines()
+
     def told(self) -> list[str]:
         """What the agents noted since the last look."""
-        text = self._notes.read_text()
+        noted = self.noted()
         self._notes.write_text("")
-        return text.splitlines()
+        return noted
 
 
 @pytest.fixture
@@ -293,7 +298,9 @@ def test_a_reload_ends_the_old_files_when_their_requests_are_answered(
     world: World, agents: Agents, run: Callable[..., None]
 ) -> None:
     agents.add("a", load="model.copy()")
+    agents.add("b")
     directory = world.add("m", config=agents_text(("a", {"tag": "old"})))
+    world.add("other", config=agents_text(("b", {})))
 
     async def test(lifecycle: Lifecycle) -> None:
         await lifecycle.load("m", {})
@@ -303,6 +310,9 @@ def test_a_reload_ends_the_old_files_when_their_requests_are_answered(
         world.add("m", config=agents_text(("a", {"tag": "new"})))
         await lifecycle.load("m", {})
         assert model(lifecycle, "m") is not old
+        await wait_until_async(lambda: "a UNLOAD old" in agents.noted())
+        await lifecycle.load("other", {})  # as many calls of agents as would be enough to end the old files
+        assert "a UNLOAD_COMPLETE old" not in agents.noted()
         assert old_files in scratch(world)
         old.end()
         await lifecycle.unload("m")

@@ -19,6 +19,7 @@ from halimede.core.errors import (
 from halimede.engine.lifecycle.hosted_models import HostedModels
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from tests.engine.lifecycle.fakes import CONFIG, TENSORS, World, ensemble_config, make_world, rows
+from tests.support.waiting import wait_until_async
 
 KEY = "0123456789abcdef0123456789abcdef"
 OTHER = "fedcba9876543210fedcba9876543210"
@@ -173,6 +174,18 @@ def test_places_outside_the_root_are_refused(world: World, platform: Platform, o
     run(world, test)
 
 
+def test_a_place_outside_the_root_is_told_with_what_to_do(world: World, platform: Platform) -> None:
+    async def test(hosted: HostedModels, _lifecycle: Lifecycle) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await hosted.load(KEY, "models/x")
+        assert caught.value.message == (
+            f"invalid url 'models/x': models must lie below '{platform.root}', "
+            "and be named by an absolute path without '..'"
+        )
+
+    run(world, test)
+
+
 def test_nothing_there_and_nothing_in_it(world: World, platform: Platform) -> None:
     (platform.place() / "empty").mkdir(parents=True)
 
@@ -199,6 +212,28 @@ def test_failed_load_leaves_nothing_and_may_be_repeated(world: World, platform: 
         assert lifecycle.ready
         await hosted.load(KEY, url, "p.tar.gz")
         assert len(names(lifecycle)) == 4
+
+    run(world, test)
+
+
+def test_of_several_models_that_fail_the_first_is_told_whichever_fails_first(
+    world: World, platform: Platform
+) -> None:
+    url = platform.add(KEY, {"a": CONFIG, "b": CONFIG, "main": CONFIG})
+    world.fail("main.tar.gz:a", 1, InternalError("broken a"))
+    world.fail("main.tar.gz:b", 1, InternalError("broken b"))
+    go_on = world.block("main.tar.gz:a")
+
+    async def test(hosted: HostedModels, lifecycle: Lifecycle) -> None:
+        loading = asyncio.create_task(hosted.load(KEY, url, "main.tar.gz"))
+        await world.begun("main.tar.gz:a")
+        await wait_until_async(
+            lambda: ("main.tar.gz:b", "1", "UNAVAILABLE", "Internal: broken b") in rows(lifecycle)
+        )
+        go_on()
+        with pytest.raises(InvalidArgumentError, match="broken a"):
+            await loading
+        assert (world.open, rows(lifecycle), list(hosted.list())) == ([], [], [])
 
     run(world, test)
 
@@ -259,15 +294,20 @@ def test_same_alias_twice_falls_back_to_the_key(world: World, platform: Platform
     run(world, test)
 
 
-def test_name_of_a_model_in_the_repository_is_taken(world: World, platform: Platform) -> None:
-    world.add("m")
+@pytest.mark.parametrize("where", ["repository", "repository, and loaded", "load request"])
+def test_name_of_another_model_of_the_server_is_taken(world: World, platform: Platform, where: str) -> None:
+    if where != "load request":
+        world.add("m")
     url = platform.add(KEY, {"x": CONFIG})
+    request: dict[str, str | bytes] = {"config": '{"backend": "identity"}', "file:1/weights": b"w"}
 
     async def test(hosted: HostedModels, lifecycle: Lifecycle) -> None:
-        await lifecycle.load("m", {})
+        if where != "repository":
+            await lifecycle.load("m", request if where == "load request" else {})
+        loaded = list(world.loads)
         with pytest.raises(AlreadyExistsError, match="there is a model 'm' already"):
             await hosted.load("m", url)
-        assert names(lifecycle) == ["m"]
+        assert world.loads == loaded
 
     run(world, test)
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from halimede.backends.base import BackendModel, Instance, InstanceSpec, ModelSource
+from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
@@ -72,6 +72,41 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
     told = load_error(monkeypatch, OSError(errno.ENOENT, "No such file"))
     assert type(told) is InternalError
     assert str(told) == "FileNotFoundError: [Errno 2] No such file"
+
+
+def test_a_backend_is_told_what_the_server_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[BackendOptions] = []
+
+    def open_backend(_source: ModelSource, options: BackendOptions, *_: Any) -> NoReturn:
+        seen.append(options)
+        raise UnsupportedError("enough")
+
+    monkeypatch.setattr(loading, "open_backend", open_backend)
+    source = ModelSource("m", 1, Path("/models/m"), ModelConfig(name="m", backend="identity"))
+    settings = EngineSettings(
+        model_repositories=(), backend_config={"identity": {"k": "v"}}, cpu_threads=3, gpus=(0, 2), verbose=1
+    )
+    with pytest.raises(UnsupportedError):
+        load_version(source, settings, cast(WorkerHost, None))
+    assert seen == [BackendOptions({"k": "v"}, cpu_threads=3, gpus=(0, 2), verbose=1)]
+
+
+def test_each_instance_is_warmed_up_and_that_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    text = """
+        name: "m" backend: "identity" instance_group { count: 2 }
+        input { name: "A" data_type: TYPE_FP32 dims: 2 } output { name: "A" data_type: TYPE_FP32 dims: 2 }
+        model_warmup {
+            name: "first" batch_size: 1
+            inputs { key: "A" value { data_type: TYPE_FP32 dims: 2 zero_data: true } }
+        }
+    """
+    config = parse_text(text, "test")
+    normalise(config)
+    loaded = load_version(ModelSource("m", 1, tmp_path / "m", config), SETTINGS, cast(WorkerHost, None))
+    assert [each.spec.name for each in loaded.instances] == ["m_0_0", "m_0_1"]
+    assert loaded.statistics.execution_count == 2
+    loaded.close()
 
 
 @pytest.mark.parametrize("completes", [True, False])

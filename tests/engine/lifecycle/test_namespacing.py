@@ -99,6 +99,7 @@ def test_a_name_that_two_models_have_reaches_neither(world: Repositories) -> Non
         assert rows(lifecycle) == [
             ("only_a", "1", "READY", ""), ("same", "1", "READY", ""), ("same", "1", "READY", ""),
         ]  # fmt: skip
+        assert [row.namespace for row in lifecycle.index()] == [str(world.places[each]) for each in "aab"]
         assert lifecycle.ready
 
     run(world, test, ControlMode.NONE)
@@ -155,7 +156,7 @@ def test_an_ensemble_serves_when_the_missing_model_comes_to_its_repository(world
 
     async def test(lifecycle: Lifecycle) -> None:
         with pytest.raises(
-            HalimedeError, match=r"contains models that are not available or ambiguous: .*late"
+            HalimedeError, match=r"contains models that are not available or ambiguous: late\n"
         ):
             await lifecycle.load("e", {})
         world.put("a", "late")

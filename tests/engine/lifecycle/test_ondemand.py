@@ -51,15 +51,18 @@ def test_models_named_at_start_are_loaded(world: World) -> None:
 
 
 def test_first_request_loads_its_model(world: World) -> None:
-    world.add("m", (1, 2))
+    world.add("m", (1, 2), "version_policy { all {} }")
 
     async def test(lifecycle: Lifecycle) -> None:
         with pytest.raises(NotLoadedError) as caught:
             lifecycle.find("m", 1)
         assert (caught.value.name, caught.value.version) == ("m", 1)
-        model = await lifecycle.demand("m", 2)
+        assert (await lifecycle.demand("m", 1)).version == 1
+        model = await lifecycle.demand("m")
         assert model.version == 2
         assert lifecycle.find("m") is model
+        assert lifecycle.versions("m") == [1, 2]
+        assert await lifecycle.model_ready("m", 1)
         with pytest.raises(NotFoundError, match="'m' version 3 is not found") as missing:
             lifecycle.find("m", 3)
         assert not isinstance(missing.value, NotLoadedError)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -7,7 +8,13 @@ from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BY_NUMBER
-from halimede.core.errors import InternalError, InvalidArgumentError, OutOfMemoryError, UnavailableError
+from halimede.core.errors import (
+    HalimedeError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnavailableError,
+)
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import encode_bytes
 from halimede.engine.lifecycle.warmup import warm_up
@@ -17,8 +24,8 @@ from tests.support import onnx_models
 
 CONFIG = """
     backend: "any" max_batch_size: {batch}
-    input {{ name: "A" data_type: {datatype} dims: [2] }}
-    output {{ name: "X" data_type: {datatype} dims: [2] }}
+    input {{ name: "A" data_type: {datatype} dims: {dims} }}
+    output {{ name: "X" data_type: {datatype} dims: {dims} }}
     {policy}
     {samples}
 """
@@ -36,10 +43,16 @@ def sample(data: str, datatype: str = "TYPE_FP32", dims: str = "[2]", batch: int
 class Recorder(Instance):
     """Keeps the inputs of each batch that it runs."""
 
-    def __init__(self, error: Exception | None = None, answers: int | None = None) -> None:
+    def __init__(
+        self,
+        error: Exception | None = None,
+        answers: int | None = None,
+        response_error: HalimedeError | None = None,
+    ) -> None:
         self.batches: list[list[object]] = []
         self._error = error
         self._answers = answers
+        self._response_error = response_error
 
     def execute(self, batch: Batch) -> None:
         if self._error is not None:
@@ -48,7 +61,7 @@ class Recorder(Instance):
         self.batches.append(array.tolist())
         if batch.send is not None:
             for request in batch.requests:
-                batch.send(request, InferResponse(), False)
+                batch.send(request, InferResponse(error=self._response_error), False)
                 batch.send(request, None, True)
             return
         count = len(batch.requests) if self._answers is None else self._answers
@@ -63,9 +76,10 @@ def run(
     batch: int = 4,
     policy: str = "",
     file: bytes | None = None,
+    dims: str = "[2]",
 ) -> list[list[object]]:
     """What the instance was given."""
-    text = CONFIG.format(batch=batch, datatype=datatype, samples=samples, policy=policy)
+    text = CONFIG.format(batch=batch, datatype=datatype, dims=dims, samples=samples, policy=policy)
     source = source_of(directory, text)
     if file is not None:
         (source.directory / "warmup").mkdir()
@@ -111,17 +125,34 @@ def test_strings_are_empty(tmp_path: Path, data: str) -> None:
     assert run(tmp_path, sample(data, "TYPE_STRING"), Recorder(), "TYPE_STRING") == [[[b"", b""]]]
 
 
+FLOATS = ("TYPE_FP16", "TYPE_FP32", "TYPE_FP64", "TYPE_BF16")
+
+
 @pytest.mark.parametrize("number", [number for number in BY_NUMBER if number != 13])
 def test_random_data_fits_every_datatype(tmp_path: Path, number: int) -> None:
     name = BY_NUMBER[number].config_name
-    (batch,) = run(tmp_path, sample("random_data: true", name), Recorder(), name)
-    limit = 0x3F80 if name == "TYPE_BF16" else 100
-    assert all(0 <= value < limit for row in batch for value in row)  # type: ignore[attr-defined]  # rows are lists
+    (batch,) = run(tmp_path, sample("random_data: true", name, "[100]"), Recorder(), name, dims="[100]")
+    ([*values],) = cast(list[list[float]], batch)
+    if name == "TYPE_BF16":  # the bits, of which those of an FP32 are the upper half
+        values = (np.array(values, np.uint32) << 16).view(np.float32).tolist()
+    limit = 1 if name in FLOATS else 2 if name == "TYPE_BOOL" else 100
+    assert all(0 <= value < limit for value in values)
+    assert max(values) >= limit / 2
+
+
+DECOUPLED = "model_transaction_policy { decoupled: true }"
 
 
 def test_decoupled_model_is_waited_for(tmp_path: Path) -> None:
-    policy = "model_transaction_policy { decoupled: true }"
-    assert run(tmp_path, sample("zero_data: true", batch=2), Recorder(), policy=policy) == [[[0, 0]] * 2]
+    assert run(tmp_path, sample("zero_data: true", batch=2), Recorder(), policy=DECOUPLED) == [[[0, 0]] * 2]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_failure_of_each_request_of_a_decoupled_model_is_told(tmp_path: Path, size: int) -> None:
+    instance = Recorder(response_error=InternalError("not today"))
+    with pytest.raises(InvalidArgumentError) as caught:
+        run(tmp_path, sample("zero_data: true", batch=size), instance, policy=DECOUPLED)
+    assert caught.value.message == "failed to run warmup sample 'first': " + "not today; " * size
 
 
 WHERE = r" \(model_warmup sample 'first'\)"
@@ -277,3 +308,38 @@ def test_a_model_with_states_and_controls_is_warmed_up_and_keeps_nothing(tmp_pat
     assert statistics.execution_count == 2
     assert model.instance.states is not None
     assert model.instance.states.byte_size == 0
+
+
+def test_inputs_after_a_state_are_set_and_controls_that_the_sample_leaves_out_are_false(
+    tmp_path: Path,
+) -> None:
+    config = """
+        backend: "any" max_batch_size: 4
+        input { name: "B" data_type: TYPE_FP32 dims: [ 2 ] }
+        output { name: "Y" data_type: TYPE_FP32 dims: [ 2 ] }
+        sequence_batching {
+            control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } }
+            control_input { name: "END" control { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } }
+            state { input_name: "A" output_name: "A_OUT" data_type: TYPE_FP32 dims: [ 2 ] }
+        }
+        model_warmup {
+            name: "first" batch_size: 2
+            inputs { key: "A" value { data_type: TYPE_FP32 dims: [ 2 ] random_data: true } }
+            inputs { key: "B" value { data_type: TYPE_FP32 dims: [ 2 ] zero_data: true } }
+            inputs { key: "END" value { data_type: TYPE_INT32 dims: [ 1 ] input_data_file: "end" } }
+        }
+    """
+    source = source_of(tmp_path, config)
+    (source.directory / "warmup").mkdir()
+    (source.directory / "warmup" / "end").write_bytes(np.array([1], np.int32).tobytes())
+    given: list[dict[str, object]] = []
+
+    class Gatherer(Instance):
+        """Keeps the inputs of each batch."""
+
+        def execute(self, batch: Batch) -> None:
+            given.append({name: array.tolist() for name, array in batch.gather().items()})
+            batch.responses = [InferResponse() for _ in batch.requests]
+
+    warm_up(source, Signature.from_config(source.config), Gatherer(), "m_0", ModelStatistics())
+    assert given == [{"B": [[0, 0]] * 2, "START": [[0]] * 2, "END": [[1]] * 2}]
