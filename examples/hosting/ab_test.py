@@ -14,11 +14,11 @@ from pathlib import Path
 import boto3
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from examples.answers import tensor
 from examples.hosting import bodies
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -105,8 +105,7 @@ def main() -> None:
     sm_client.create_endpoint(EndpointName=name, EndpointConfigName=name)
     wait(name)
 
-    digits = load_digits()
-    pictures, targets = digits.images[-PICTURES:].astype(np.uint8), digits.target[-PICTURES:]
+    pictures, targets = (each[-PICTURES:] for each in read_pictures(directory))
     sent = Counter(classify(name, picture)[0] for picture in pictures)
     print(f"by weight: {', '.join(f'{variant} {sent[variant]}' for variant in WEIGHTS)}")
     if not sent["current"] > sent["candidate"] > 0:

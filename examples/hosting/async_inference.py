@@ -17,11 +17,12 @@ from typing import Any
 import boto3
 import numpy as np
 from botocore.exceptions import ClientError
-from sklearn.datasets import load_digits
+from numpy.typing import NDArray
 
 from examples.answers import tensor
 from examples.hosting import bodies
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -123,9 +124,9 @@ def scale(name: str) -> dict[str, str]:
     return target
 
 
-def ask(name: str, number: int) -> dict[str, Any]:
+def ask(name: str, picture: NDArray[np.uint8]) -> dict[str, Any]:
     """Upload a picture and put a request for it into the queue."""
-    request = bodies.request(tensor("image", load_digits().images[number : number + 1].astype(np.uint8)))
+    request = bodies.request(tensor("image", picture[np.newaxis]))
     key = f"input/{uuid.uuid4()}"
     s3_client.put_object(Bucket=BUCKET, Key=key, Body=request["Body"])
     answer: dict[str, Any] = runtime_sm_client.invoke_endpoint_async(
@@ -170,13 +171,14 @@ def main() -> None:
     create_endpoint(name, topic)
     print(f"{name}: InService")
 
-    answers = [ask(name, number) for number in range(PICTURES)]
-    right = sum(result(answer) == load_digits().target[number] for number, answer in enumerate(answers))
+    pictures, targets = read_pictures(directory)
+    answers = [ask(name, picture) for picture in pictures[:PICTURES]]
+    right = sum(result(answer) == target for answer, target in zip(answers, targets, strict=False))
     print(f"{right} of {PICTURES} results are right")
 
     target = scale(name)
     wait_for(name, 0)
-    answer = ask(name, 7)
+    answer = ask(name, pictures[7])
     print(f"accepted without an instance: {answer['ResponseMetadata']['HTTPStatusCode']}")
     print(f"a {result(answer)}")
     activities = scaling_client.describe_scaling_activities(

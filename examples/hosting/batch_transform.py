@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import boto3
-from sklearn.datasets import load_digits
 
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -23,9 +23,8 @@ sm_client = boto3.client("sagemaker")
 s3_client = boto3.client("s3")
 
 
-def line(number: int, image: list[list[float]]) -> str:
+def line(number: int, pixels: list[list[int]]) -> str:
     """A request for one picture; `id` says which."""
-    pixels = [[int(pixel) for pixel in row] for row in image]
     tensor = {"name": "image", "datatype": "UINT8", "shape": [1, 8, 8], "data": pixels}
     return json.dumps({"id": str(number), "inputs": [tensor]})
 
@@ -37,8 +36,8 @@ def main() -> None:
     s3_client.create_bucket(Bucket=bucket)
     s3_client.upload_file(str(directory / "archives" / "read_digit.tar.gz"), bucket, "read_digit.tar.gz")
 
-    digits = load_digits()
-    lines = [line(number, image.tolist()) for number, image in enumerate(digits.images)]
+    pictures, targets = read_pictures(directory)
+    lines = [line(number, image.tolist()) for number, image in enumerate(pictures)]
     for file in range(FILES):
         body = "\n".join(lines[file::FILES])
         s3_client.put_object(Bucket=bucket, Key=f"pictures/{file}.jsonl", Body=body.encode())
@@ -83,7 +82,7 @@ def main() -> None:
         for each in output.splitlines():
             record = json.loads(each)
             word = record["SageMakerOutput"]["outputs"][0]["data"][0]
-            right += word == WORDS[digits.target[int(record["id"])]]
+            right += word == WORDS[targets[int(record["id"])]]
             count += 1
     print(f"right: {right} of {count}")
     if count != len(lines) or right < 0.9 * count:

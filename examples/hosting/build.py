@@ -1,8 +1,8 @@
 """Write the archives that the walk-throughs upload: `python -m examples.hosting.build [DIRECTORY]`.
 
-DIRECTORY, build/hosting by default, then holds what `examples.sagemaker.build` writes, and in `archives` three
-classifiers of digits for tests on an endpoint: `current.tar.gz`, `candidate.tar.gz`, which has seen a few pictures
-only, and `faulty.tar.gz`, which comes up and fails at each picture.
+DIRECTORY, build/hosting by default, then holds what `examples.sagemaker.build` writes; in `pictures.npz` the digits of
+scikit-learn; and in `archives` three classifiers of digits for tests on an endpoint: `current.tar.gz`,
+`candidate.tar.gz`, which has seen a few pictures only, and `faulty.tar.gz`, which comes up and fails at each picture.
 """
 
 import shutil
@@ -14,6 +14,7 @@ import onnx
 from sklearn.datasets import load_digits
 
 from examples.digits.build import to_onnx, train
+from examples.hosting.pictures import NAME
 from examples.sagemaker.build import build as build_archives
 from examples.sagemaker.build import pack
 
@@ -37,7 +38,9 @@ def build(directory: Path) -> None:
     """Write everything into the directory, anew."""
     build_archives(directory)
     digits = load_digits()
-    candidate = train(digits.images[:SEEN].astype(np.uint8), digits.target[:SEEN])
+    images, targets = digits.images.astype(np.uint8), digits.target
+    np.savez_compressed(directory / NAME, images=images, targets=targets)
+    candidate = train(images[:SEEN], targets[:SEEN])
     for name in ("current", "candidate"):
         source = directory / "sources" / name
         shutil.copytree(directory / "sources" / "digits", source / "digits")

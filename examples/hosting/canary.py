@@ -23,7 +23,7 @@ from typing import Any
 import boto3
 import numpy as np
 from botocore.exceptions import ClientError
-from sklearn.datasets import load_digits
+from numpy.typing import NDArray
 
 from examples.answers import tensor
 from examples.hosting import bodies
@@ -66,10 +66,10 @@ def create_auto_rollback_alarm(alarm: str, endpoint: str, config: str, metric: s
 
 
 @contextmanager
-def load(endpoint: str) -> Iterator[Counter[str]]:
+def load(endpoint: str, picture: NDArray[np.uint8]) -> Iterator[Counter[str]]:
     """Requests, some 40 a second, while the block runs: how many were answered, and how many were not, and why."""
     over, outcomes = threading.Event(), Counter[str]()
-    request = bodies.request(tensor("image", load_digits().images[:1].astype(np.uint8)))
+    request = bodies.request(tensor("image", picture))
 
     def ask() -> None:
         while not over.wait(PAUSE_S):
@@ -107,7 +107,7 @@ def wait(endpoint: str) -> dict[str, Any]:
         time.sleep(0.5)
 
 
-def update(endpoint: str, config: str, wait_s: int) -> dict[str, Any]:
+def update(endpoint: str, config: str, picture: NDArray[np.uint8], wait_s: int) -> dict[str, Any]:
     """Update the endpoint with a canary, and alarms that roll it back: its description afterwards."""
     alarms = {
         f"{config}-5xx": ("Invocation5XXErrors", 0.05),
@@ -117,7 +117,7 @@ def update(endpoint: str, config: str, wait_s: int) -> dict[str, Any]:
         create_auto_rollback_alarm(alarm, endpoint, config, metric, threshold)
     canary = {"Type": "CAPACITY_PERCENT", "Value": 25}
     print(f"{endpoint}: updating to {config}")
-    with load(endpoint) as outcomes:
+    with load(endpoint, picture) as outcomes:
         sm_client.update_endpoint(
             EndpointName=endpoint,
             EndpointConfigName=config,
@@ -173,10 +173,11 @@ def main() -> None:
     sm_client.create_endpoint(EndpointName=endpoint, EndpointConfigName=f"current-{stamp}")
     wait(endpoint)
 
-    faulty = update(endpoint, f"faulty-{stamp}", wait_s)
+    picture = np.fromfile(directory / "digit.bin", np.uint8).reshape(1, 8, 8)
+    faulty = update(endpoint, f"faulty-{stamp}", picture, wait_s)
     if faulty["EndpointConfigName"] != f"current-{stamp}":
         raise SystemExit("wrong: a faulty model has come about")
-    good = update(endpoint, f"candidate-{stamp}", wait_s)
+    good = update(endpoint, f"candidate-{stamp}", picture, wait_s)
     if good["EndpointConfigName"] != f"candidate-{stamp}":
         raise SystemExit("wrong: a good model has not come about")
 

@@ -17,11 +17,11 @@ import boto3
 import numpy as np
 import tritonclient.http as triton
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from examples.answers import tensor
 from examples.hosting import bodies
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -108,7 +108,7 @@ def main() -> None:
     print(f"{name}: capture is {capture['CaptureStatus']}, of {capture['CurrentSamplingPercentage']} %")
 
     answers = {}
-    pictures = load_digits().images[-PICTURES:].astype(np.uint8)
+    pictures = read_pictures(directory)[0][-PICTURES:]
     for number, picture in enumerate(pictures):
         for kind in ("json", "bytes"):
             identifier = f"{kind}-{number}"

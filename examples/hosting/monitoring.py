@@ -21,11 +21,11 @@ from typing import Any
 import boto3
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from examples.answers import tensor
 from examples.hosting import bodies
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 MONITOR_IMAGE = "156813124566.dkr.ecr.us-east-1.amazonaws.com/sagemaker-model-monitor-analyzer"
@@ -153,7 +153,7 @@ def main() -> None:
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else "build/hosting")
     name = time.strftime("monitored-%Y-%m-%d-%H-%M-%S")
     deploy(name, directory / "archives" / "current.tar.gz")
-    pictures = load_digits().images.astype(np.uint8)
+    pictures, _ = read_pictures(directory)
 
     ask(name, pictures[:PICTURES])
     wait_for_captures(name, PICTURES)

@@ -14,11 +14,11 @@ from typing import Any
 import boto3
 import numpy as np
 from botocore.exceptions import ClientError
-from sklearn.datasets import load_digits
 
 from examples.answers import tensor
 from examples.hosting import bodies
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 TRITON_IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 CSV_IMAGE = str(Path(__file__).parent.resolve() / "images" / "digits_csv.py")
@@ -103,7 +103,7 @@ def in_a_row(name: str, bucket: str, directory: Path) -> None:
     delete(name)
 
 
-def side_by_side(name: str, bucket: str) -> None:
+def side_by_side(name: str, bucket: str, directory: Path) -> None:
     containers = [
         {
             "Image": TRITON_IMAGE,
@@ -115,8 +115,7 @@ def side_by_side(name: str, bucket: str) -> None:
     ]
     deploy(name, containers, "Direct")
 
-    digits = load_digits()
-    pictures, targets = digits.images[-PICTURES:].astype(np.uint8), digits.target[-PICTURES:]
+    pictures, targets = (each[-PICTURES:] for each in read_pictures(directory))
     for classifier in ("current", "candidate"):
         response = runtime_sm_client.invoke_endpoint(
             EndpointName=name,
@@ -138,7 +137,7 @@ def main() -> None:
         s3_client.upload_file(str(directory / "archives" / archive), bucket, archive)
 
     in_a_row(f"row-{stamp}", bucket, directory)
-    side_by_side(f"side-{stamp}", bucket)
+    side_by_side(f"side-{stamp}", bucket, directory)
 
     for archive in ("current.tar.gz", "candidate.tar.gz"):
         s3_client.delete_object(Bucket=bucket, Key=archive)

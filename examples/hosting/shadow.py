@@ -15,11 +15,11 @@ from typing import Any
 import boto3
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from examples.answers import tensor
 from examples.hosting import bodies
 from examples.hosting.environment import check_environment
+from examples.hosting.pictures import read_pictures
 
 IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
@@ -219,7 +219,7 @@ def main() -> None:
         sm_client.create_model(
             ModelName=f"shadow-{model}-{stamp}", ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
-    pictures = load_digits().images[-PICTURES:].astype(np.uint8)
+    pictures = read_pictures(directory)[0][-PICTURES:]
     names = [as_configured(stamp, pictures), as_experiment(stamp, pictures)]
 
     for name in names:
