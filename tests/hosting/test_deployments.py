@@ -19,7 +19,7 @@ from tests.support.host import HostProcess, start_host
 
 ROLE = "arn:aws:iam::000000000000:role/x"
 CLIENTS = 3
-PAUSE_S = 0.03
+PAUSE_S = 0.05
 """Each client's, between two requests: what they show takes many, but not all that the machine can do."""
 
 PROGRAM = """#!{python} -SE

@@ -35,7 +35,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
         variant = {"VariantName": "A", "ModelName": NAME, "InstanceType": "ml.local.cpu"}
         sagemaker.create_endpoint_config(EndpointConfigName=NAME, ProductionVariants=[variant])
         sagemaker.create_endpoint(EndpointName=NAME, EndpointConfigName=NAME)
-        sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=NAME)
+        sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=NAME, WaiterConfig={"Delay": 1})
         yield running
 
 
