@@ -118,7 +118,7 @@ def run(tests: list[str], seed: int, times: int, front_ends: int, directory: Pat
 def stop_now_and_then(of_tests: bytes, chance: random.Random, done: threading.Event) -> None:
     """Until it is done, stop one process after the other that has this in its environment, and let it go on."""
     while not done.wait(chance.uniform(*APART_S)):
-        found = list(processes_with(of_tests))
+        found = [pid for pid in processes_with(of_tests) if not is_stopped(pid)]
         if not found:
             continue
         pid = chance.choice(found)
@@ -128,6 +128,15 @@ def stop_now_and_then(of_tests: bytes, chance: random.Random, done: threading.Ev
                 time.sleep(chance.uniform(*STOPPED_S))
             finally:
                 os.kill(pid, signal.SIGCONT)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, or gone: a test has stopped it, which only that test is to end."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in ("T", "t", "Z")
 
 
 @contextlib.contextmanager
