@@ -61,6 +61,20 @@ def invoked(world: World, count: int = 4000, wanted: str | None = None) -> Count
     return Counter(configs[id(choose_variant(route, wanted))] for _ in range(count))
 
 
+def of_fleet(world: World, fleet: str = "") -> list[str]:
+    """The ids of the instances of a fleet, or of all."""
+    instances = world.substrate.instances
+    return [name for name, each in instances.items() if fleet in ("", each.running.request.fleet)]
+
+
+def beside(world: World) -> set[str]:
+    """The ids of the instances that take requests of the fleets beside the one that serves."""
+    route = world.route()
+    fleets = [] if route is None else route.beside
+    variants = [each for fleet in fleets for each in fleet.variants.values()]
+    return {target.id for each in variants for target in each.targets}
+
+
 async def settled(world: World) -> Mapping[str, Any]:
     """The description of the endpoint when its update is over."""
     await wait_until_async(lambda: world.endpoint().is_settled)
@@ -507,10 +521,13 @@ async def test_a_rollback_goes_on_after_a_restart_with_the_instances_that_are_th
         world.put_alarm("errors", AlarmState.ALARM)
         await wait_until_async(lambda: per_fleet(world)[old] == 4)
         before = set(world.substrate.instances)
+        new = set(of_fleet(world)) - set(of_fleet(world, old))
         await world.restart()
         assert set(world.substrate.instances) == before
         await wait_until_async(lambda: {target.id for target in world.targets()} == served)
         assert (stage(world), shares(world)) == (Stage.GROWING_BACK, [0.75, 0.25])
+        # what is left of the new fleet answers its share
+        await wait_until_async(lambda: beside(world) and beside(world) <= new)
         for instance in world.substrate.instances.values():
             instance.ping = 200
         described = await settled(world)
@@ -518,6 +535,81 @@ async def test_a_rollback_goes_on_after_a_restart_with_the_instances_that_are_th
         assert "went to ALARM" in described["FailureReason"]
         assert per_fleet(world) == {old: 4}
         assert set(world.substrate.instances) < before, "none was started again"
+        assert not [each for each in caplog.records if each.exc_info]
+
+
+@on_loop
+async def test_a_rolling_update_goes_on_after_a_restart_with_as_many_instances_of_each_fleet(
+    tmp_path: Path,
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve(variant(count=4))
+        (old,) = per_fleet(world)
+        await world.create_config("c2", variant(count=4))
+        await update(world, rolling(percent(50), LONG_S))
+        await wait_until_async(lambda: shares(world)[1:] == [0.5])
+        await pass_time(world)
+        await wait_until_async(lambda: shares(world)[1:] == [1.0])
+        assert (per_fleet(world)[old], sum(per_fleet(world).values())) == (2, 6)
+        await world.restart()
+        await wait_until_async(lambda: len(beside(world)) == 4 and len(world.targets()) == 2)
+        await pass_time(world)
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c2")
+        assert len(world.substrate.launched) == 8, "none was started again"
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["current", "mixed"])
+@on_loop
+async def test_what_served_before_the_update_is_started_again_until_it_comes_up_after_a_restart(
+    tmp_path: Path, mixed: bool
+) -> None:
+    async with World(tmp_path) as world:
+        if mixed:
+            await mix(world)
+        else:
+            await world.serve(variant(count=2))
+            await world.create_config("c2", variant(count=2))
+        victim = beside(world).pop() if mixed else world.targets()[0].id
+        before = {target.id for target in world.targets()} | beside(world)
+        await world.create_config("c3", variant(count=2))
+        canary = blue_green("CANARY", LONG_S, CanarySize=percent(10))
+        await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c3", DeploymentConfig=canary)
+        await wait_until_async(
+            lambda: stage(world) is Stage.BAKING and len(before) + 2 == len(of_fleet(world))
+        )
+        await world.controller.stop(leave=True)
+        world.substrate.kill_unseen(victim)
+        world.substrate.refusal = invalid("no room for another instance")
+        launched = len(world.substrate.launched)
+        await world.start()
+        await wait_until_async(lambda: len(world.substrate.launched) > launched + 2, "further attempts")
+        assert stage(world) is Stage.BAKING
+        world.substrate.refusal = None
+        await wait_until_async(
+            lambda: len(world.targets()) + len(beside(world)) == len(before) + 2, "all that served"
+        )
+
+
+@on_loop
+async def test_a_new_fleet_that_is_not_there_again_after_a_restart_is_rolled_back_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (old,) = world.targets()
+        await world.create_config("c2")
+        await update(world, blue_green("CANARY", LONG_S, CanarySize=percent(50)))
+        await wait_until_async(lambda: stage(world) is Stage.BAKING and shares(world) == [0.5, 0.5])
+        [new] = beside(world)
+        await world.controller.stop(leave=True)
+        world.substrate.kill_unseen(new)
+        world.substrate.refusal = invalid("there is no such image")
+        await world.start()
+        described = await settled(world)
+        assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", "c")
+        assert described["FailureReason"] == "there is no such image"
+        assert [target.id for target in world.targets()] == [old.id]
         assert not [each for each in caplog.records if each.exc_info]
 
 
@@ -594,6 +686,8 @@ async def test_a_rollback_that_fails_leaves_a_mix_that_another_update_replaces(t
         assert shares(world) == pytest.approx([1 / 3, 2 / 3])
         # both are there after a restart too
         await world.restart()
+        [both] = describe_endpoint(world.endpoint().record, world.endpoint().fleets)["ProductionVariants"]
+        assert both["CurrentInstanceCount"] == 0, "nothing has been looked at"
         assert await world.status() == "UpdateRollbackFailed"
         assert shares(world) == pytest.approx([1 / 3, 2 / 3])
         assert sorted(per_fleet(world).values()) == [2, 4]

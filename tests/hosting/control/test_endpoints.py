@@ -111,6 +111,26 @@ async def test_an_answer_is_held_no_longer_once_there_is_no_room(tmp_path: Path)
         [variant] = described["PendingDeploymentSummary"]["ProductionVariants"]
         [status] = variant["VariantStatus"]
         assert status["StatusMessage"] == "InsufficientInstanceCapacity: no node has a GPU"
+        assert status["Status"] == "Creating"
+        world.substrate.shortage = ""
+        world.substrate.gate.set()
+
+
+@on_loop
+async def test_a_variant_that_grows_without_room_is_described_as_updating(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        world.substrate.gate.clear()
+        desired = [{"VariantName": "A", "DesiredInstanceCount": 2}]
+        await world.call(
+            "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=desired
+        )
+        await wait_until_async(lambda: len(world.substrate.launched) == 2)
+        world.substrate.shortage = "no node has a GPU"
+        [variant] = (await world.describe())["ProductionVariants"]
+        [status] = variant["VariantStatus"]
+        assert status["Status"] == "Updating"
+        assert status["StatusMessage"] == "InsufficientInstanceCapacity: no node has a GPU"
         world.substrate.shortage = ""
         world.substrate.gate.set()
 

@@ -34,6 +34,7 @@ THREE = [_entry("bb", 2, "Failed"), _entry("a", 3), _entry("Cb", 1)]
         ({"SortOrder": "Ascending"}, ["Cb", "bb", "a"]),
         ({"SortBy": "Name", "SortOrder": "Ascending"}, ["Cb", "a", "bb"]),
         ({"SortBy": "Status", "SortOrder": "Ascending"}, ["bb", "Cb", "a"]),
+        ({"SortBy": "ScheduledTime"}, ["a", "bb", "Cb"]),
         ({"NameContains": "B"}, ["bb", "Cb"]),
         ({"StatusEquals": "Failed"}, ["bb"]),
         ({"CreationTimeAfter": BEGAN + timedelta(minutes=2)}, ["a", "bb"]),
@@ -45,6 +46,15 @@ THREE = [_entry("bb", 2, "Failed"), _entry("a", 3), _entry("Cb", 1)]
 )
 def test_a_list_is_filtered_and_sorted(request_: dict[str, Any], names: list[str]) -> None:
     assert _page(THREE, **request_) == (names, None)
+
+
+def test_a_list_is_sorted_by_a_time_that_its_entries_have() -> None:
+    times = {"a": 2, "bb": 1, "Cb": 3}
+    entries = [
+        {**each, "ScheduledTime": BEGAN + timedelta(hours=times[each["EndpointName"]])} for each in THREE
+    ]
+    assert _page(entries, SortBy="ScheduledTime") == (["Cb", "a", "bb"], None)
+    assert _page(entries, SortBy="ScheduledTime", StatusEquals="none") == ([], None)
 
 
 def test_a_page_has_ten_entries_unless_the_request_says() -> None:

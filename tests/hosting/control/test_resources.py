@@ -53,6 +53,10 @@ async def test_defaults_are_described_and_what_was_asked_for_stays(tmp_path: Pat
         )
         model = await world.call("DescribeModel", ModelName="many")
         assert (model["Containers"], model["EnableNetworkIsolation"]) == ([many], True)
+        single = {"Image": "halimede", "ModelDataUrl": "s3://bucket/model.tar.gz"}
+        await world.call("CreateModel", ModelName="one", ExecutionRoleArn=ROLE, Containers=[single])
+        model = await world.call("DescribeModel", ModelName="one")
+        assert model["Containers"] == [{**single, "Mode": "SingleModel"}]
         await world.create_model()
         bare = {"VariantName": "A", "ModelName": "m", "InstanceType": "ml.local.cpu"}
         await world.create_config("c", bare, variant("B", 3, InitialVariantWeight=0.0))

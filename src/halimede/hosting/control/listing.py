@@ -40,9 +40,10 @@ def page_of(
         ApiError: its NextToken is none that was given.
     """
     kept = [entry for entry in entries if _is_wanted(entry, request, name, status)]
-    by = {"Name": name, "CreationTime": "CreationTime", "Status": status or name}.get(
-        request.get("SortBy", "CreationTime"), "CreationTime"
-    )
+    asked = request.get("SortBy", "CreationTime")
+    by = {"Name": name, "Status": status or name}.get(asked, asked)
+    if not all(by in entry for entry in kept):
+        by = "CreationTime"
     descending = request.get("SortOrder", "Descending").lower().startswith("desc")
     kept.sort(key=lambda entry: _key(entry, by, name), reverse=descending)
     last = _last(request.get("NextToken"))

@@ -1,5 +1,6 @@
 """Whatever happens in whatever order: an update ends, with one fleet that serves, and shares that go one way."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -30,6 +31,7 @@ POLICIES = st.one_of(
         Policy, st.just(Strategy.ROLLING), SIZES, st.none() | SIZES, st.integers(0, 9), timeout_s=st.just(600)
     ),
 )
+HALVES = Plan(Policy(Strategy.ROLLING, Size(50, True)), {"A": 4}, {"A": 4})
 PLANS = st.builds(Plan, POLICIES, COUNTS, COUNTS)
 EVENTS = st.lists(
     st.sampled_from(["go on"] * 6 + ["fail", "restart", "clock goes back", "look"]), max_size=40
@@ -57,6 +59,10 @@ def as_document(progress: Progress) -> dict[str, Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(PLANS, EVENTS)
+@example(HALVES, ["go on", "go on", "fail"])
+@example(
+    Plan(replace(HALVES.policy, rollback_size=Size(1, False)), {"A": 4}, {"A": 4}), ["go on"] * 5 + ["fail"]
+)
 def test_every_update_ends(plan: Plan, events: list[str]) -> None:
     now = NOON
     progress = plan.begin(now)

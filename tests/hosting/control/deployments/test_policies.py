@@ -70,7 +70,7 @@ def test_a_policy_holds_all_that_was_configured() -> None:
     [
         (
             {**blue_green("ALL_AT_ONCE"), **rolling(percent(10))},
-            "it has BlueGreenUpdatePolicy and RollingUpdatePolicy",
+            "DeploymentConfig: it has BlueGreenUpdatePolicy and RollingUpdatePolicy; use one of them",
         ),
         (blue_green("CANARY"), "traffic routing of type CANARY needs CanarySize"),
         (
